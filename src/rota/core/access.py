@@ -1,0 +1,86 @@
+"""Who may do what? Tokens, their scopes, and what each scope opens.
+
+Deny by default: an action that no scope of the caller lists is refused.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from rota.errors import Forbidden
+
+
+class Scope(StrEnum):
+    ADMIN = "admin"  # everything
+    SUBMIT = "submit"  # submit, cancel and read tasks
+    READ = "read"  # look, change nothing
+    WORKER = "worker"  # register, lease, report; bound to queues and a worker id if it says so
+
+
+class Action(StrEnum):
+    READ = "read"  # any look at tasks, workers, queues, metrics
+    SUBMIT = "submit"  # submit, cancel or retry tasks
+    WORK = "work"  # register, beat, lease, report
+    OPERATE = "operate"  # pause queues, drain workers, manage tokens
+
+
+ALLOWED: dict[Scope, frozenset[Action]] = {
+    Scope.ADMIN: frozenset(Action),
+    Scope.SUBMIT: frozenset({Action.SUBMIT, Action.READ}),
+    Scope.READ: frozenset({Action.READ}),
+    Scope.WORKER: frozenset({Action.WORK}),
+}
+
+
+class AccessToken(Struct, frozen=True, kw_only=True):
+    """A token as it is stored: its hash, never itself."""
+
+    id: str
+    hash: str
+    name: str
+    scopes: tuple[Scope, ...]
+    queues: tuple[str, ...] | None = None
+    worker_id: str | None = None
+    created_at_ms: int
+    expires_at_ms: int | None = None
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Whoever asks, as far as the gate knows."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+    queues: tuple[str, ...] | None = None  # None: any
+    worker_id: str | None = None  # None: any
+
+
+LOCAL = Caller(name="local", scopes=(Scope.ADMIN,))
+
+
+def caller_of(token: AccessToken) -> Caller:
+    return Caller(
+        name=token.name, scopes=token.scopes, queues=token.queues, worker_id=token.worker_id
+    )
+
+
+def is_expired(token: AccessToken, *, now_ms: int) -> bool:
+    return token.expires_at_ms is not None and now_ms >= token.expires_at_ms
+
+
+def check(caller: Caller, action: Action) -> None:
+    if not any(action in ALLOWED[scope] for scope in caller.scopes):
+        raise Forbidden(f"token {caller.name!r} may not {action.value}", action=action.value)
+
+
+def check_worker(caller: Caller, worker_id: str) -> None:
+    """A token bound to one worker id acts for no other."""
+    if caller.worker_id is not None and caller.worker_id != worker_id:
+        raise Forbidden(
+            f"token {caller.name!r} is bound to worker {caller.worker_id!r}", worker_id=worker_id
+        )
+
+
+def check_queue(caller: Caller, queue: str) -> None:
+    """A token bound to queues acts on no other."""
+    if caller.queues is not None and queue not in caller.queues:
+        raise Forbidden(f"token {caller.name!r} is not for queue {queue!r}", queue=queue)

@@ -1,0 +1,261 @@
+"""What does the end of an attempt lead to: of its own accord, by time, or with its worker?"""
+
+from collections.abc import Iterable
+
+from rota.core import tasks
+from rota.core.decisions import Decision, FinishTask, NoteProgress, RequeueTask
+from rota.core.events import ReportProgress, ReportResults, Result, ReturnLeases
+from rota.core.replies import Done, OutcomeName, Outcomes
+from rota.core.snapshot import Snapshot
+from rota.core.tasks import EndedAttempt, Ending, Lease, Task, TaskError, TaskState
+
+# Endings by a worker's own report: saying the same again is a repetition, not a stale write.
+REPORTED = frozenset({Ending.FAILED, Ending.SNOOZED})
+
+
+def report(snapshot: Snapshot, event: ReportResults) -> tuple[list[Decision], Outcomes]:
+    """Accept each result that comes under the current fence; name what happened to the others."""
+    decisions: list[Decision] = []
+    outcomes: list[OutcomeName] = []
+    leases, now_ms = snapshot.leases, snapshot.now_ms
+    for result in event.results:
+        lease = leases.get(result.task_id)
+        if lease is None or lease.fence != result.fence or lease.incarnation != event.incarnation:
+            outcomes.append(_refusal(snapshot, event.incarnation, result))
+            continue
+        outcomes.append("accepted")
+        if result.ok and result.snooze_ms is None:
+            finish = FinishTask(
+                lease.id,
+                TaskState.RUNNING,
+                TaskState.SUCCEEDED,
+                lease.fence,
+                lease.attempt,
+                now_ms,
+                event.worker_id,
+                result.result,
+                None,
+                lease.lane.queue,
+            )
+            snapshot.note_finished(finish)
+            decisions.append(finish)
+        else:
+            decisions.append(_not_finished(snapshot, lease, result, worker_id=event.worker_id))
+    return decisions, Outcomes(outcomes)
+
+
+def _not_finished(
+    snapshot: Snapshot, lease: Lease, result: Result, *, worker_id: str
+) -> FinishTask | RequeueTask:
+    if result.snooze_ms is not None:
+        return give_back(
+            snapshot,
+            lease,
+            Ending.SNOOZED,
+            worker_id=worker_id,
+            due_at_ms=snapshot.now_ms + result.snooze_ms,
+        )
+    return fail(
+        snapshot,
+        lease,
+        Ending.FAILED,
+        result.error or TaskError(),
+        worker_id=worker_id,
+        retry_in_ms=result.retry_in_ms,
+    )
+
+
+def _refusal(snapshot: Snapshot, incarnation: int, result: Result) -> OutcomeName:
+    """Why a result without a matching lease is not accepted."""
+    earlier = snapshot.finished.get(result.task_id)
+    if earlier is not None:
+        is_same = earlier.fence == result.fence and earlier.was is TaskState.RUNNING
+        return "duplicate" if is_same and earlier.state is not TaskState.CANCELLED else "stale"
+    task = snapshot.tasks.get(result.task_id)
+    if task is None:
+        return "unknown"
+    return "duplicate" if _was_reported(task, incarnation, result.fence) else "stale"
+
+
+def _was_reported(task: Task, incarnation: int, fence: int) -> bool:
+    if task.state in {TaskState.SUCCEEDED, TaskState.FAILED} and task.fence == fence:
+        return task.incarnation == incarnation
+    return any(line.fence == fence and line.ending in REPORTED for line in task.log)
+
+
+def fail(
+    snapshot: Snapshot,
+    lease: Lease,
+    ending: Ending,
+    error: TaskError,
+    *,
+    worker_id: str | None,
+    retry_in_ms: int | None = None,
+) -> FinishTask | RequeueTask:
+    """End an attempt that used itself up: another one follows, or the task has failed."""
+    task = snapshot.tasks[lease.id]
+    error = tasks.shortened(error)
+    if not error.retryable or lease.attempt >= task.options.max_attempts:
+        finish = FinishTask(
+            id=lease.id,
+            was=TaskState.RUNNING,
+            state=TaskState.FAILED,
+            fence=lease.fence,
+            attempt=lease.attempt,
+            finished_at_ms=snapshot.now_ms,
+            worker_id=worker_id,
+            error=error,
+            queue=lease.lane.queue,
+        )
+        snapshot.note_finished(finish)
+        return finish
+
+    wait_ms = retry_in_ms
+    if wait_ms is None:
+        backoff = task.options.backoff or tasks.DEFAULT_BACKOFF
+        wait_ms = tasks.retry_delay_ms(backoff, failed_attempts=lease.attempt, dice=snapshot.dice())
+    due_at_ms = snapshot.now_ms + wait_ms if wait_ms > 0 else None
+    return _requeue(
+        snapshot, lease, ending, worker_id=worker_id, error=error, due_at_ms=due_at_ms, used=1
+    )
+
+
+def give_back(
+    snapshot: Snapshot,
+    lease: Lease,
+    ending: Ending,
+    *,
+    worker_id: str | None,
+    due_at_ms: int | None = None,
+) -> RequeueTask:
+    """End a lease that did not use up its attempt."""
+    return _requeue(
+        snapshot, lease, ending, worker_id=worker_id, error=None, due_at_ms=due_at_ms, used=0
+    )
+
+
+def _requeue(
+    snapshot: Snapshot,
+    lease: Lease,
+    ending: Ending,
+    *,
+    worker_id: str | None,
+    error: TaskError | None,
+    due_at_ms: int | None,
+    used: int,
+) -> RequeueTask:
+    ended = EndedAttempt(
+        attempt=lease.attempt,
+        fence=lease.fence,
+        ending=ending,
+        worker_id=worker_id,
+        started_at_ms=lease.started_at_ms,
+        ended_at_ms=snapshot.now_ms,
+        next_state=TaskState.QUEUED if due_at_ms is None else TaskState.SCHEDULED,
+        error=error,
+    )
+    decision = RequeueTask(
+        id=lease.id,
+        fence=lease.fence,
+        attempt=lease.attempt - 1 + used,
+        ended=ended,
+        due_at_ms=due_at_ms,
+    )
+    snapshot.note_requeued(decision)
+    return decision
+
+
+def leases_of(snapshot: Snapshot, incarnation: int) -> list[Lease]:
+    return [lease for lease in snapshot.leases.values() if lease.incarnation == incarnation]
+
+
+def lose(snapshot: Snapshot, incarnation: int, *, worker_id: str) -> list[Decision]:
+    """A worker is gone: its work moves on, each attempt used up."""
+    error = TaskError(
+        type="worker_lost", message=f"worker {worker_id!r} was lost while it ran this task"
+    )
+    return [
+        fail(snapshot, lease, Ending.LOST, error, worker_id=worker_id, retry_in_ms=0)
+        for lease in leases_of(snapshot, incarnation)
+    ]
+
+
+def release(snapshot: Snapshot, leases: Iterable[Lease], *, worker_id: str) -> list[Decision]:
+    """Leases given up in good order go back to the queue, no attempt used up."""
+    return [give_back(snapshot, lease, Ending.RELEASED, worker_id=worker_id) for lease in leases]
+
+
+def return_leases(snapshot: Snapshot, event: ReturnLeases) -> tuple[list[Decision], Done]:
+    returned = [
+        lease
+        for task_id, fence in event.leases
+        if (lease := snapshot.leases.get(task_id)) is not None
+        and lease.fence == fence
+        and lease.incarnation == event.incarnation
+    ]
+    return release(snapshot, returned, worker_id=event.worker_id), Done(len(returned))
+
+
+def expire(snapshot: Snapshot) -> tuple[list[Decision], Done]:
+    """Time is up: for attempts that run too long, and for tasks that did not start in time."""
+    decisions: list[Decision] = []
+    for task_id in snapshot.overdue:
+        lease = snapshot.leases.get(task_id)
+        if lease is None or lease.deadline_ms is None or lease.deadline_ms > snapshot.now_ms:
+            continue
+        worker = snapshot.worker_of(lease.incarnation)
+        error = TaskError(
+            type="timeout",
+            message=f"ran past its {lease.deadline_ms - lease.started_at_ms} ms",
+        )
+        worker_id = lease.holder if worker is None else worker.id
+        decisions.append(fail(snapshot, lease, Ending.TIMED_OUT, error, worker_id=worker_id))
+    decisions += [
+        _not_started(snapshot, snapshot.tasks[task_id])
+        for task_id in snapshot.unstarted
+        if _is_unstarted(snapshot.tasks.get(task_id))
+    ]
+    return decisions, Done(len(decisions))
+
+
+def _is_unstarted(task: Task | None) -> bool:
+    if task is None or task.state not in {TaskState.QUEUED, TaskState.SCHEDULED}:
+        return False
+    return not any(line.ending is not Ending.RELEASED for line in task.log)
+
+
+def _not_started(snapshot: Snapshot, task: Task) -> FinishTask:
+    error = TaskError(
+        type="start_timeout",
+        message=f"not started within {task.options.start_within_ms} ms",
+        retryable=False,
+    )
+    finish = FinishTask(
+        id=task.id,
+        was=task.state,
+        state=TaskState.FAILED,
+        fence=task.fence,
+        attempt=task.attempt,
+        finished_at_ms=snapshot.now_ms,
+        error=error,
+        queue=task.lane.queue,
+    )
+    snapshot.note_finished(finish)
+    return finish
+
+
+def progress(snapshot: Snapshot, event: ReportProgress) -> tuple[list[Decision], Outcomes]:
+    decisions: list[Decision] = []
+    outcomes: list[OutcomeName] = []
+    for item in event.items:
+        lease = snapshot.leases.get(item.task_id)
+        if lease is None:
+            known = item.task_id in snapshot.tasks or item.task_id in snapshot.finished
+            outcomes.append("stale" if known else "unknown")
+        elif lease.fence != item.fence or event.incarnation not in {None, lease.incarnation}:
+            outcomes.append("stale")
+        else:
+            outcomes.append("accepted")
+            if item.progress is not None or item.partial is not None:
+                decisions.append(NoteProgress(lease.id, lease.fence, item.progress, item.partial))
+    return decisions, Outcomes(outcomes)

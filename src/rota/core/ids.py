@@ -1,0 +1,33 @@
+"""How are tasks named?
+
+A task's id is a 63-bit integer: the millisecond of its acceptance (42 bits) and a counter (21
+bits). It only rises, also over restarts and backward clock jumps, because the next one is never
+below the last one. Order of ids is therefore order of acceptance, and "newest first" and "first
+come, first served" need no other column. Clients see it as sixteen hexadecimal digits, since a
+JSON reader may keep only 53 bits of a number.
+"""
+
+from typing import NewType
+
+TaskId = NewType("TaskId", int)
+
+COUNTER_BITS = 21
+_TEXT_LENGTH = 16
+_DIGITS = frozenset("0123456789abcdef")
+
+
+def next_ids(count: int, *, last: int, now_ms: int) -> range:
+    """Give `count` ids, all above `last` and above those of earlier milliseconds."""
+    first = max(last + 1, now_ms << COUNTER_BITS)
+    return range(first, first + count)
+
+
+def to_text(task_id: int) -> str:
+    return f"{task_id:016x}"
+
+
+def from_text(text: str) -> TaskId | None:
+    """Read an id back; None when no task can have it."""
+    if len(text) != _TEXT_LENGTH or not _DIGITS.issuperset(text) or text[0] > "7":
+        return None
+    return TaskId(int(text, 16))

@@ -1,0 +1,32 @@
+"""What is the most of everything? Each limit has a name, a number, and a row in the reference.
+
+Limits that an operator may want to move are settings; these are those of the contract itself.
+"""
+
+MAX_TASKS_PER_SUBMISSION = 10_000  # tasks in one submission
+MAX_RESULTS_PER_REPORT = 10_000  # results, or progress items, in one report
+MAX_LEASES_PER_CALL = 10_000  # tasks that one lease call may ask for
+MAX_PAGE = 1_000  # items of a list in one answer
+DEFAULT_PAGE = 100  # items of a list when the caller does not say
+MAX_BULK_STEP = 1_000  # tasks changed by one transaction of a bulk cancel or retry
+
+MAX_NAME_LENGTH = 200  # characters of any name, label, capability or worker id
+MAX_KEY_LENGTH = 500  # characters of an idempotency key
+MAX_REQUIRES = 32  # capabilities that one task may require
+MAX_LABELS = 32  # labels on one task or worker
+MAX_CAPABILITIES = 256  # capabilities of one worker
+MAX_WORKER_NAMES = 1_000  # task names or queues one worker may list
+MAX_LANES = 10_000  # distinct (queue, name, requires) sets ever seen
+
+MAX_PRIORITY = 1_000_000  # either way from 0
+MAX_ATTEMPTS = 1_000  # attempts that one task may be given
+MAX_DELAY_MS = 10 * 366 * 24 * 3600 * 1000  # of a delay, a back-off, a snooze, or a time to start
+MAX_TIMEOUT_MS = 366 * 24 * 3600 * 1000  # time that one attempt may be given
+MAX_WAIT_MS = 60_000  # of one long poll; ask again for more
+MAX_JSON_DEPTH = 64  # levels of nesting in a payload, result or progress value
+MAX_ERROR_LENGTH = 20_000  # of a type or message; longer ones are cut, never refused
+MAX_LOGGED_ATTEMPTS = 50  # ended attempts a task remembers, the newest ones
+MAX_CONCURRENT_TASKS = 100_000  # tasks that one worker may hold at once
+
+MIN_HEARTBEAT_INTERVAL_MS = 100  # between two beats of a worker, at the least
+MAX_HEARTBEAT_INTERVAL_MS = 24 * 3600 * 1000  # between two beats of a worker, at the most

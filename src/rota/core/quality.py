@@ -1,0 +1,81 @@
+"""What do results say about the worker that sent them?
+
+Quality lowers a worker's score and, past a limit, keeps it from tasks of one name for a while. It
+never frees a lease: a worker that does badly is still alive.
+"""
+
+from collections.abc import Sequence
+
+from rota.core import breakers, statistics, valves, workers
+from rota.core.breakers import BreakerState
+from rota.core.decisions import NoteQuality
+from rota.core.events import ReportResults
+from rota.core.replies import OutcomeName
+from rota.core.snapshot import Quality, Snapshot
+from rota.core.statistics import Outcome
+from rota.core.tasks import Lease
+from rota.core.workers import Health, Worker, WorkerState
+
+
+def learn(
+    snapshot: Snapshot,
+    event: ReportResults,
+    leases: Sequence[Lease | None],
+    outcomes: Sequence[OutcomeName],
+) -> list[NoteQuality]:
+    """Add the accepted results of one report to what is known, one entry a task name."""
+    now_ms = snapshot.now_ms
+    by_name: dict[str, list[Outcome]] = {}
+    for result, lease, outcome in zip(event.results, leases, outcomes, strict=True):
+        if outcome != "accepted" or lease is None or result.snooze_ms is not None:
+            continue
+        duration_ms = max(0, now_ms - lease.started_at_ms)
+        by_name.setdefault(lease.lane.name, []).append(Outcome(result.ok, duration_ms))
+    return [_learned(snapshot, event.worker_id, name, seen) for name, seen in by_name.items()]
+
+
+def _learned(snapshot: Snapshot, worker_id: str, name: str, seen: Sequence[Outcome]) -> NoteQuality:
+    before = snapshot.qualities.get((worker_id, name), Quality())
+    after = statistics.record(before.statistics, seen, now_ms=snapshot.now_ms)
+    succeeded = sum(outcome.ok for outcome in seen)
+    breaker = breakers.observe(
+        before.breaker,
+        succeeded=succeeded,
+        failed=len(seen) - succeeded,
+        statistics=after,
+        now_ms=snapshot.now_ms,
+        policy=snapshot.rules.breaker,
+    )
+    opens = breaker.state is BreakerState.OPEN and before.breaker.state is not BreakerState.OPEN
+    if opens and not _may_eject(snapshot, name):
+        breaker = before.breaker
+    snapshot.qualities[worker_id, name] = Quality(after, breaker)
+    return NoteQuality(worker_id, name, after, breaker)
+
+
+def _may_eject(snapshot: Snapshot, name: str) -> bool:
+    """Whether the others that could run tasks of this name are enough without this worker."""
+    able = [
+        worker
+        for worker in snapshot.workers.values()
+        if worker.tasks is None or name in worker.tasks
+    ]
+    ejected = {worker.id for worker in able if _is_ejected(snapshot, worker, name)}
+    healthy = sum(worker.id not in ejected and _is_sound(snapshot, worker) for worker in able)
+    return valves.may_eject(
+        fleet=len(able), healthy=healthy, ejected=len(ejected), policy=snapshot.rules.valves
+    )
+
+
+def _is_ejected(snapshot: Snapshot, worker: Worker, name: str) -> bool:
+    quality = snapshot.qualities.get((worker.id, name))
+    return quality is not None and quality.breaker.state is BreakerState.OPEN
+
+
+def _is_sound(snapshot: Snapshot, worker: Worker) -> bool:
+    health = workers.health(
+        age_ms=snapshot.now_ms - worker.last_heartbeat_ms,
+        interval_ms=worker.heartbeat_interval_ms,
+        policy=snapshot.rules.health,
+    )
+    return worker.state is WorkerState.ACTIVE and health is Health.HEALTHY

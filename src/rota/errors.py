@@ -1,0 +1,196 @@
+"""Everything Rota raises on purpose.
+
+RotaError
+├── Invalid               400  the request can never succeed as written; names the field
+│   └── Malformed              its body is not JSON at all
+├── Unauthorized          401  no credentials, or ones we do not know
+├── Forbidden             403  known, but not allowed this
+├── NotFound              404  no such task, worker or queue
+│   ├── TaskNotFound           never accepted, or finished longer ago than history is kept
+│   ├── WorkerNotFound         not registered, or removed after its silence: register again
+│   ├── QueueNotFound          a queue that never was cannot be resumed
+│   └── TokenNotFound          not there, or revoked already
+├── MethodNotAllowed      405  the path is there, but not for this method
+├── Conflict              409  the request was right, but the state has moved on
+│   ├── StaleLease             the lease is no longer the caller's
+│   ├── StaleIncarnation       the worker has registered again since
+│   ├── IllegalState           the noun is not in a state that allows this
+│   └── ResultConflict         finished already, with another result
+├── TooLarge              413  a body or payload is over its limit
+├── TooMany               429  one caller asks for more than its share
+├── Overloaded            503  more is waiting than the coordinator takes on; try again later
+├── Unavailable           503  the coordinator is starting, stopping or cut off
+├── Internal              500  our mistake; the log of the coordinator has the reason
+└── StoreError                 the database cannot be used (never answered to a client)
+    ├── StoreLocked            another coordinator has the file
+    └── StoreTooNew            the file was written by a newer Rota
+
+`code` is what clients match on; `status` is the HTTP form; `facts` go along as fields.
+"""
+
+from typing import Any, ClassVar
+
+
+class RotaError(Exception):
+    """Base of all errors."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Something went wrong"
+
+    def __init__(self, detail: str, **facts: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.facts = facts
+
+
+class Invalid(RotaError):  # noqa: N818 - read at the raise site: `raise Invalid(...)`
+    code = "invalid"
+    status = 400
+    title = "The request is not valid"
+
+
+class Malformed(Invalid):
+    code = "malformed"
+    title = "The body is not valid JSON"
+
+
+class Unauthorized(RotaError):  # noqa: N818
+    code = "unauthorized"
+    status = 401
+    title = "A token is needed"
+
+
+class Forbidden(RotaError):  # noqa: N818
+    code = "forbidden"
+    status = 403
+    title = "The token does not allow this"
+
+
+class NotFound(RotaError):  # noqa: N818
+    code = "not_found"
+    status = 404
+    title = "Not found"
+
+
+class TaskNotFound(NotFound):
+    code = "task_not_found"
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"task {task_id!r} not found", task_id=task_id)
+
+
+class WorkerNotFound(NotFound):
+    code = "worker_not_found"
+
+    def __init__(self, worker_id: str) -> None:
+        super().__init__(f"worker {worker_id!r} not found; register again", worker_id=worker_id)
+
+
+class QueueNotFound(NotFound):
+    code = "queue_not_found"
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"queue {queue!r} not found", queue=queue)
+
+
+class TokenNotFound(NotFound):
+    code = "token_not_found"
+
+    def __init__(self, token_id: str) -> None:
+        super().__init__(f"token {token_id!r} not found", token_id=token_id)
+
+
+class MethodNotAllowed(RotaError):  # noqa: N818
+    code = "method_not_allowed"
+    status = 405
+    title = "Not for this method"
+
+
+class Conflict(RotaError):  # noqa: N818
+    code = "conflict"
+    status = 409
+    title = "The state has moved on"
+
+
+class StaleLease(Conflict):
+    """A write by a worker whose lease of the task has ended or passed to another."""
+
+    code = "stale_lease"
+
+    def __init__(self, task_id: str, detail: str | None = None) -> None:
+        text = detail or f"the lease of task {task_id!r} is no longer yours"
+        super().__init__(text, task_id=task_id)
+
+
+class StaleIncarnation(Conflict):
+    """A call by a worker process that has been replaced under the same id."""
+
+    code = "stale_incarnation"
+
+    def __init__(self, worker_id: str, *, given: int, current: int) -> None:
+        super().__init__(
+            f"worker {worker_id!r} has registered again: incarnation {given} is no longer current",
+            worker_id=worker_id,
+            given=given,
+            current=current,
+        )
+
+
+class IllegalState(Conflict):
+    code = "illegal_state"
+
+
+class ResultConflict(Conflict):
+    code = "result_conflict"
+
+
+class TooLarge(RotaError):  # noqa: N818
+    code = "too_large"
+    status = 413
+    title = "Too large"
+
+
+class TooMany(RotaError):  # noqa: N818
+    code = "too_many"
+    status = 429
+    title = "Too many"
+
+
+class Overloaded(RotaError):  # noqa: N818
+    code = "overloaded"
+    status = 503
+    title = "The coordinator has more waiting than it takes on"
+
+    def __init__(self, detail: str, *, retry_after_s: int = 1, **facts: Any) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s, **facts)
+        self.retry_after_s = retry_after_s
+
+
+class Unavailable(RotaError):  # noqa: N818
+    code = "unavailable"
+    status = 503
+    title = "The coordinator cannot answer now"
+
+    def __init__(self, detail: str, *, retry_after_s: int = 1, **facts: Any) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s, **facts)
+        self.retry_after_s = retry_after_s
+
+
+class Internal(RotaError):  # noqa: N818
+    code = "internal"
+    status = 500
+    title = "The coordinator made a mistake"
+
+
+class StoreError(RotaError):
+    code = "store"
+    title = "The store cannot be used"
+
+
+class StoreLocked(StoreError):  # noqa: N818
+    code = "store_locked"
+
+
+class StoreTooNew(StoreError):  # noqa: N818
+    code = "store_too_new"
