@@ -1,0 +1,51 @@
+"""The lanes: what tasks ask of workers, each distinct wish interned under a number.
+
+The book is kept in memory, since it is small, grows only, and is asked for every task. It is
+written in the transaction that first needs a lane; after a rollback it is read again.
+"""
+
+import msgspec
+
+from rota.core.accepting import check_lanes
+from rota.core.limits import MAX_LANES
+from rota.core.tasks import Lane
+from rota.store.database import Transaction
+
+
+class Lanes:
+    def __init__(self) -> None:
+        self.by_number: dict[int, Lane] = {}
+        self._numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
+
+    def read(self, tx: Transaction) -> None:
+        """Take everything anew from the store. Readers meanwhile see the old book or the new."""
+        fresh = Lanes()
+        for number, queue, name, requires in tx.rows("queues.lanes"):
+            fresh._remember(number, Lane(queue, name, tuple(msgspec.json.decode(requires))))
+        self.by_number, self._numbers = fresh.by_number, fresh._numbers
+
+    def number(self, tx: Transaction, queue: str, name: str, requires: tuple[str, ...]) -> int:
+        """The number of a lane, given to it now if it is new."""
+        known = self._numbers.get((queue, name, requires))
+        if known is not None:
+            return known
+        lane = Lane(queue, name, tuple(sorted(set(requires))))
+        number = self._numbers.get((lane.queue, lane.name, lane.requires))
+        if number is None:
+            check_lanes(len(self.by_number), 1, most=MAX_LANES)
+            number = len(self.by_number) + 1
+            text = msgspec.json.encode(lane.requires).decode()
+            tx.run("queues.add_lane", number, lane.queue, lane.name, text)
+            self._remember(number, lane)
+        return number
+
+    def _remember(self, number: int, lane: Lane) -> None:
+        self.by_number[number] = lane
+        self._numbers[lane.queue, lane.name, lane.requires] = number
+
+    def matching(self, *, queue: str | None = None, name: str | None = None) -> list[int]:
+        return [
+            number
+            for number, lane in self.by_number.items()
+            if queue in {None, lane.queue} and name in {None, lane.name}
+        ]

@@ -1,0 +1,45 @@
+"""Which shape has the database, and how does it get the one this code needs?
+
+Migrations are numbered files, each applied once, in one transaction with its number. A database
+that is ahead of the code is refused: an older program must not guess at a newer shape.
+"""
+
+from importlib import resources
+
+import apsw
+
+from rota.errors import StoreTooNew
+
+
+def migrations() -> dict[int, str]:
+    folder = resources.files("rota.store") / "sql" / "migrations"
+    files = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
+    found = {int(name.split("_")[0]): (folder / name).read_text() for name in files}
+    assert list(found) == list(range(1, len(found) + 1)), "migrations are numbered without a gap"
+    return found
+
+
+def newest_version() -> int:
+    return len(migrations())
+
+
+def version(connection: apsw.Connection) -> int:
+    return int(connection.pragma("user_version"))
+
+
+def migrate(connection: apsw.Connection, *, name: str) -> tuple[int, int]:
+    """Bring the database to the newest shape; says from which version to which."""
+    known = migrations()
+    before = version(connection)
+    if before > len(known):
+        raise StoreTooNew(
+            f"{name} was written by a newer Rota (schema {before}; this one knows {len(known)}): "
+            "upgrade this program, or use another file",
+            schema=before,
+            known=len(known),
+        )
+    for number in range(before + 1, len(known) + 1):
+        with connection:
+            connection.execute(known[number])
+            connection.execute(f"PRAGMA user_version = {number}")
+    return before, len(known)

@@ -1,0 +1,429 @@
+"""Task rows, from acceptance to history. A method runs in its caller's transaction.
+
+What is live stands in `task` (what does not change) and in exactly one of `ready`, `scheduled` and
+`lease` (where it is). A finished task is a row of `history` and nothing else.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+
+import msgspec
+
+from rota.core.decisions import (
+    AddTask,
+    FinishTask,
+    LeaseTask,
+    NoteProgress,
+    RequeueTask,
+)
+from rota.core.ids import TaskId
+from rota.core.snapshot import last_line, logged
+from rota.core.tasks import (
+    DEFAULT_OPTIONS,
+    EndedAttempt,
+    Lease,
+    NewTask,
+    Task,
+    TaskError,
+    TaskOptions,
+    TaskState,
+    normalised_labels,
+    options_of,
+)
+from rota.store.database import Row, Transaction
+from rota.store.lanes import Lanes
+
+_encode = msgspec.json.Encoder().encode
+_decode_options = msgspec.json.Decoder(TaskOptions).decode
+_decode_error = msgspec.json.Decoder(TaskError).decode
+_decode_log = msgspec.json.Decoder(tuple[EndedAttempt, ...]).decode
+
+
+class Tasks:
+    def __init__(self, tx: Transaction, lanes: Lanes) -> None:
+        self._tx = tx
+        self._lanes = lanes
+
+    # --- accepting -------------------------------------------------------------------------
+
+    def last_id(self) -> int:
+        return int(self._tx.rows("tasks.last_id")[0][0])
+
+    def add(self, added: Sequence[AddTask]) -> set[int]:
+        """Write new tasks; the answer is the lanes in which some can be claimed at once."""
+        lane_of, tx = self._lanes.number, self._tx
+        rows, open_lanes = [], set()
+        for one in added:
+            task = one.task
+            lane = lane_of(tx, task.queue, task.name, task.requires)
+            rows.append(
+                (
+                    one.id,
+                    lane,
+                    task.priority,
+                    bytes(task.payload),
+                    _options(task),
+                    task.key,
+                    one.created_at_ms,
+                )
+            )
+            if one.due_at_ms is None:
+                open_lanes.add(lane)
+        tx.many("tasks.add", rows)
+        for first, last in _runs_of_ready(added):
+            tx.run("tasks.add_ready_range", first, last)
+        self._add_extras(added)
+        return open_lanes
+
+    def _add_extras(self, added: Sequence[AddTask]) -> None:
+        """Rows beside the task, for what most tasks do not have."""
+        tx = self._tx
+        if scheduled := [(one.due_at_ms, one.id) for one in added if one.due_at_ms is not None]:
+            tx.many("tasks.add_scheduled", scheduled)
+        if keys := [(one.task.key, one.id) for one in added if one.task.key is not None]:
+            tx.many("tasks.add_key", keys)
+        if labels := [
+            (label, one.id)
+            for one in added
+            if one.task.labels
+            for label in normalised_labels(one.task.labels)
+        ]:
+            tx.many("tasks.add_label", labels)
+        if limits := [
+            (one.created_at_ms + one.task.start_within_ms, one.id)
+            for one in added
+            if one.task.start_within_ms is not None
+        ]:
+            tx.many("tasks.add_start_limit", limits)
+
+    def by_keys(self, keys: list[str]) -> dict[str, Task]:
+        if not keys:
+            return {}
+        found = {key: TaskId(number) for key, number in self._tx.rows("tasks.ids_by_keys", keys)}
+        tasks = self.by_ids(list(found.values()))
+        return {key: tasks[task_id] for key, task_id in found.items()}
+
+    # --- claiming ---------------------------------------------------------------------------
+
+    def open_lanes(self) -> list[int]:
+        """The lanes in which something waits."""
+        return [lane for (lane,) in self._tx.rows("tasks.open_lanes")]
+
+    def head(self, lanes: Sequence[int], most: int) -> list[Task]:
+        """The next tasks over all these lanes: higher priority first, then first come."""
+        if len(lanes) == 1:
+            rows: Iterable[Row] = self._tx.rows("tasks.head", lanes[0], most)
+        else:
+            rows = self._merged_head(lanes, most)
+        return [self._queued(row) for row in rows]
+
+    def _merged_head(self, lanes: Sequence[int], most: int) -> list[Row]:
+        """Merge the lanes by turn, reading each only as far as it is needed.
+
+        Each lane is read in growing steps, so that many lanes do not cost `most` rows each.
+        """
+        first_step = max(1, min(most, 2 * most // len(lanes)))
+
+        def turns(lane: int) -> Iterator[tuple[int, int, Row]]:
+            step, seen = first_step, 0
+            while seen < most:
+                rows = self._tx.rows("tasks.head", lane, min(most, seen + step))
+                for row in rows[seen:]:
+                    yield row[1], row[2], row
+                if len(rows) < min(most, seen + step):
+                    return
+                seen, step = len(rows), step * 2
+
+        merged = heapq.merge(*(turns(lane) for lane in lanes))
+        return [row for _, (_, _, row) in zip(range(most), merged, strict=False)]
+
+    def _queued(self, row: Row) -> Task:
+        lane, rank, number, fence, attempt, payload, options, key, created_at_ms = row
+        return Task(
+            id=number,
+            lane=self._lanes.by_number[lane],
+            state=TaskState.QUEUED,
+            priority=-rank,
+            payload=payload,
+            options=DEFAULT_OPTIONS if options is None else _decode_options(options),
+            key=key,
+            created_at_ms=created_at_ms,
+            attempt=attempt,
+            fence=fence,
+        )
+
+    def lease(self, leases: Sequence[LeaseTask], tasks: dict[TaskId, Task]) -> None:
+        """Hand over tasks; those of one lane and priority leave the queue together."""
+        tx, number = self._tx, self._lanes.number
+        rows = []
+        groups: dict[tuple[int, int], list[int]] = {}
+        for one in leases:
+            task = tasks[one.id]
+            wish = task.lane
+            lane = number(tx, wish.queue, wish.name, wish.requires)
+            rows.append(
+                (
+                    one.id,
+                    lane,
+                    one.incarnation,
+                    one.fence,
+                    one.attempt,
+                    one.started_at_ms,
+                    one.deadline_ms,
+                    one.holder,
+                )
+            )
+            if one.was is TaskState.QUEUED:
+                groups.setdefault((lane, -task.priority), []).append(one.id)
+        taken = sum(
+            tx.run("tasks.take_ready", lane, rank, ids) for (lane, rank), ids in groups.items()
+        )
+        taken += tx.many(
+            "tasks.take_scheduled_one",
+            [(one.id,) for one in leases if one.was is TaskState.SCHEDULED],
+        )
+        assert taken == len(leases), "a task is leased from exactly one place"
+        tx.many("tasks.lease", rows)
+
+    # --- running ----------------------------------------------------------------------------
+
+    def leases(self, ids: list[int]) -> dict[TaskId, Lease]:
+        return self._leases(self._tx.rows("tasks.leases", ids)) if ids else {}
+
+    def leases_of(self, incarnation: int) -> dict[TaskId, Lease]:
+        return self._leases(self._tx.rows("tasks.leases_of", incarnation))
+
+    def _leases(self, rows: Iterable[Row]) -> dict[TaskId, Lease]:
+        by_number = self._lanes.by_number
+        return {
+            row[0]: Lease(
+                id=row[0],
+                lane=by_number[row[1]],
+                incarnation=row[2],
+                fence=row[3],
+                attempt=row[4],
+                started_at_ms=row[5],
+                deadline_ms=row[6],
+                holder=row[7],
+            )
+            for row in rows
+        }
+
+    def held(self, incarnations: list[int]) -> dict[int, int]:
+        """How many leases each incarnation has; an entry for each that was asked for."""
+        held = dict.fromkeys(incarnations, 0)
+        if incarnations:
+            held |= dict(self._tx.rows("tasks.held", incarnations))
+        return held
+
+    def held_in_lane(self, incarnation: int, lane: int) -> int:
+        return int(self._tx.rows("tasks.held_in_lane", incarnation, lane)[0][0])
+
+    def note_progress(self, notes: Sequence[NoteProgress]) -> None:
+        rows = [(_blob(note.progress), _blob(note.partial), note.id, note.fence) for note in notes]
+        self._tx.many("tasks.note_progress", rows)
+
+    # --- ending -----------------------------------------------------------------------------
+
+    def finish(self, finished: Sequence[FinishTask]) -> None:
+        """Move tasks to history: one statement for all that were running, one for the others."""
+        running = [one for one in finished if one.was is TaskState.RUNNING]
+        waiting = [one for one in finished if one.was is not TaskState.RUNNING]
+        if running:
+            self._move_to_history(running, "tasks.finish_running")
+            self._tx.run("tasks.drop_leases", [one.id for one in running])
+        if waiting:
+            for one in waiting:
+                place = "ready" if one.was is TaskState.QUEUED else "scheduled"
+                taken = self._tx.run(f"tasks.take_{place}_one", one.id)
+                assert taken == 1, "a waiting task stands where its state says"
+            self._move_to_history(waiting, "tasks.finish_waiting")
+        self._tx.run("tasks.drop_tasks", [one.id for one in finished])
+
+    def _move_to_history(self, finished: Sequence[FinishTask], query: str) -> None:
+        self._tx.many(
+            "tasks.stage_finished",
+            [
+                (
+                    one.id,
+                    one.fence,
+                    one.attempt,
+                    one.state,
+                    one.finished_at_ms,
+                    one.worker_id,
+                    _blob(one.result),
+                    None if one.error is None else _encode(one.error),
+                )
+                for one in finished
+            ],
+        )
+        moved = self._tx.run(query)
+        self._tx.run("tasks.unstage_finished")
+        assert moved == len(finished), "what was decided to be finished was live, at its fence"
+
+    def requeue(self, requeued: Sequence[RequeueTask], *, now_ms: int) -> set[int]:
+        """End leases without finishing; the answer is the lanes with something new to claim."""
+        tx = self._tx
+        dropped = tx.many("tasks.drop_lease_at", [(one.id, one.fence) for one in requeued])
+        assert dropped == len(requeued), "what was decided to be requeued was leased, at its fence"
+        logs: dict[int, bytes | None] = dict(tx.rows("tasks.logs", [one.id for one in requeued]))
+        tx.many(
+            "tasks.set_log",
+            [(_encode(logged(_log(logs[one.id]), one.ended)), one.id) for one in requeued],
+        )
+        if now := [
+            (one.fence, one.attempt, now_ms, one.id) for one in requeued if one.due_at_ms is None
+        ]:
+            tx.many("tasks.queue_again", now)
+        if later := [
+            (one.due_at_ms, one.id, one.fence, one.attempt)
+            for one in requeued
+            if one.due_at_ms is not None
+        ]:
+            tx.many("tasks.schedule_again", later)
+        return self._lanes_of([one.id for one in requeued if one.due_at_ms is None])
+
+    def queue(self, ids: list[int], *, now_ms: int) -> set[int]:
+        """Scheduled tasks become ready."""
+        moved = self._tx.run("tasks.queue_scheduled", now_ms, ids)
+        assert moved == len(ids), "what was decided to be queued was scheduled"
+        self._tx.run("tasks.drop_scheduled", ids)
+        return self._lanes_of(ids)
+
+    def revive(self, ids: list[int], *, now_ms: int) -> set[int]:
+        """Bring tasks back from history; fences go on rising where they stood."""
+        before = self.by_ids(ids)
+        for task_id in ids:
+            task = before[TaskId(task_id)]
+            log = logged(task.log, last_line(task)) if task.error is not None else task.log
+            self._tx.run("tasks.revive", _encode(log) if log else None, task_id)
+            self._tx.run("tasks.revive_ready", now_ms, task_id)
+        self._tx.run("tasks.drop_history", ids)
+        return self._lanes_of(ids)
+
+    def _lanes_of(self, ids: list[int]) -> set[int]:
+        return {lane for (lane,) in self._tx.rows("tasks.lanes_of", ids)} if ids else set()
+
+    # --- what time brings -------------------------------------------------------------------
+
+    def due(self, now_ms: int, most: int) -> list[TaskId]:
+        return [number for (number,) in self._tx.rows("tasks.due", now_ms, most)]
+
+    def overdue(self, now_ms: int, most: int) -> list[TaskId]:
+        return [number for (number,) in self._tx.rows("tasks.overdue", now_ms, most)]
+
+    def take_unstarted(self, now_ms: int, most: int) -> list[TaskId]:
+        """Tasks whose time limit to start is over; asked about once."""
+        ids = [number for (number,) in self._tx.rows("tasks.unstarted", now_ms, most)]
+        if ids:
+            self._tx.run("tasks.drop_start_limits", now_ms, ids)
+        return ids
+
+    def next_moment_ms(self) -> int | None:
+        """When the next scheduled task, deadline or time limit comes up."""
+        moments = [
+            self._tx.rows(f"tasks.{name}")[0][0]
+            for name in ("next_due", "next_deadline", "next_start_limit")
+        ]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def forget(self, finished_before_ms: int, most: int) -> int:
+        """Delete old history with its keys and labels; the answer is how many tasks went."""
+        ids = [number for (number,) in self._tx.rows("tasks.prunable", finished_before_ms, most)]
+        if not ids:
+            return 0
+        labels = [
+            (label, number)
+            for number, options in self._tx.rows("tasks.labelled", ids)
+            for label in normalised_labels(_decode_options(options).labels)
+        ]
+        self._tx.many("tasks.drop_label", labels)
+        self._tx.run("tasks.drop_keys", ids)
+        return self._tx.run("tasks.drop_history", ids)
+
+    # --- looking ----------------------------------------------------------------------------
+
+    def by_ids(self, ids: list[int]) -> dict[TaskId, Task]:
+        """Tasks wherever they stand; ids that no task has are left out."""
+        if not ids:
+            return {}
+        found = {row[0]: self._live(row) for row in self._tx.rows("tasks.live", ids)}
+        if missing := [number for number in ids if number not in found]:
+            rows = self._tx.rows("tasks.finished", missing)
+            found |= {row[0]: self._finished(row) for row in rows}
+        return found
+
+    def _live(self, row: Row) -> Task:
+        incarnation, due_at_ms = row[10], row[16]
+        if incarnation is not None:
+            state = TaskState.RUNNING
+        else:
+            state = TaskState.QUEUED if due_at_ms is None else TaskState.SCHEDULED
+        return msgspec.structs.replace(
+            self._common(row, state),
+            started_at_ms=row[12],
+            deadline_ms=row[13],
+            due_at_ms=due_at_ms,
+        )
+
+    def _finished(self, row: Row) -> Task:
+        return msgspec.structs.replace(
+            self._common(row, TaskState(row[16])),
+            started_at_ms=row[12],
+            finished_at_ms=row[13],
+            result=row[17],
+            error=None if row[18] is None else _decode_error(row[18]),
+        )
+
+    def _common(self, row: Row, state: TaskState) -> Task:
+        """What live and finished rows have in the same places."""
+        return Task(
+            id=row[0],
+            lane=self._lanes.by_number[row[1]],
+            state=state,
+            priority=row[2],
+            payload=row[3],
+            options=DEFAULT_OPTIONS if row[4] is None else _decode_options(row[4]),
+            key=row[5],
+            created_at_ms=row[6],
+            log=_log(row[7]),
+            fence=row[8],
+            attempt=row[9],
+            incarnation=row[10],
+            worker_id=row[11],
+            progress=row[14],
+            partial=row[15],
+        )
+
+
+def _runs_of_ready(added: Sequence[AddTask]) -> Iterator[tuple[int, int]]:
+    """The stretches of new tasks that are ready at once; their ids only rise."""
+    for is_ready, run in groupby(added, key=lambda one: one.due_at_ms is None):
+        if is_ready:
+            ids = list(map(attrgetter("id"), run))
+            yield ids[0], ids[-1]
+
+
+def _options(task: NewTask) -> bytes | None:
+    """What is stored of a task's options; None when it has none of its own."""
+    if (
+        task.max_attempts == 3
+        and task.timeout_ms is None
+        and task.labels is None
+        and task.backoff is None
+        and task.delay_ms is None
+        and task.run_at_ms is None
+        and task.start_within_ms is None
+    ):
+        return None
+    return _encode(options_of(task))
+
+
+def _log(text: bytes | None) -> tuple[EndedAttempt, ...]:
+    return () if text is None else _decode_log(text)
+
+
+def _blob(value: bytes | None) -> bytes | None:
+    return None if value is None else bytes(value)
