@@ -1,0 +1,182 @@
+"""The engine: takes all events that wait, decides and writes them in one transaction, answers.
+
+Theory of operation. Callers hand in events on the event loop and wait. A writer (a thread of its
+own, or in tests the loop itself) takes everything that waits at that moment into one batch and one
+transaction; while it is at it, the next batch gathers. An answer leaves only after the commit that
+it speaks of. A call for work that finds none stays parked with the writer, and is served by the
+very transaction that brings work for it.
+
+What may be lost here is a wake-up, never a fact: everything that matters is in the store, and
+each second the duties look at it anew.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from rota.core.choosing import Strategy
+from rota.core.events import Event, LeaseWork, ReturnLeases, SubmitTasks
+from rota.core.ids import TaskId
+from rota.core.replies import Granted, Reply
+from rota.core.scoring import ScoringPolicy
+from rota.core.snapshot import Rules
+from rota.core.workers import HealthPolicy
+from rota.engine.clock import Clock, SystemClock
+from rota.engine.duties.runner import DutyRunner
+from rota.engine.figures import Figures
+from rota.engine.pipeline import Delivery, Entry, Pipeline
+from rota.engine.queries import Queries
+from rota.engine.wake import Waiters
+from rota.engine.writer import InlineWriter, ThreadWriter, Writer
+from rota.errors import Overloaded, Unavailable
+from rota.settings import Settings
+from rota.store.database import Database
+from rota.store.lanes import Lanes
+
+
+def rules_of(settings: Settings) -> Rules:
+    return Rules(
+        health=HealthPolicy(
+            degraded_after=settings.degraded_after, unhealthy_after=settings.unhealthy_after
+        ),
+        scoring=ScoringPolicy(lifetime=settings.scoring == "lifetime"),
+        strategy=Strategy(settings.strategy),
+        job_lease_ms=settings.job_lease_ms,
+        unclaimed_lease_ms=settings.unclaimed_lease_ms,
+    )
+
+
+class Coordinator:
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        dice: Callable[[], float] = random.random,
+        inline: bool = False,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.settings = settings
+        self.rules = rules_of(settings)
+        self.is_ready = False
+        self.started_at_ms = self.clock.now_ms()
+        lanes = Lanes()
+        self._figures = Figures()
+        self._pipeline = Pipeline(
+            database, lanes, self._figures, clock=self.clock, rules=self.rules, dice=dice
+        )
+        make_writer = InlineWriter if inline else ThreadWriter
+        self._writer: Writer = make_writer(self._pipeline.run, self._deliver)
+        self._waiters = Waiters()
+        self._staying: set[Entry] = set()
+        self.queries = Queries(database, lanes, self._figures, clock=self.clock, inline=inline)
+        self._duties = DutyRunner(self)
+
+    @property
+    def store_problem(self) -> str | None:
+        """Why the store could not be written last time; None when it could."""
+        return self._pipeline.store_problem
+
+    async def start(self) -> None:
+        self._pipeline.recover()
+        self._writer.start(asyncio.get_running_loop())
+        self._duties.start()
+        self.is_ready = True
+
+    async def stop(self) -> None:
+        """Answer what was accepted, then let go of the store."""
+        self.is_ready = False
+        await self._duties.stop()
+        await self._writer.stop()
+        self._waiters.close()
+        self.queries.close()
+
+    async def handle(self, event: Event) -> Reply:
+        """Carry out one event; returns when it is committed."""
+        reply: Reply = await self._enter(event).future
+        return reply
+
+    async def lease(self, event: LeaseWork, *, wait_ms: int) -> Granted:
+        """Lease work; without any, wait for some until the time is over."""
+        entry = self._enter(event, stays=wait_ms > 0)
+        timer = asyncio.get_running_loop().call_later(wait_ms / 1000, _give_up, entry)
+        self._staying.add(entry)
+        try:
+            granted: Granted = await entry.future
+        finally:
+            entry.is_gone = True
+            self._staying.discard(entry)
+            timer.cancel()
+        return granted
+
+    async def wait_finished(self, task_id: TaskId, *, wait_ms: int) -> None:
+        """Wait until a task has finished, or the time is over."""
+        with self._waiters.waiting_for(task_id) as finished:
+            if await self.queries.is_live(task_id):
+                await asyncio.wait([finished], timeout=wait_ms / 1000)
+
+    def release_parked(self) -> None:
+        """Answer all calls that wait, with nothing: the coordinator is about to stop."""
+        for entry in list(self._staying):
+            _give_up(entry)
+        self._waiters.close()
+
+    async def tick(self) -> None:
+        """Run all duties once, now. Tests that turn the clock call this."""
+        await self._duties.run_all()
+
+    def figures(self) -> Figures:
+        self._figures.waiting = self._writer.weight
+        return self._figures
+
+    def _enter(self, event: Event, *, stays: bool = False) -> Entry:
+        if not self._writer.is_running:
+            raise Unavailable("the coordinator is not running")
+        entry = Entry(event, asyncio.get_running_loop().create_future(), stays=stays)
+        if isinstance(event, SubmitTasks):
+            self._refuse_when_full(entry.weight)
+        self._writer.put(entry)
+        return entry
+
+    def _refuse_when_full(self, more: int) -> None:
+        most, waiting = self.settings.max_waiting, self._writer.weight
+        if waiting and waiting + more > most:
+            self._figures.overloads += 1
+            raise Overloaded(
+                f"{waiting} changes wait for their commit, and at most {most} may",
+                limit="max_waiting",
+            )
+
+    def _deliver(self, delivery: Delivery) -> None:
+        """Back on the loop, after the commit: answer all callers, wake whoever waits."""
+        for entry, outcome in delivery.answers:
+            if entry.future.done():
+                self._take_back(entry, outcome)
+            elif isinstance(outcome, Exception):
+                entry.future.set_exception(outcome)
+            else:
+                entry.future.set_result(outcome)
+        self._waiters.wake(delivery.finished)
+        if delivery.next_moment_ms is not None:
+            self._duties.hint(delivery.next_moment_ms)
+
+    def _take_back(self, entry: Entry, outcome: object) -> None:
+        """The caller went away while its leases were granted: they go back at once."""
+        if not isinstance(entry.event, LeaseWork) or not isinstance(outcome, Granted):
+            return
+        if outcome.leases and self._writer.is_running:
+            returned = self._enter(
+                ReturnLeases(
+                    worker_id=entry.event.worker_id,
+                    incarnation=entry.event.incarnation,
+                    leases=tuple((task.id, task.fence) for task in outcome.leases),
+                )
+            )
+            # Nobody waits for this one; a failure is only late, the lease runs out by itself.
+            returned.future.add_done_callback(lambda future: future.exception())
+
+
+def _give_up(entry: Entry) -> None:
+    if entry.stays and not entry.future.done():
+        entry.future.set_result(Granted([]))

@@ -1,0 +1,133 @@
+"""Deal out the work that waits to the workers that ask, inside the batch's transaction."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import msgspec
+
+from rota.core import claiming
+from rota.core.claiming import Claim
+from rota.core.decisions import LeaseTask
+from rota.core.events import LeaseWork
+from rota.core.ids import TaskId
+from rota.core.replies import Granted
+from rota.core.snapshot import Snapshot
+from rota.core.tasks import Lane, Task, TaskState
+from rota.errors import RotaError
+from rota.store.database import Transaction
+from rota.store.lanes import Lanes
+from rota.store.queues import Queues
+from rota.store.tasks import Tasks
+from rota.store.workers import Workers
+
+
+class Dealer:
+    def __init__(
+        self, tx: Transaction, lanes: Lanes, snapshot: Snapshot, turns: dict[str, int]
+    ) -> None:
+        self._tasks = Tasks(tx, lanes)
+        self._workers = Workers(tx)
+        self._queues = Queues(tx)
+        self._lanes = lanes
+        self._snapshot = snapshot
+        self._turns = turns
+        self.leased: list[LeaseTask] = []
+
+    def deal(self, asking: Sequence[LeaseWork]) -> list[Granted | RotaError]:
+        """What each asker gets, in the order of asking."""
+        if not asking:
+            return []
+        open_lanes = self._open_lanes()
+        self._meet(asking, with_breakers=bool(open_lanes))
+        answers: list[Granted | RotaError] = []
+        claims: dict[int, Claim] = {}
+        for number, event in enumerate(asking):
+            try:
+                claims[number] = claiming.claim(self._snapshot, event, open_lanes)
+                answers.append(Granted([]))
+            except RotaError as error:
+                answers.append(error)
+        if open_lanes:
+            self._deal_groups(claims, answers)
+            self._deal_probes(claims, answers)
+        return answers
+
+    def _open_lanes(self) -> dict[int, Lane]:
+        numbers = self._tasks.open_lanes()
+        if not numbers:
+            return {}
+        paused = self._queues.paused()
+        known = self._lanes.by_number
+        return {number: known[number] for number in numbers if known[number].queue not in paused}
+
+    def _meet(self, asking: Sequence[LeaseWork], *, with_breakers: bool) -> None:
+        """Load what the snapshot lacks about those who ask."""
+        snapshot = self._snapshot
+        missing = {event.worker_id for event in asking} - snapshot.workers.keys()
+        snapshot.workers |= self._workers.by_ids(list(missing))
+        uncounted = {
+            worker.incarnation for worker in snapshot.workers.values()
+        } - snapshot.held.keys()
+        snapshot.held |= self._tasks.held(list(uncounted))
+        if with_breakers:
+            for key, quality in self._workers.every_quality(open_only=True).items():
+                snapshot.qualities.setdefault(key, quality)
+
+    def _deal_groups(self, claims: Mapping[int, Claim], answers: list[Granted | RotaError]) -> None:
+        by_claim = {id(claim): number for number, claim in claims.items()}
+        for group in claiming.groups(list(claims.values())):
+            lanes, most = group[0].lanes, sum(claim.free for claim in group)
+            head = self._tasks.head(lanes, most)
+            candidates = []
+            if len(group) > 1 and head:
+                candidates = [
+                    claiming.candidate(
+                        self._snapshot,
+                        claim,
+                        self._workers.qualities(claim.worker.id),
+                        last_chosen=self._turns.get(claim.worker.id, 0),
+                    )
+                    for claim in group
+                ]
+            dealt = claiming.deal(self._snapshot, head, group, candidates)
+            self._write(list(chain.from_iterable(dealt)), head)
+            known = {task.id: task for task in head}
+            for claim, leases in zip(group, dealt, strict=True):
+                answers[by_claim[id(claim)]] = Granted(granted(leases, known))
+                if leases:
+                    self._turns[claim.worker.id] = max(self._turns.values(), default=0) + 1
+
+    def _deal_probes(self, claims: Mapping[int, Claim], answers: list[Granted | RotaError]) -> None:
+        """A half-open breaker lets one task through at a time, to see how it goes."""
+        for number, claim in claims.items():
+            answer = answers[number]
+            for lane in claim.probes:
+                if not isinstance(answer, Granted) or len(answer.leases) >= claim.free:
+                    break
+                if self._tasks.held_in_lane(claim.worker.incarnation, lane):
+                    continue
+                head = self._tasks.head([lane], 1)
+                leases = claiming.lease_all(self._snapshot, head, claim.worker)
+                self._write(leases, head)
+                answer.leases.extend(granted(leases, {task.id: task for task in head}))
+
+    def _write(self, leases: list[LeaseTask], head: Sequence[Task]) -> None:
+        if leases:
+            self._tasks.lease(leases, {task.id: task for task in head})
+            self.leased += leases
+
+
+def granted(leases: Sequence[LeaseTask], known: Mapping[TaskId, Task]) -> list[Task]:
+    """The tasks as their worker sees them, under the fence of its lease."""
+    replace = msgspec.structs.replace
+    return [
+        replace(
+            known[one.id],
+            state=TaskState.RUNNING,
+            fence=one.fence,
+            attempt=one.attempt,
+            started_at_ms=one.started_at_ms,
+            deadline_ms=one.deadline_ms,
+        )
+        for one in leases
+    ]

@@ -1,0 +1,16 @@
+"""What is a duty? An event that time brings, and how often it is due."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from rota.core.events import Event
+from rota.settings import Settings
+
+
+class Duty(Struct, frozen=True, kw_only=True):
+    name: str
+    interval_ms: int  # at the latest after this; a hint of a nearer moment runs it earlier
+    event: Callable[[int, Settings], Event]  # of the time and the settings
+    full_step: int | None = None  # when this many were done, more may wait: run again at once
+    follows_hints: bool = False

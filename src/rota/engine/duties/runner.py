@@ -1,0 +1,105 @@
+"""Runs the duties: each at its interval, or earlier when something comes up before that."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from rota.core.replies import Done
+from rota.engine.duties.deadlines import DEADLINES
+from rota.engine.duties.due import DUE_TASKS
+from rota.engine.duties.duty import Duty
+from rota.engine.duties.health import HEALTH
+from rota.engine.duties.pruning import PRUNING
+from rota.errors import RotaError
+
+if TYPE_CHECKING:
+    from rota.engine.coordinator import Coordinator
+
+log = structlog.get_logger("rota.duties")
+
+DUTIES = (DUE_TASKS, DEADLINES, HEALTH, PRUNING)
+LEAST_PAUSE_MS = 1  # a moment that is always just ahead must not spin the loop
+
+
+class DutyRunner:
+    def __init__(self, coordinator: "Coordinator") -> None:
+        self._coordinator = coordinator
+        self._tasks: list[asyncio.Task[None]] = []
+        self._hint_ms: int | None = None
+        self._hinted = asyncio.Event()
+
+    def start(self) -> None:
+        by_interval = [duty for duty in DUTIES if not duty.follows_hints]
+        self._tasks = [asyncio.create_task(self._keep(duty)) for duty in by_interval]
+        self._tasks.append(asyncio.create_task(self._keep_moments()))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def hint(self, moment_ms: int) -> None:
+        """Something comes up at this moment; a later one than known changes nothing."""
+        if self._hint_ms is None or moment_ms < self._hint_ms:
+            self._hint_ms = moment_ms
+            self._hinted.set()
+
+    async def run_all(self) -> None:
+        for duty in DUTIES:
+            await self._run(duty)
+
+    async def _keep(self, duty: Duty) -> None:
+        while True:
+            await self._try(duty)
+            await asyncio.sleep(duty.interval_ms / 1000)
+
+    async def _keep_moments(self) -> None:
+        """The duties that wait for moments share one watch over the next one."""
+        duties = [duty for duty in DUTIES if duty.follows_hints]
+        interval_ms = min(duty.interval_ms for duty in duties)
+        while True:
+            # Cleared first: a moment hinted from here on counts against what is read below.
+            self._hint_ms = None
+            for duty in duties:
+                await self._try(duty)
+            next_ms = await self._coordinator.queries.next_moment_ms()
+            if next_ms is not None:
+                self.hint(next_ms)
+            await self._pause(interval_ms)
+
+    async def _try(self, duty: Duty) -> None:
+        try:
+            await self._run(duty)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            expected = isinstance(error, RotaError)
+            log.warning("duty failed", duty=duty.name, exc_info=None if expected else error)
+
+    async def _run(self, duty: Duty) -> None:
+        coordinator = self._coordinator
+        while True:
+            now_ms = coordinator.clock.now_ms()
+            reply = await coordinator.handle(duty.event(now_ms, coordinator.settings))
+            coordinator.figures().duty_runs_ms[duty.name] = now_ms
+            is_more = (
+                duty.full_step is not None
+                and isinstance(reply, Done)
+                and reply.count >= duty.full_step
+            )
+            if not is_more:
+                return
+
+    async def _pause(self, interval_ms: int) -> None:
+        """Until the interval is over, or the nearest hinted moment has come."""
+        clock = self._coordinator.clock
+        until_ms = clock.now_ms() + interval_ms
+        while True:
+            moment_ms = until_ms if self._hint_ms is None else min(until_ms, self._hint_ms)
+            wait_ms = max(LEAST_PAUSE_MS, moment_ms - clock.now_ms())
+            self._hinted.clear()
+            try:
+                await asyncio.wait_for(self._hinted.wait(), wait_ms / 1000)
+            except TimeoutError:
+                return

@@ -1,0 +1,179 @@
+"""What must be known to decide these events? Loaded in bulk, before anything is decided."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rota.core.events import (
+    CancelTasks,
+    CompleteJob,
+    Event,
+    ExpireAttempts,
+    FailJob,
+    Heartbeat,
+    LeaseWork,
+    LeaveWorker,
+    PauseQueue,
+    QueueDueTasks,
+    RegisterWorker,
+    ReportProgress,
+    ReportResults,
+    RetryTasks,
+    ReturnLeases,
+    RevokeToken,
+    SetWorkerState,
+    StartJob,
+    SubmitTasks,
+    SweepWorkers,
+)
+from rota.core.snapshot import Snapshot
+from rota.store.access import Access
+from rota.store.database import Transaction
+from rota.store.lanes import Lanes
+from rota.store.queues import Queues
+from rota.store.tasks import Tasks
+from rota.store.workers import Workers
+
+DUE_PER_STEP = 2_000  # tasks a duty moves in one transaction; the rest follow in the next
+OVERDUE_PER_STEP = 500
+
+WORKER_CALLS = (
+    RegisterWorker,
+    Heartbeat,
+    LeaseWork,
+    ReportResults,
+    ReturnLeases,
+    LeaveWorker,
+    SetWorkerState,
+)
+
+
+def load(tx: Transaction, lanes: Lanes, snapshot: Snapshot, events: Sequence[Event]) -> None:
+    """Fill the snapshot with what the events touch."""
+    _load_tasks(Tasks(tx, lanes), snapshot, events)
+    _load_workers(Workers(tx), Tasks(tx, lanes), snapshot, events)
+    _load_duties(Tasks(tx, lanes), snapshot, events)
+    _load_results(Tasks(tx, lanes), Workers(tx), snapshot, events)
+    if any(isinstance(event, PauseQueue) for event in events):
+        snapshot.known_queues = Queues(tx).known()
+    if any(isinstance(event, RevokeToken) for event in events):
+        snapshot.token_ids = Access(tx).ids()
+
+
+def _load_tasks(tasks: Tasks, snapshot: Snapshot, events: Iterable[Event]) -> None:
+    keys: list[str] = []
+    ids: list[int] = []
+    for event in events:
+        match event:
+            case SubmitTasks():
+                keys += [task.key for task in event.tasks if task.key is not None]
+            case CancelTasks() | RetryTasks():
+                ids += event.ids
+            case StartJob() | CompleteJob() | FailJob():
+                ids.append(event.task_id)
+            case _:
+                pass
+    if keys:
+        snapshot.keys = tasks.by_keys(keys)
+    if ids:
+        remember_tasks(tasks, snapshot, ids)
+
+
+def remember_tasks(tasks: Tasks, snapshot: Snapshot, ids: list[int]) -> None:
+    """Load tasks whole, and the leases of those that run."""
+    snapshot.tasks |= tasks.by_ids(ids)
+    snapshot.leases |= tasks.leases(ids)
+
+
+def _load_workers(
+    workers: Workers, tasks: Tasks, snapshot: Snapshot, events: Iterable[Event]
+) -> None:
+    calls = [event for event in events if isinstance(event, WORKER_CALLS)]
+    sweeps = any(isinstance(event, SweepWorkers) for event in events)
+    fails = any(isinstance(event, ReportResults) and _fails(event) for event in events)
+    if sweeps or fails:
+        snapshot.workers = workers.every()
+        snapshot.fleet = len(snapshot.workers)
+    elif calls:
+        snapshot.workers = workers.by_ids(list({event.worker_id for event in calls}))
+    if not calls and not sweeps:
+        return
+    if fails:
+        # Whether one more worker may be kept from a task depends on how many are already.
+        snapshot.qualities |= workers.every_quality(open_only=True)
+    if any(isinstance(event, RegisterWorker) for event in calls):
+        snapshot.fleet = workers.count()
+        snapshot.next_incarnation = workers.counter("incarnation") + 1
+    incarnations = [worker.incarnation for worker in snapshot.workers.values()]
+    snapshot.to_cancel = workers.to_cancel(incarnations)
+    if any(isinstance(event, LeaseWork) for event in calls):
+        snapshot.held = tasks.held(incarnations)
+    _load_leases_at_stake(tasks, snapshot, calls, sweeps=sweeps)
+
+
+def _load_leases_at_stake(
+    tasks: Tasks, snapshot: Snapshot, calls: Sequence[Any], *, sweeps: bool
+) -> None:
+    """The leases of workers that may lose or give back some, with their tasks."""
+    at_stake = {
+        event.worker_id
+        for event in calls
+        if isinstance(event, RegisterWorker | LeaveWorker)
+        or (isinstance(event, Heartbeat) and event.running is not None)
+    }
+    if sweeps:
+        at_stake |= {
+            worker.id
+            for worker in snapshot.workers.values()
+            if snapshot.now_ms - worker.last_heartbeat_ms > worker.heartbeat_interval_ms
+        }
+    for worker_id in at_stake & snapshot.workers.keys():
+        held = tasks.leases_of(snapshot.workers[worker_id].incarnation)
+        snapshot.leases |= held
+        if sweeps or any(
+            isinstance(event, RegisterWorker) and event.worker_id == worker_id for event in calls
+        ):
+            snapshot.tasks |= tasks.by_ids([*held])
+
+
+def _fails(event: ReportResults) -> bool:
+    return any(not result.ok for result in event.results)
+
+
+def _load_duties(tasks: Tasks, snapshot: Snapshot, events: Iterable[Event]) -> None:
+    for event in events:
+        if isinstance(event, QueueDueTasks):
+            snapshot.due = tasks.due(snapshot.now_ms, DUE_PER_STEP)
+        elif isinstance(event, ExpireAttempts):
+            snapshot.overdue = tasks.overdue(snapshot.now_ms, OVERDUE_PER_STEP)
+            snapshot.unstarted = tasks.take_unstarted(snapshot.now_ms, OVERDUE_PER_STEP)
+            remember_tasks(tasks, snapshot, [*snapshot.overdue, *snapshot.unstarted])
+
+
+def _load_results(
+    tasks: Tasks, workers: Workers, snapshot: Snapshot, events: Iterable[Event]
+) -> None:
+    ids: list[int] = []
+    failing: list[int] = []
+    reporters: set[str] = set()
+    for event in events:
+        match event:
+            case ReportResults():
+                ids += [result.task_id for result in event.results]
+                failing += [result.task_id for result in event.results if not result.ok]
+                reporters.add(event.worker_id)
+            case ReportProgress():
+                ids += [item.task_id for item in event.items]
+            case ReturnLeases():
+                ids += [task_id for task_id, _ in event.leases]
+            case _:
+                pass
+    if not ids:
+        return
+    snapshot.leases |= tasks.leases(ids)
+    # A task that is not leased any more is needed to say why its result comes too late.
+    wanted = [number for number in ids if number not in snapshot.leases] + failing
+    if wanted:
+        snapshot.tasks |= tasks.by_ids([one for one in wanted if one not in snapshot.tasks])
+    for worker_id in reporters:
+        for name, quality in workers.qualities(worker_id).items():
+            snapshot.qualities[worker_id, name] = quality

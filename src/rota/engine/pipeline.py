@@ -1,0 +1,230 @@
+"""The writer's side of the engine: batches in, deliveries out, on the database thread.
+
+An event that cannot be carried out fails alone: when a batch breaks, it is rolled back and its
+events are tried again one by one.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from rota.core.decisions import (
+    AddTask,
+    FinishTask,
+    LeaseTask,
+    NoteWatch,
+    RemoveWorker,
+    RequeueTask,
+)
+from rota.core.events import (
+    CompleteJob,
+    Event,
+    FailJob,
+    Heartbeat,
+    LeaseWork,
+    ReportProgress,
+    ReportResults,
+    StartJob,
+    SubmitTasks,
+)
+from rota.core.ids import TaskId
+from rota.core.replies import Granted, Outcomes
+from rota.core.snapshot import Rules
+from rota.engine.batch import Batch, BatchResult, Memory, Outcome
+from rota.engine.clock import Clock
+from rota.engine.figures import Figures
+from rota.errors import RotaError, Unavailable
+from rota.store.database import Database, Transaction
+from rota.store.lanes import Lanes
+from rota.store.tasks import Tasks
+from rota.store.workers import Workers
+
+log = structlog.get_logger("rota.engine")
+
+# What our own mistakes look like; anything else that is no RotaError is the store's trouble.
+OUR_MISTAKES = (AssertionError, LookupError, TypeError, ValueError, AttributeError)
+
+
+LIGHT_TASKS = 20  # an event about no more tasks than this is a matter of microseconds
+
+
+class Entry:
+    """One event on its way through the engine, and whoever waits for its answer."""
+
+    __slots__ = ("event", "future", "is_gone", "is_light", "stays", "weight")
+
+    def __init__(self, event: Event, future: "asyncio.Future[Any]", *, stays: bool) -> None:
+        self.event = event
+        self.future = future
+        self.stays = stays  # a call for work that may be parked
+        self.is_gone = False  # the caller has stopped waiting
+        self.weight, self.is_light = _burden(event)
+
+
+def _burden(event: Event) -> tuple[int, bool]:
+    """How many changes an event stands for, and whether they are carried out in no time."""
+    match event:
+        case SubmitTasks():
+            weight = len(event.tasks)
+            return weight, weight <= LIGHT_TASKS
+        case ReportResults():
+            weight = len(event.results)
+            return weight, weight <= LIGHT_TASKS
+        case LeaseWork():
+            return 1, event.most <= LIGHT_TASKS
+        case Heartbeat() | ReportProgress() | StartJob() | CompleteJob() | FailJob():
+            return 1, True
+        case _:
+            return 1, False
+
+
+@dataclass
+class Delivery:
+    """What a committed batch means to those who wait."""
+
+    answers: list[tuple[Entry, Outcome | Exception]] = field(default_factory=list)
+    finished: list[TaskId] = field(default_factory=list)
+    next_moment_ms: int | None = None
+
+    def add(self, other: "Delivery") -> None:
+        self.answers += other.answers
+        self.finished += other.finished
+        moments = [one for one in (self.next_moment_ms, other.next_moment_ms) if one is not None]
+        self.next_moment_ms = min(moments, default=None)
+
+
+class Pipeline:
+    def __init__(
+        self,
+        database: Database,
+        lanes: Lanes,
+        figures: Figures,
+        *,
+        clock: Clock,
+        rules: Rules,
+        dice: Callable[[], float],
+    ) -> None:
+        self._database = database
+        self._lanes = lanes
+        self._figures = figures
+        self._clock = clock
+        self._rules = rules
+        self._dice = dice
+        self._memory = Memory()
+        self._parked: list[Entry] = []
+        self.store_problem: str | None = None
+
+    def recover(self) -> None:
+        """Take up where the last coordinator on this store left off."""
+
+        def body(tx: Transaction) -> int:
+            self._lanes.read(tx)
+            return max(Tasks(tx, self._lanes).last_id(), Workers(tx).counter("task"))
+
+        self._memory.last_task_id = self._database.write(body)
+
+    def run(self, entries: Sequence[Entry]) -> Delivery:
+        """Carry out a batch: in one transaction, or, if that breaks, each event in its own."""
+        self._parked = [entry for entry in self._parked if not entry.is_gone]
+        try:
+            return self._attempt(entries)
+        except Exception as error:  # noqa: BLE001 - whatever broke, the others must go on
+            self._figures.failed_batches += 1
+            self._forget_uncommitted()
+            if len(entries) == 1:
+                return Delivery([(entries[0], self._broken(entries[0], error))])
+        delivery = Delivery()
+        for entry in entries:
+            delivery.add(self.run([entry]))
+        return delivery
+
+    def _attempt(self, entries: Sequence[Entry]) -> Delivery:
+        parked = self._parked
+        batch = Batch(
+            [entry.event for entry in entries],
+            [entry.event for entry in parked if isinstance(entry.event, LeaseWork)],
+            now_ms=self._clock.now_ms(),
+            rules=self._rules,
+            dice=self._dice,
+            lanes=self._lanes,
+            memory=self._memory,
+        )
+        started = time.perf_counter()
+        result = self._database.write(batch)
+        self._figures.commit_seconds += time.perf_counter() - started
+
+        self.store_problem = None
+        self._memory = result.memory
+        self._count(entries, result)
+        return Delivery(
+            self._answers(entries, parked, result), result.applied.finished, result.next_moment_ms
+        )
+
+    def _answers(
+        self, entries: Sequence[Entry], parked: Sequence[Entry], result: BatchResult
+    ) -> list[tuple[Entry, Outcome | Exception]]:
+        """Answers for all but the calls for work that found none: those are parked."""
+        answers: list[tuple[Entry, Outcome | Exception]] = []
+        still: list[Entry] = []
+        now = zip(entries, result.outcomes, strict=True)
+        for entry, outcome in [*now, *zip(parked, result.parked, strict=True)]:
+            if entry.stays and isinstance(outcome, Granted) and not outcome.leases:
+                still.append(entry)
+            else:
+                answers.append((entry, outcome))
+        self._parked = still
+        self._figures.parked = len(still)
+        return answers
+
+    def _broken(self, entry: Entry, error: Exception) -> Exception:
+        if isinstance(error, RotaError):
+            return error
+        if isinstance(error, OUR_MISTAKES):
+            log.error("event failed", kind=type(entry.event).__name__, exc_info=error)
+            return error
+        self.store_problem = f"{type(error).__name__}: {error}"
+        log.error("store failed", problem=self.store_problem)
+        return Unavailable("the store cannot be written now; nothing was changed")
+
+    def _forget_uncommitted(self) -> None:
+        """A rollback took new lanes back: read the book again."""
+        try:
+            self._database.read(self._lanes.read)
+        except Exception as error:  # noqa: BLE001 - the store is away; the next batch will say so
+            self.store_problem = f"{type(error).__name__}: {error}"
+
+    def _count(self, entries: Sequence[Entry], result: BatchResult) -> None:
+        figures = self._figures
+        figures.batches += 1
+        figures.batched_events += len(entries)
+        figures.forgotten += result.applied.forgotten
+        submitted: Counter[str] = Counter()
+        ends: list[tuple[str, str]] = []
+        for one in result.decisions:
+            match one:
+                case FinishTask():
+                    ends.append((one.queue, one.state))
+                case AddTask():
+                    submitted[one.task.queue] += 1
+                case LeaseTask():
+                    figures.leased += 1
+                case RequeueTask():
+                    figures.requeued[one.ended.ending] += 1
+                case RemoveWorker():
+                    figures.evicted_workers += one.reason != "left"
+                    log.info("worker removed", worker_id=one.worker_id, reason=one.reason)
+                case NoteWatch() if one.held_because is not None:
+                    figures.held_sweeps[one.held_because] += 1
+                    log.warning("evictions held back", reason=one.held_because)
+                case _:
+                    pass
+        figures.note_submitted(submitted, result.now_ms)
+        figures.note_finished(ends, result.now_ms)
+        for outcome in result.outcomes:
+            if isinstance(outcome, Outcomes):
+                figures.refused_results.update(one for one in outcome.outcomes if one != "accepted")

@@ -1,0 +1,175 @@
+"""What is committed? Reads for gateways, on threads of their own, beside the writer."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from msgspec import Struct
+
+from rota.core.access import AccessToken
+from rota.core.events import TaskFilter
+from rota.core.ids import TaskId
+from rota.core.snapshot import Quality
+from rota.core.tasks import FINISHED, Task, TaskState
+from rota.core.workers import Worker
+from rota.engine.clock import Clock
+from rota.engine.figures import Figures, QueueRates
+from rota.store.access import Access
+from rota.store.database import Database, Transaction
+from rota.store.lanes import Lanes
+from rota.store.listing import Listing
+from rota.store.queues import LaneFigures, Queues
+from rota.store.tasks import Tasks
+from rota.store.workers import Workers
+
+T = TypeVar("T")
+
+READER_THREADS = 2
+MOST_COUNTED_AHEAD = 1_000  # a position further back than this is not cheap, and not told
+
+
+class QueueFigures(Struct, frozen=True, kw_only=True):
+    name: str
+    paused: bool
+    depth: int = 0
+    scheduled: int = 0
+    running: int = 0
+    oldest_age_ms: int | None = None
+    submitted_per_s: float = 0.0
+    finished_per_s: float = 0.0
+    failed_per_s: float = 0.0
+
+
+class WorkerFigures(Struct, frozen=True, kw_only=True):
+    worker: Worker
+    held: int
+    qualities: dict[str, Quality]
+
+
+class Queries:
+    def __init__(
+        self, database: Database, lanes: Lanes, figures: Figures, *, clock: Clock, inline: bool
+    ) -> None:
+        self._database = database
+        self._lanes = lanes
+        self._figures = figures
+        self._clock = clock
+        self._threads = None if inline else ThreadPoolExecutor(READER_THREADS, "rota-reader")
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    async def _read(self, body: Callable[[Transaction], T]) -> T:
+        if self._threads is None:
+            return self._database.read(body)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._database.read, body)
+
+    # --- tasks --------------------------------------------------------------------------------
+
+    async def task(self, task_id: TaskId) -> Task | None:
+        found = await self._read(lambda tx: Tasks(tx, self._lanes).by_ids([task_id]))
+        return found.get(task_id)
+
+    async def is_live(self, task_id: TaskId) -> bool:
+        """Whether a task exists and has not finished."""
+        task = await self.task(task_id)
+        return task is not None and task.state not in FINISHED
+
+    async def position(self, task: Task) -> int | None:
+        """A queued task's place in its lane, from 1; None when it is not queued or far back."""
+        if task.state is not TaskState.QUEUED:
+            return None
+        ahead = await self._read(
+            lambda tx: Listing(tx, self._lanes).ahead(task, most=MOST_COUNTED_AHEAD)
+        )
+        return ahead + 1 if ahead < MOST_COUNTED_AHEAD else None
+
+    async def tasks(
+        self, selection: TaskFilter, *, limit: int, before: TaskId | None = None
+    ) -> list[Task]:
+        """Newest first."""
+        return await self._read(
+            lambda tx: Listing(tx, self._lanes).page(selection, limit=limit, before=before)
+        )
+
+    async def ids(
+        self, selection: TaskFilter, *, limit: int, before: TaskId | None = None
+    ) -> list[TaskId]:
+        return await self._read(
+            lambda tx: Listing(tx, self._lanes).ids(selection, limit=limit, before=before)
+        )
+
+    async def count(self, selection: TaskFilter) -> int:
+        return await self._read(lambda tx: Listing(tx, self._lanes).count(selection))
+
+    async def next_moment_ms(self) -> int | None:
+        """When the next scheduled task, deadline or time limit comes up."""
+        return await self._read(lambda tx: Tasks(tx, self._lanes).next_moment_ms())
+
+    # --- queues -------------------------------------------------------------------------------
+
+    async def queues(self) -> list[QueueFigures]:
+        return await self._read(self._queue_figures)
+
+    def _queue_figures(self, tx: Transaction) -> list[QueueFigures]:
+        queues = Queues(tx)
+        paused, by_lane = queues.paused(), queues.figures()
+        by_queue: dict[str, list[LaneFigures]] = {name: [] for name in queues.known()}
+        for number, lane in list(self._lanes.by_number.items()):
+            if number in by_lane:
+                by_queue.setdefault(lane.queue, []).append(by_lane[number])
+        return [
+            self._queue(name, lanes, paused=name in paused)
+            for name, lanes in sorted(by_queue.items())
+        ]
+
+    def _queue(self, name: str, lanes: list[LaneFigures], *, paused: bool) -> QueueFigures:
+        now_ms = self._clock.now_ms()
+        since = [lane.oldest_since_ms for lane in lanes if lane.oldest_since_ms is not None]
+        rates = self._figures.rates.get(name, QueueRates())
+        return QueueFigures(
+            name=name,
+            paused=paused,
+            depth=sum(lane.queued for lane in lanes),
+            scheduled=sum(lane.scheduled for lane in lanes),
+            running=sum(lane.running for lane in lanes),
+            oldest_age_ms=max(0, now_ms - min(since)) if since else None,
+            submitted_per_s=rates.submitted.per_second(now_ms),
+            finished_per_s=rates.finished.per_second(now_ms),
+            failed_per_s=rates.failed.per_second(now_ms),
+        )
+
+    # --- workers ------------------------------------------------------------------------------
+
+    async def worker(self, worker_id: str) -> WorkerFigures | None:
+        def body(tx: Transaction) -> WorkerFigures | None:
+            worker = Workers(tx).by_ids([worker_id]).get(worker_id)
+            if worker is None:
+                return None
+            held = Tasks(tx, self._lanes).held([worker.incarnation])[worker.incarnation]
+            qualities = Workers(tx).qualities(worker_id)
+            return WorkerFigures(worker=worker, held=held, qualities=qualities)
+
+        return await self._read(body)
+
+    async def workers(self) -> list[WorkerFigures]:
+        def body(tx: Transaction) -> list[WorkerFigures]:
+            workers = Workers(tx).every()
+            held = Tasks(tx, self._lanes).held([one.incarnation for one in workers.values()])
+            qualities: dict[str, dict[str, Quality]] = {}
+            for (worker_id, name), quality in Workers(tx).every_quality().items():
+                qualities.setdefault(worker_id, {})[name] = quality
+            return [
+                WorkerFigures(
+                    worker=one, held=held[one.incarnation], qualities=qualities.get(one.id, {})
+                )
+                for one in workers.values()
+            ]
+
+        return await self._read(body)
+
+    async def tokens(self) -> list[AccessToken]:
+        return await self._read(lambda tx: Access(tx).every())

@@ -1,0 +1,174 @@
+"""Who runs the batches? A thread of its own, the event loop for trifles, in tests always the loop.
+
+A writer takes everything that waits at a moment, runs it as one batch, and hands the delivery to
+the event loop in one go. While a batch runs, the next one gathers: under load batches grow, and
+the cost of a commit is shared.
+
+Going to another thread and back costs about as much as a small commit. So when the thread is idle
+and all that waits is light, the batch is run where it is, as long as the disk answers quickly; the
+loop stands still for no longer than that. There is never more than one writer at a time.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from rota.engine.pipeline import Delivery, Entry
+
+MOST_PER_BATCH = 10_000  # weight after which a batch is closed, so that none takes too long
+MOST_LIGHT_ENTRIES = 64  # more than this at once is no trifle
+QUICK_S = 0.001  # light batches that take longer than this on average go to the thread
+DURATION_SHARE = 0.1  # how much the newest duration counts in that average
+
+Run = Callable[[Sequence[Entry]], Delivery]
+Deliver = Callable[[Delivery], None]
+
+
+class Writer(Protocol):
+    is_running: bool
+    weight: int  # of what has been put and not yet delivered
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None: ...
+
+    def put(self, entry: Entry) -> None: ...
+
+    async def stop(self) -> None:
+        """Work off what was put, then end."""
+        ...
+
+
+class ThreadWriter:
+    def __init__(self, run: Run, deliver: Deliver) -> None:
+        self._run = run
+        self._deliver = deliver
+        self._gathered: list[Entry] = []  # since the loop last came round
+        self._handed_over = 0  # entries with the thread; none: it is idle
+        self._waiting: SimpleQueue[Entry | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="rota-writer", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._usual_s = 0.0  # how long light batches have taken lately
+        self.is_running = False
+        self.weight = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.is_running = True
+        self._thread.start()
+
+    def put(self, entry: Entry) -> None:
+        self.weight += entry.weight
+        if self._handed_over or self._loop is None:
+            self._hand_over([entry])
+            return
+        if not self._gathered:
+            self._loop.call_soon(self._set_out)
+        self._gathered.append(entry)
+
+    async def stop(self) -> None:
+        if self.is_running:
+            self.is_running = False
+            self._hand_over(self._gathered)
+            self._gathered = []
+            self._waiting.put(None)
+            await asyncio.to_thread(self._thread.join)
+            # The last delivery was posted before the thread ended; let it arrive.
+            await asyncio.sleep(0)
+
+    def _set_out(self) -> None:
+        """Run what was gathered here, or hand it over."""
+        entries, self._gathered = self._gathered, []
+        is_trifle = (
+            not self._handed_over
+            and len(entries) <= MOST_LIGHT_ENTRIES
+            and self._usual_s < QUICK_S
+            and all(entry.is_light for entry in entries)
+        )
+        if not is_trifle:
+            self._hand_over(entries)
+        elif entries:
+            started = time.perf_counter()
+            delivery = self._run(entries)
+            self._note_duration(time.perf_counter() - started)
+            self._arrive(delivery, sum(entry.weight for entry in entries))
+
+    def _note_duration(self, seconds: float) -> None:
+        self._usual_s += (seconds - self._usual_s) * DURATION_SHARE
+
+    def _hand_over(self, entries: Sequence[Entry]) -> None:
+        self._handed_over += len(entries)
+        for entry in entries:
+            self._waiting.put(entry)
+
+    def _work(self) -> None:
+        assert self._loop is not None
+        is_last = False
+        while not is_last:
+            entries, is_last = self._take()
+            if entries:
+                started = time.perf_counter()
+                delivery = self._run(entries)
+                seconds = time.perf_counter() - started
+                self._loop.call_soon_threadsafe(self._come_back, delivery, entries, seconds)
+
+    def _take(self) -> tuple[list[Entry], bool]:
+        """Wait for the first entry, then take what else is there; True: it was the last."""
+        entry = self._waiting.get()
+        entries: list[Entry] = []
+        weight = 0
+        while entry is not None:
+            entries.append(entry)
+            weight += entry.weight
+            if weight >= MOST_PER_BATCH:
+                return entries, False
+            try:
+                entry = self._waiting.get_nowait()
+            except Empty:
+                return entries, False
+        return entries, True
+
+    def _come_back(self, delivery: Delivery, entries: Sequence[Entry], seconds: float) -> None:
+        self._handed_over -= len(entries)
+        if len(entries) <= MOST_LIGHT_ENTRIES and all(entry.is_light for entry in entries):
+            self._note_duration(seconds)
+        self._arrive(delivery, sum(entry.weight for entry in entries))
+
+    def _arrive(self, delivery: Delivery, weight: int) -> None:
+        self.weight -= weight
+        self._deliver(delivery)
+
+
+class InlineWriter:
+    """Runs batches on the loop: the same batches, no threads, every step in a known order."""
+
+    def __init__(self, run: Run, deliver: Deliver) -> None:
+        self._run = run
+        self._deliver = deliver
+        self._waiting: list[Entry] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.is_running = False
+        self.weight = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.is_running = True
+
+    def put(self, entry: Entry) -> None:
+        assert self._loop is not None
+        self.weight += entry.weight
+        self._waiting.append(entry)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._work)
+
+    async def stop(self) -> None:
+        self.is_running = False
+        self._work()
+
+    def _work(self) -> None:
+        entries, self._waiting = self._waiting, []
+        if entries:
+            delivery = self._run(entries)
+            self.weight -= sum(entry.weight for entry in entries)
+            self._deliver(delivery)

@@ -1,0 +1,186 @@
+"""Everything one coordinator process runs, put together: store, engine, gateways.
+
+This is the only place that knows all of them. The command line serves a node, an embedding
+program calls it in process, and tests turn its clock.
+"""
+
+import asyncio
+import random
+import socket
+from collections.abc import Callable
+from typing import TypeVar
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from rota.core.access import AccessToken
+from rota.engine.clock import Clock, SystemClock
+from rota.engine.coordinator import Coordinator
+from rota.errors import Invalid, TokenNotFound, Unavailable
+from rota.gateways.gate import Gate, refuse_unsafe_bind
+from rota.gateways.http.app import create_app
+from rota.gateways.http.protocol import GatheringProtocol
+from rota.settings import Settings
+from rota.store.access import Access
+from rota.store.database import Database, Transaction
+from rota.store.sqlite import SqliteDatabase, path_of
+
+T = TypeVar("T")
+
+BACKLOG = 2_048  # connections the system holds while the loop is busy
+STOP_GRACE_S = 10  # how long requests under way may take once a stop is asked for
+KEEP_ALIVE_S = 75
+
+
+def open_database(settings: Settings) -> SqliteDatabase:
+    return SqliteDatabase(path_of(settings.store))
+
+
+class Node:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        dice: Callable[[], float] = random.random,
+        inline: bool = False,
+        database: Database | None = None,
+    ) -> None:
+        """Open the store; nothing runs before `start`. Inline: no threads, for tests."""
+        self.settings = settings
+        self.database = database or open_database(settings)
+        clock = clock or SystemClock()
+        self.coordinator = Coordinator(
+            self.database, settings, clock=clock, dice=dice, inline=inline
+        )
+        self.gate = Gate(settings, self.coordinator.queries.tokens, now_ms=clock.now_ms)
+        self.app: ASGIApp = create_app(self.coordinator, self.gate, settings)
+        self._server: uvicorn.Server | None = None
+        self._stop_asked = False
+
+    async def start(self) -> None:
+        await self.coordinator.start()
+
+    async def stop(self) -> None:
+        await self.coordinator.stop()
+        self.database.close()
+
+    async def serve(self, on_ready: Callable[[str], None] | None = None) -> None:
+        """Listen until a stop is asked for; then finish what is under way."""
+        try:
+            refuse_unsafe_bind(self.settings, self.database.read(lambda tx: Access(tx).every()))
+            listener = _listen(self.settings.host, self.settings.port)
+        except BaseException:
+            self.database.close()
+            raise
+        await self.start()
+        try:
+            await self._serve_on(listener, on_ready)
+        finally:
+            listener.close()
+            await self.stop()
+
+    async def _serve_on(
+        self, listener: socket.socket, on_ready: Callable[[str], None] | None
+    ) -> None:
+        self._server = _Server(
+            uvicorn.Config(
+                self.app,
+                http=GatheringProtocol,
+                ws="none",
+                loop="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                date_header=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=STOP_GRACE_S,
+            )
+        )
+        if self._stop_asked:
+            return
+        serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        if on_ready is not None:
+            host, port = listener.getsockname()[:2]
+            on_ready(_url(host, port))
+        await serving
+
+    def ask_to_stop(self) -> None:
+        """Stop serving soon; may be called from a signal handler on the loop."""
+        self._stop_asked = True
+        self.coordinator.is_ready = False
+        self.coordinator.release_parked()
+        if self._server is not None:
+            self._server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """Signals are the business of whoever runs the node."""
+
+    def install_signal_handlers(self) -> None:
+        return
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._serve(sockets)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise Unavailable(
+            f"cannot listen on {host} port {port}: {error.strerror}; is another coordinator "
+            "running? Give another port with --port"
+        ) from error
+    except OverflowError as error:
+        listener.close()
+        raise Invalid(f"{port} is not a port", field="port") from error
+    listener.listen(BACKLOG)
+    listener.setblocking(False)  # noqa: FBT003 - the socket's own signature
+    return listener
+
+
+def _url(host: str, port: int) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}"
+
+
+# --- without a running coordinator -----------------------------------------------------------
+
+
+def _with_store(settings: Settings, body: Callable[[Transaction], T]) -> T:
+    database = open_database(settings)
+    try:
+        return database.write(body)
+    finally:
+        database.close()
+
+
+def migrate(settings: Settings) -> tuple[int, int]:
+    """Bring the store to the newest shape; says from which version to which."""
+    database = open_database(settings)
+    database.close()
+    return database.migrated
+
+
+def create_token(settings: Settings, token: AccessToken) -> None:
+    _with_store(settings, lambda tx: Access(tx).put(token))
+
+
+def list_tokens(settings: Settings) -> list[AccessToken]:
+    return _with_store(settings, lambda tx: Access(tx).every())
+
+
+def revoke_token(settings: Settings, token_id: str) -> None:
+    def body(tx: Transaction) -> None:
+        if token_id not in Access(tx).ids():
+            raise TokenNotFound(token_id)
+        Access(tx).drop(token_id)
+
+    _with_store(settings, body)
