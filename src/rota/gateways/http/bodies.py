@@ -1,0 +1,158 @@
+"""What did the caller send, and is it what we take?
+
+Bodies are JSON whatever their content type says. Values that only workers understand (payloads,
+results, progress) stay undecoded bytes; they are checked for size and depth, because the next
+one to read them has limits too.
+"""
+
+import asyncio
+import re
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import Raw
+from starlette.types import Receive
+
+from rota.core import limits
+from rota.errors import Invalid, Malformed, TooLarge
+
+BODY_TIMEOUT_S = 60.0
+
+# A value this short cannot be too deep: every level opens and closes.
+SHALLOW_BYTES = 2 * limits.MAX_JSON_DEPTH
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_SQUARE = bytes.maketrans(b"{}", b"[]")
+
+_PLACE = re.compile(r"^(?P<text>.*) - at (?:`key` in )?`\$(?P<path>[^`]*)`$", re.DOTALL)
+_FIELD = re.compile(r"(?:unknown|required) field `(?P<field>.*?)`$", re.DOTALL)
+_INDEX = re.compile(r"\[(\d+)\]")
+
+
+class ClientGone(Exception):  # noqa: N818 - nothing is wrong; there is nobody to answer
+    """The caller hung up."""
+
+
+async def read_body(receive: Receive, *, declared: bytes | None, most: int) -> bytes:
+    """Take the whole body, and stop reading as soon as it is over the limit."""
+    if declared is not None and declared.isdigit() and int(declared) > most:
+        _refuse_size(most)
+    message = await receive()
+    if not message.get("more_body", False):
+        body: bytes = message.get("body", b"")
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        if len(body) > most:
+            _refuse_size(most)
+        return body
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await _read_rest(receive, message["body"], most)
+    except TimeoutError:
+        raise Malformed(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s") from None
+
+
+async def _read_rest(receive: Receive, first: bytes, most: int) -> bytes:
+    chunks, size, more = [first], len(first), True
+    while more and size <= most:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        chunks.append(chunk)
+        size += len(chunk)
+        more = message.get("more_body", False)
+    if size > most:
+        _refuse_size(most)
+    return b"".join(chunks)
+
+
+def _refuse_size(most: int) -> NoReturn:
+    raise TooLarge(f"the body is over {most} bytes", limit=most, setting="max_body_bytes")
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """Read a body, or say what is wrong with it and where."""
+    if not body.isascii():
+        # Values kept as bytes are not looked into by the decoder.
+        _refuse_broken_text(body)
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise Malformed(str(error) if body else "a JSON body is needed") from None
+    except UnicodeError:
+        raise Malformed("the body is not valid UTF-8") from None
+    except RecursionError:
+        raise too_deep("body") from None
+
+
+def _refuse_broken_text(body: bytes) -> None:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed(f"the body is not valid UTF-8 (byte {error.start})") from None
+
+
+def invalid(message: str) -> Invalid:
+    """Turn a validation message into an error that names the field, its path and index."""
+    place = _PLACE.match(message)
+    text, path = (place["text"], place["path"]) if place else (message, "")
+    named = _FIELD.search(text)
+    if named:
+        path = f"{path}.{named['field']}"
+    path = path.removeprefix(".")
+    facts: dict[str, Any] = {}
+    if path:
+        fields = [part for part in _INDEX.sub("", path).replace("[...]", "").split(".") if part]
+        facts = {"field": named["field"] if named else (fields[-1] if fields else path)}
+        facts["path"] = path
+        index = _INDEX.search(path)
+        if index:
+            facts["index"] = int(index[1])
+    return Invalid(f"{path}: {text}" if path else text, **facts)
+
+
+def invalid_field(field: str, text: str, *, index: int | None = None) -> Invalid:
+    """An error of ours in the same form as those of the decoder."""
+    if index is None:
+        return Invalid(f"{field}: {text}", field=field, path=field)
+    path = f"[{index}].{field}"
+    return Invalid(f"{path}: {text}", field=field, path=path, index=index)
+
+
+def too_deep(field: str) -> Invalid:
+    most = limits.MAX_JSON_DEPTH
+    return Invalid(f"{field} is nested deeper than {most} levels", field=field, limit=most)
+
+
+def check_value(value: Raw, field: str, *, most_bytes: int) -> None:
+    """Refuse a value that is too large or too deep for those who come after us."""
+    if len(value) > most_bytes:
+        raise TooLarge(
+            f"{field} has {len(value)} bytes; at most {most_bytes} are taken",
+            field=field,
+            limit=most_bytes,
+            setting="max_payload_bytes",
+        )
+    if len(value) > SHALLOW_BYTES and is_deeper_than(limits.MAX_JSON_DEPTH, bytes(value)):
+        raise too_deep(field)
+
+
+def is_null(value: Raw | None) -> bool:
+    """Whether a value was left out, or is there and says null."""
+    return value is None or (len(value) == 4 and bytes(value) == b"null")
+
+
+def is_deeper_than(most: int, json: bytes) -> bool:
+    """Whether valid JSON is nested deeper than that, without building it."""
+    if json.count(b"[") + json.count(b"{") <= most:
+        return False
+    brackets = _STRING.sub(b"", json).translate(_SQUARE, _NOT_BRACKETS)
+    for _ in range(most):
+        if not brackets:
+            return False
+        brackets = brackets.replace(b"[]", b"")  # peels off the innermost level, and only that
+    return bool(brackets)

@@ -1,0 +1,173 @@
+"""What does the API look like to a machine? An OpenAPI 3.1 document, made from the endpoints."""
+
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from rota import __version__
+from rota.errors import (
+    Forbidden,
+    Internal,
+    Invalid,
+    Malformed,
+    RotaError,
+    TooLarge,
+    TooMany,
+    Unauthorized,
+    Unavailable,
+)
+from rota.gateways.http import problems
+from rota.gateways.http.endpoint import Endpoint
+from rota.messages import NoFields, Problem
+
+REFERENCE = "#/components/schemas/{name}"
+DESCRIPTION = """A durable work coordinator: tasks, the workers that run them, and their health.
+
+Times and durations are integers in milliseconds. Bodies are JSON whatever their content type says.
+Fields and parameters that are not listed here are refused by name. Errors are
+`application/problem+json`; match on their `code`."""
+
+
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The document for these endpoints."""
+    kinds = _kinds(endpoints)
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
+    schema_of = dict(zip(map(repr, kinds), schemas, strict=True))
+    # The facts of an error stand beside its fields, and may be anything.
+    components["Problem"]["additionalProperties"] = True
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in endpoints:
+        operation = _operation(endpoint, schema_of, components)
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
+    # A query's struct is a mere list of parameters; as a schema of its own it would be noise.
+    queries = {endpoint.query.__name__ for endpoint in endpoints}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Rota", "version": __version__, "description": DESCRIPTION},
+        "servers": [{"url": "/"}],
+        "tags": [{"name": noun} for noun in dict.fromkeys(one.noun for one in endpoints)],
+        "paths": paths,
+        "components": {
+            "schemas": {name: components[name] for name in sorted(components.keys() - queries)},
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Not needed on loopback. See `rota token create`.",
+                }
+            },
+        },
+    }
+
+
+def _kinds(endpoints: Iterable[Endpoint]) -> list[Any]:
+    """Every type that a body, a query or an answer has, each once."""
+    found: dict[str, Any] = {repr(Problem): Problem}
+    for endpoint in endpoints:
+        kinds = (endpoint.body or NoFields, endpoint.query, endpoint.answer, endpoint.refusal)
+        found |= {repr(kind): kind for kind in kinds if kind is not None}
+    return list(found.values())
+
+
+def _operation(
+    endpoint: Endpoint, schema_of: dict[str, Any], components: dict[str, Any]
+) -> dict[str, Any]:
+    verb = endpoint.handler.__name__
+    operation: dict[str, Any] = {
+        "operationId": f"{endpoint.noun.lower()}_{verb}",
+        "summary": endpoint.summary,
+        "tags": [endpoint.noun],
+    }
+    if endpoint.description:
+        operation["description"] = endpoint.description
+    parameters = [*_path_parameters(endpoint), *_query_parameters(endpoint, components)]
+    if parameters:
+        operation["parameters"] = parameters
+    if endpoint.takes_body:
+        operation["requestBody"] = {
+            "required": endpoint.is_body_needed,
+            "content": {"application/json": {"schema": _body_schema(endpoint, schema_of)}},
+        }
+    operation["responses"] = _responses(endpoint, schema_of)
+    if endpoint.action is not None:
+        operation["security"] = [{"token": []}, {}]
+        operation["x-action"] = endpoint.action.value
+    return operation
+
+
+def _path_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in names
+    ]
+
+
+def _query_parameters(endpoint: Endpoint, components: dict[str, Any]) -> list[dict[str, Any]]:
+    properties = components.get(endpoint.query.__name__, {}).get("properties", {})
+    parameters = []
+    for name, schema in properties.items():
+        parameter = {"name": name, "in": "query", "required": False, "schema": _given(schema)}
+        if "description" in schema:
+            parameter["description"] = schema["description"]
+        parameters.append(parameter)
+    return parameters
+
+
+def _given(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a parameter that is there: a query string cannot say null."""
+    shown = {key: value for key, value in schema.items() if key != "description"}
+    choices = [one for one in shown.pop("anyOf", []) if one != {"type": "null"}]
+    if len(choices) == 1:
+        shown |= choices[0]
+    elif choices:
+        shown["anyOf"] = choices
+    if shown.get("default", ...) is None:
+        del shown["default"]
+    return shown
+
+
+def _body_schema(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
+    schema: dict[str, Any] = schema_of[repr(endpoint.body or NoFields)]
+    if endpoint.is_body_needed or endpoint.body is Raw:
+        return schema
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _responses(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
+    answer = {"schema": schema_of[repr(endpoint.answer)]}
+    responses: dict[str, dict[str, Any]] = {
+        str(status): {
+            "description": HTTPStatus(status).phrase,
+            "content": {endpoint.media_type: answer},
+        }
+        for status in (endpoint.status, *endpoint.other_statuses)
+    }
+    by_status: dict[int, list[type[RotaError]]] = {}
+    for error in _errors(endpoint):
+        by_status.setdefault(error.status, []).append(error)
+    refusal = schema_of[repr(endpoint.refusal or Problem)]
+    media_type = problems.MEDIA_TYPE if endpoint.refusal is None else "application/json"
+    for status, errors in sorted(by_status.items()):
+        codes = ", ".join(f"`{error.code}`" for error in errors)
+        response = responses.setdefault(
+            str(status), {"description": f"{HTTPStatus(status).phrase}: {codes}", "content": {}}
+        )
+        response["content"].setdefault(media_type, {"schema": refusal})
+        if status in {429, 503}:
+            response["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
+    return responses
+
+
+def _errors(endpoint: Endpoint) -> list[type[RotaError]]:
+    """Its own errors, and those that any call of its kind may meet."""
+    errors: list[type[RotaError]] = [Invalid]
+    if endpoint.takes_body:
+        errors += [Malformed, TooLarge]
+    if endpoint.action is not None:
+        errors += [Unauthorized, Forbidden, TooMany, Unavailable]
+    errors += [error for error in endpoint.errors if error not in errors]
+    return [*errors, Internal]
