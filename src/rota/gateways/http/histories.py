@@ -29,6 +29,8 @@ def events_of(task: Task) -> list[JobEvent]:
     if task.fence > logged_fence and (task.state is TaskState.RUNNING or task.state in FINISHED):
         story.start(task.started_at_ms)
     if task.state in FINISHED:
+        if story.state in FINISHED:  # sent round again, and ended before anybody took it
+            story.queue()
         story.add(FINAL_EVENTS[task.state], task.state, task.finished_at_ms)
     elif task.state is TaskState.QUEUED:
         story.queue()

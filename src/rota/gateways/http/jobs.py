@@ -21,16 +21,18 @@ from rota.errors import (
     TaskNotFound,
 )
 from rota.gateways.http.answers import Answered, encoded
-from rota.gateways.http.bodies import check_value
+from rota.gateways.http.bodies import check_value, decode
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
 from rota.gateways.http.histories import events_of
 from rota.gateways.http.problems import extra_headers
+from rota.gateways.http.reports import task_error
 from rota.gateways.http.tasks import known_id, own_task
 from rota.gateways.http.views import task_view
-from rota.gateways.http.work import task_error
 from rota.messages import JobAnswer, JobFailure, JobRefusal, JobStart, JobView, Name, Request
 
 DEFAULT_HOLDER = "jobs-api"
+
+_anything = msgspec.json.Decoder()
 
 
 class HolderQuery(Request, frozen=True, kw_only=True):
@@ -59,8 +61,9 @@ async def start(call: Call[JobStart | None, HolderQuery]) -> JobAnswer:
 async def complete(call: Call[Raw | None, NoQuery]) -> JobAnswer:
     result = NULL if call.body is None else call.body
     check_value(result, "result", most_bytes=call.settings.max_payload_bytes)
-    # The decoder's bytes may be part of a larger buffer.
-    return await _handled(call, CompleteJob(task_id=await _own_id(call), result=result.copy()))
+    # It will be compared with what comes in a second call, so it must be a value we can read.
+    decode(bytes(result), _anything)
+    return await _handled(call, CompleteJob(task_id=await _own_id(call), result=result))
 
 
 async def fail(call: Call[JobFailure | None, NoQuery]) -> JobAnswer:

@@ -154,7 +154,7 @@ def _responses(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
     for status, errors in sorted(by_status.items()):
         codes = ", ".join(f"`{error.code}`" for error in errors)
         response = responses.setdefault(
-            str(status), {"description": f"{HTTPStatus(status).phrase}: {codes}", "content": {}}
+            str(status), {"description": f"{errors[0].title}: {codes}", "content": {}}
         )
         response["content"].setdefault(media_type, {"schema": refusal})
         if status in {429, 503}:

@@ -1,4 +1,4 @@
-"""How are bytes put on the wire? One write an answer, instead of one for its head and one for its body.
+"""How do bytes get onto the wire? One write an answer, not one for its head and one for its body.
 
 On a loopback socket a write costs as much as everything else an answer needs. What an answer
 consists of is gathered until the event loop comes round, and goes out as one.

@@ -24,6 +24,7 @@ from rota.gateways.http.problems import presentable, problem, wrong_method
 log = structlog.get_logger("rota.http")
 
 PARAMETER_PLACE = 2
+ANYTHING = "/"  # stands for the parameter; no part of a path can be this
 Methods = dict[str, Endpoint]
 
 
@@ -34,9 +35,9 @@ class Table:
         self._by_path: dict[tuple[str, ...], Methods] = {}
         for endpoint in endpoints:
             parts = tuple(
-                "{}" if part.startswith("{") else part for part in endpoint.path[1:].split("/")
+                ANYTHING if part.startswith("{") else part for part in endpoint.path[1:].split("/")
             )
-            assert "{}" not in parts or parts.index("{}") == PARAMETER_PLACE
+            assert ANYTHING not in parts or parts.index(ANYTHING) == PARAMETER_PLACE
             self._by_path.setdefault(parts, {})[endpoint.method] = endpoint
 
     def find(self, raw_path: str) -> tuple[Methods, str] | None:
@@ -47,7 +48,7 @@ class Table:
             return methods, ""
         if len(parts) <= PARAMETER_PLACE or not parts[PARAMETER_PLACE]:
             return None
-        parameter, parts[PARAMETER_PLACE] = unquote(parts[PARAMETER_PLACE]), "{}"
+        parameter, parts[PARAMETER_PLACE] = unquote(parts[PARAMETER_PLACE]), ANYTHING
         methods = self._by_path.get(tuple(parts))
         return None if methods is None else (methods, parameter)
 

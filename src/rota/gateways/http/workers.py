@@ -13,7 +13,7 @@ from rota.core.replies import Done, Registered
 from rota.core.workers import Health, WorkerState
 from rota.engine.queries import WorkerFigures
 from rota.errors import StaleIncarnation, WorkerNotFound
-from rota.gateways.http import work
+from rota.gateways.http import reports, work
 from rota.gateways.http.bodies import invalid_field
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
 from rota.gateways.http.worker_views import worker_view
@@ -192,4 +192,5 @@ ENDPOINTS = (
         )
     ),
     *work.ENDPOINTS,
+    *reports.ENDPOINTS,
 )

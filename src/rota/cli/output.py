@@ -1,0 +1,178 @@
+"""How does a command tell people, programs and shells what came of it?
+
+People get tables, programs one JSON document on stdout (`--json`), shells an exit code. Errors are
+one line on stderr, `error: TEXT (code)`. Everything that came over the wire is shown with its
+control characters made visible, so that a task's name cannot write to somebody's terminal.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import IO, Any, NamedTuple, TypeVar
+
+import click
+import msgspec
+
+from rota.errors import Conflict, NotFound, RotaError
+
+T = TypeVar("T")
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FAILED = 1
+    UNUSABLE = 2
+    CANCELLED = 3
+    TIMED_OUT = 4
+    INTERRUPTED = 130
+
+
+# The reference page of exit codes is made from this table.
+EXIT_CODES: dict[ExitCode, str] = {
+    ExitCode.OK: "Done; the task succeeded; the coordinator is healthy; a clean shutdown.",
+    ExitCode.FAILED: "The thing asked about failed: the task failed, was not found or was in "
+    "the wrong state, a check of `rota doctor` failed, the coordinator is unhealthy.",
+    ExitCode.UNUSABLE: "Wrong usage, not allowed, or not startable: the store is locked or too "
+    "new, the port is taken, the coordinator cannot be reached.",
+    ExitCode.CANCELLED: "The task that was waited for was cancelled.",
+    ExitCode.TIMED_OUT: "The wait for a task ran out; the task itself goes on.",
+    ExitCode.INTERRUPTED: "Ended at once by Ctrl-C, or by a second signal during a shutdown.",
+}
+
+# One colour a state, the same in every table.
+STATE_STYLES: dict[str, str] = {
+    "scheduled": "blue",
+    "queued": "yellow",
+    "running": "cyan",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "magenta",
+    "healthy": "green",
+    "degraded": "yellow",
+    "unhealthy": "red",
+    "active": "green",
+    "draining": "yellow",
+    "quarantined": "red",
+    "paused": "yellow",
+    "open": "green",
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "red",
+}
+
+
+class Table(NamedTuple):
+    """Rows under headings; `empty` is said when there are none."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[object]]
+    empty: str = "nothing"
+
+
+class Facts(NamedTuple):
+    """One thing in detail: names and values, a line each; values that are None are left out."""
+
+    pairs: Sequence[tuple[str, object]]
+
+
+def show(value: T, *, as_json: bool, render: Callable[[T], Table | Facts | str]) -> None:
+    """Print a value for whoever asked: the document itself, or what `render` makes of it."""
+    if as_json:
+        click.echo(msgspec.json.encode(value).decode())
+        return
+    rendered = render(value)
+    if isinstance(rendered, str):
+        click.echo(rendered)
+    elif isinstance(rendered, Facts):
+        _print_rows([(name, item) for name, item in rendered.pairs if item is not None])
+    elif rendered.rows:
+        _print_rows(rendered.rows, columns=rendered.columns)
+    else:
+        click.echo(rendered.empty)
+
+
+def note(text: str) -> None:
+    """Say something beside the answer: on stderr, so that pipes stay clean."""
+    click.echo(visible(text), err=True)
+
+
+def note_more(cursor: str | None) -> None:
+    if cursor is not None:
+        note(f"there is more: go on with --cursor {cursor}")
+
+
+def visible(value: object) -> str:
+    """The text of a value, its control characters escaped (line breaks stay)."""
+    text = "-" if value is None else str(value)
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if character.isprintable() or character == "\n"
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def is_terminal(stream: IO[Any]) -> bool:
+    return stream.isatty()
+
+
+def _print_rows(rows: Iterable[Sequence[object]], *, columns: tuple[str, ...] = ()) -> None:
+    cells = [[visible(cell) for cell in row] for row in rows]
+    if is_terminal(sys.stdout):
+        _print_rich(cells, columns)
+    else:
+        _print_plain(cells, columns)
+
+
+def _print_plain(cells: list[list[str]], columns: tuple[str, ...]) -> None:
+    """Columns aligned by spaces, nothing cut: made for grep, awk and log files."""
+    lines = [[column.upper() for column in columns], *cells] if columns else cells
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
+
+
+def _print_rich(cells: list[list[str]], columns: tuple[str, ...]) -> None:
+    from rich import box  # noqa: PLC0415 - rich costs 60 ms, and pipes never need it
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table as RichTable  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = RichTable(box=box.SIMPLE_HEAD if columns else None, show_header=bool(columns))
+    for place, column in enumerate(columns or ("name", "value")):
+        # The first column is what one copies; the others may take more lines on a narrow screen.
+        table.add_column(column, no_wrap=place == 0, overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in row))
+    Console().print(table)
+
+
+class Refusal(click.ClickException):
+    """An error as the command line tells it: one line, one exit code."""
+
+    def __init__(self, text: str, *, code: str, ends_with: ExitCode = ExitCode.UNUSABLE) -> None:
+        super().__init__(text)
+        self.code = code
+        self.ends_with = ends_with
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        line = " ".join(visible(self.message).split())
+        click.echo(f"error: {line} ({self.code})", err=True, file=file)
+
+
+def refusal_of(error: RotaError) -> Refusal:
+    """What the coordinator or the store refused, with the exit code that its kind leads to."""
+    is_about_the_thing = isinstance(error, NotFound | Conflict)
+    ends_with = ExitCode.FAILED if is_about_the_thing else ExitCode.UNUSABLE
+    return Refusal(error.detail, code=error.code, ends_with=ends_with)
+
+
+def refusal_of_usage(error: click.ClickException) -> Refusal:
+    text = error.format_message().rstrip(".")
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        text = f"{text}; see {context.command_path} --help"
+    return Refusal(text, code="usage")

@@ -1,0 +1,201 @@
+"""Who may come in? Create, list and revoke access tokens.
+
+Tokens are made by a running coordinator, or, when there is none yet, written into its store: the
+first token of a coordinator that is to be reached from elsewhere has to come from somewhere.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from rota.cli.options import (
+    json_flag,
+    load_settings,
+    settings_flags,
+    token_option,
+    url_option,
+)
+from rota.cli.output import Facts, Table, note, show
+from rota.cli.times import absolute, relative
+from rota.core.access import AccessToken, Scope
+from rota.messages import NewTokenAnswer, TokenPage, TokenRequest, TokenView
+from rota.sdk import calls
+from rota.sdk.calls import Call, Nothing
+from rota.sdk.client import Client
+from rota.sdk.transport import NotSent
+from rota.settings import Settings
+
+T = TypeVar("T")
+
+
+@click.group()
+def token() -> None:
+    """Create, list and revoke access tokens."""
+
+
+def _place_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say where tokens are: `--url` and `--token`, or `--store`."""
+    return url_option(token_option(settings_flags("store")(json_flag(function))))
+
+
+@token.command()
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=click.Choice([scope.value for scope in Scope]),
+    help="What it opens; repeat for more. admin: everything, submit: submit, cancel and read "
+    "tasks, read: look only, worker: work.",
+)
+@click.option("--name", default="unnamed", show_default=True, help="What to call it in lists.")
+@click.option("--queue", "queues", multiple=True, help="Bind it to this queue; repeat for more.")
+@click.option("--worker-id", help="Bind it to this worker id.")
+@click.option("--expires-in-ms", type=click.IntRange(min=1_000), help="For how long it is good.")
+@_place_options
+def create(*, url: str, token: str | None, store: str | None, as_json: bool, **fields: Any) -> None:
+    """Create a token. It is shown once; only its hash is kept."""
+    given = {name: value for name, value in fields.items() if value not in (None, ())}
+    request = msgspec.convert(given, TokenRequest)
+    created = _ask(
+        calls.create_token(request),
+        lambda settings: _create_in_store(settings, request),
+        url=url,
+        token=token,
+        store=store,
+    )
+    show(created, as_json=as_json, render=_created_facts)
+    if not as_json:
+        note("keep it now: it is not shown again")
+
+
+@token.command("ls")
+@_place_options
+def ls(*, url: str, token: str | None, store: str | None, as_json: bool) -> None:
+    """List the tokens, without their secrets."""
+    page = _ask(calls.list_tokens(), _list_in_store, url=url, token=token, store=store)
+    show(page, as_json=as_json, render=_table)
+
+
+@token.command()
+@click.argument("token_id")
+@_place_options
+def revoke(*, token_id: str, url: str, token: str | None, store: str | None, as_json: bool) -> None:
+    """Revoke a token: whoever holds it is let in no more."""
+    _ask(
+        calls.revoke_token(token_id),
+        lambda settings: _revoke_in_store(settings, token_id),
+        url=url,
+        token=token,
+        store=store,
+    )
+    revoked = {"id": token_id, "revoked": True}
+    show(revoked, as_json=as_json, render=lambda _: f"revoked token {token_id}")
+
+
+def _ask(
+    call: Call[T],
+    in_store: Callable[[Settings], T],
+    *,
+    url: str,
+    token: str | None,
+    store: str | None,
+) -> T:
+    """Ask the coordinator; with `--store`, or when none runs here, go to the store itself.
+
+    A coordinator that was named (by `--url` or `ROTA_URL`) and does not answer is an error: the
+    caller did not mean a file in the working directory.
+    """
+    context = click.get_current_context()
+    if context.get_parameter_source("store") is ParameterSource.COMMANDLINE:
+        return in_store(load_settings({"store": store}))
+    client = Client.connect(url, token)
+    try:
+        return client.run(call)
+    except NotSent:
+        if context.get_parameter_source("url") is not ParameterSource.DEFAULT:
+            raise
+        settings = load_settings({"store": store})
+        note(f"no coordinator at {url}; using the store {settings.store} itself")
+        return in_store(settings)
+    finally:
+        client.close()
+
+
+def _create_in_store(settings: Settings, request: TokenRequest) -> NewTokenAnswer:
+    from rota import node  # noqa: PLC0415 - the store and the server, rarely needed here
+    from rota.gateways.gate import hash_of, new_secret  # noqa: PLC0415
+
+    secret = new_secret()
+    now_ms = time.time_ns() // 1_000_000
+    created = AccessToken(
+        id=uuid4().hex,
+        hash=hash_of(secret),
+        name=request.name,
+        scopes=tuple(Scope(scope) for scope in request.scopes),
+        queues=None if request.queues is None else tuple(request.queues),
+        worker_id=request.worker_id,
+        created_at_ms=now_ms,
+        expires_at_ms=None if request.expires_in_ms is None else now_ms + request.expires_in_ms,
+    )
+    node.create_token(settings, created)
+    return msgspec.convert({**_view_fields(created), "token": secret}, NewTokenAnswer)
+
+
+def _list_in_store(settings: Settings) -> TokenPage:
+    from rota import node  # noqa: PLC0415
+
+    return msgspec.convert(
+        {"items": list(map(_view_fields, node.list_tokens(settings)))}, TokenPage
+    )
+
+
+def _revoke_in_store(settings: Settings, token_id: str) -> Nothing:
+    from rota import node  # noqa: PLC0415
+
+    node.revoke_token(settings, token_id)
+    return Nothing()
+
+
+def _view_fields(token: AccessToken) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(token)
+    return {name: value for name, value in fields.items() if name != "hash"}
+
+
+def _created_facts(created: NewTokenAnswer) -> Facts:
+    return Facts([("token", created.token), *_facts(created)])
+
+
+def _facts(token: TokenView) -> list[tuple[str, object]]:
+    return [
+        ("id", token.id),
+        ("name", token.name),
+        ("scopes", ", ".join(token.scopes)),
+        ("queues", ", ".join(token.queues) if token.queues else None),
+        ("worker", token.worker_id),
+        ("expires", absolute(token.expires_at_ms)),
+    ]
+
+
+def _table(page: TokenPage) -> Table:
+    return Table(
+        ("token", "name", "scopes", "queues", "worker", "created", "expires"),
+        [
+            (
+                token.id,
+                token.name,
+                ", ".join(token.scopes),
+                ", ".join(token.queues) if token.queues else "all",
+                token.worker_id or "any",
+                relative(token.created_at_ms),
+                relative(token.expires_at_ms) if token.expires_at_ms else "never",
+            )
+            for token in page.items
+        ],
+        empty="no tokens",
+    )

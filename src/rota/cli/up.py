@@ -1,0 +1,77 @@
+"""How is a coordinator started? With its settings as flags; it says what to open when it serves."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+import structlog
+from msgspec import Struct
+
+import rota
+from rota import telemetry
+from rota.cli import loops
+from rota.cli.options import json_flag, load_settings, settings_flags
+from rota.cli.output import Facts, show
+from rota.cli.signals import stop_on_signals
+from rota.node import Node
+from rota.settings import Settings
+from rota.store.sqlite import MEMORY, path_of
+
+log = structlog.get_logger("rota.up")
+
+
+class Announcement(Struct):
+    """What is said once a coordinator serves."""
+
+    url: str
+    docs: str
+    store: str
+    version: str
+    pid: int
+
+
+@click.command()
+@settings_flags()
+@json_flag
+def up(*, as_json: bool, **flags: Any) -> None:
+    """Start a coordinator.
+
+    As soon as it serves it prints what to open; with --json that is one line, {"url": …}. It runs
+    until Ctrl-C or SIGTERM, which shut it down cleanly; a second one ends it at once.
+    """
+    settings = load_settings(flags)
+    telemetry.set_up(level=settings.log_level, log_format=settings.log_format)
+    loops.run(_serve(settings, as_json=as_json))
+
+
+async def _serve(settings: Settings, *, as_json: bool) -> None:
+    node = Node(settings)
+    stop_on_signals(node.ask_to_stop)
+    for warning in node.gate.warnings():
+        log.warning(warning)
+    await node.serve(lambda url: announce(url, settings, as_json=as_json))
+
+
+def announce(url: str, settings: Settings, *, as_json: bool) -> None:
+    path = path_of(settings.store)
+    announcement = Announcement(
+        url=url,
+        docs=f"{url}/docs",
+        store="memory" if path == MEMORY else str(Path(path).absolute()),
+        version=rota.__version__,
+        pid=os.getpid(),
+    )
+    show(announcement, as_json=as_json, render=_facts)
+
+
+def _facts(announcement: Announcement) -> Facts:
+    return Facts(
+        [
+            (f"rota {announcement.version}", announcement.url),
+            ("docs", announcement.docs),
+            ("store", announcement.store),
+            ("worker", f"rota worker MODULE:APP --url {announcement.url}"),
+            ("stop", "Ctrl-C"),
+        ]
+    )

@@ -1,0 +1,161 @@
+"""How is a worker started? With an app whose tasks it runs, and a coordinator to work for.
+
+A worker that has run `--max-tasks` leaves and its process begins anew in place, under the same
+process id: whatever its handlers leaked is gone. Signals that come in between are kept for it.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+import structlog
+from msgspec import Struct
+
+from rota import telemetry
+from rota.cli.apps import app_argument, chosen_app
+from rota.cli.fleet import run_fleet, stop_with_parent
+from rota.cli.options import DEFAULT_URL, json_flag, load_settings, settings_flags, token_option
+from rota.cli.output import ExitCode, Refusal, show
+from rota.cli.signals import STOPPING
+from rota.cli.worker_options import worker_options, worker_settings
+from rota.sdk.app import Rota
+from rota.sdk.client import Client
+from rota.sdk.worker import StopReason, Worker
+
+log = structlog.get_logger("rota.worker")
+
+
+class Introduction(Struct):
+    """What is said once a worker is registered."""
+
+    worker_id: str
+    url: str
+    tasks: list[str]
+
+    def __str__(self) -> str:
+        return f"worker {self.worker_id} at {self.url} runs: {', '.join(self.tasks)}"
+
+
+class TalkingWorker(Worker):
+    """A worker that says that it has heard."""
+
+    is_stopping = False
+
+    def stop(self) -> None:
+        log.info(
+            "handing back what still runs"
+            if self.is_stopping
+            else "stopping once running tasks are done; a second Ctrl-C hands them back"
+        )
+        self.is_stopping = True
+        super().stop()
+
+
+@click.command()
+@app_argument
+@click.option(
+    "--url",
+    help="Where the coordinator is.  [env var: ROTA_URL; default: the app's own, or "
+    f"{DEFAULT_URL}]",
+)
+@token_option
+@worker_options
+@click.option(
+    "--max-tasks",
+    type=click.IntRange(min=1),
+    envvar="ROTA_MAX_TASKS",
+    show_envvar=True,
+    help="Begin anew in a fresh process after so many tasks.  [default: never]",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 1_000),
+    default=1,
+    show_default=True,
+    envvar="ROTA_PROCESSES",
+    show_envvar=True,
+    help="Start so many workers, a process each, that end together.",
+)
+@settings_flags("log_level", "log_format")
+@json_flag
+def worker(
+    *,
+    app: str | None,
+    app_option: str | None,
+    url: str | None,
+    token: str | None,
+    max_tasks: int | None,
+    processes: int,
+    log_level: str | None,
+    log_format: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Start a worker for the tasks of an app.
+
+    It runs until Ctrl-C or SIGTERM, which let running tasks finish within --drain-timeout-ms; a
+    second one hands them back at once. Either way the exit code is 0.
+    """
+    settings = load_settings({"log_level": log_level, "log_format": log_format})
+    telemetry.set_up(level=settings.log_level, log_format=settings.log_format)
+    if processes > 1:
+        raise SystemExit(run_fleet(processes, worker_id=options["worker_id"]))
+
+    _aim(url, token)
+    chosen = chosen_app(app, app_option)
+    if url is not None:
+        chosen.use(Client.connect(url, token))
+    _work(
+        chosen,
+        TalkingWorker(
+            chosen,
+            max_tasks=max_tasks,
+            on_registered=introducer(chosen, as_json=as_json),
+            **worker_settings(options),
+        ),
+    )
+
+
+def _aim(url: str | None, token: str | None) -> None:
+    """Let the environment name the coordinator, for whatever the app's code connects by itself."""
+    os.environ["ROTA_URL"] = url or os.environ.get("ROTA_URL") or DEFAULT_URL
+    if token is not None:
+        os.environ["ROTA_TOKEN"] = token
+
+
+def _work(app: Rota, worker: TalkingWorker) -> None:
+    for number in STOPPING:
+        signal.signal(number, lambda _number, _frame: worker.stop())
+    # A predecessor that began anew held these back; a stop asked for meanwhile arrives now.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    stop_with_parent(worker.stop)
+    reason = worker.run()
+    if reason is StopReason.RECYCLED and not worker.is_stopping:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        app.close()
+        sys.stdout.flush()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+    app.close()
+    if reason is StopReason.REPLACED:
+        raise Refusal(
+            "another worker process uses this id; give each its own --worker-id",
+            code="worker_replaced",
+            ends_with=ExitCode.FAILED,
+        )
+
+
+def introducer(app: Rota, *, as_json: bool) -> Callable[[str], None]:
+    """Say once that a worker is at work; that it had to register again is for the log."""
+    said: list[str] = []
+
+    def introduce(worker_id: str) -> None:
+        if not said:
+            said.append(worker_id)
+            address = app.client.transport.address
+            introduction = Introduction(worker_id, address, sorted(app.tasks))
+            show(introduction, as_json=as_json, render=str)
+
+    return introduce

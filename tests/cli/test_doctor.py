@@ -1,0 +1,191 @@
+import http.server
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from rota.cli import checkups
+from rota.cli.checkups import Heard, Verdict
+from rota.cli.main import cli
+from rota.cli.output import ExitCode
+from rota.errors import Unavailable
+from rota.messages import Check, HealthAnswer
+from rota.node import open_database
+from rota.settings import Settings
+from tests.cli.conftest import Command, document
+
+UNHEALTHY = HealthAnswer(
+    status="unhealthy",
+    checks=[Check(component="store", isHealthy=False, detail="disk full")],
+    components=[],
+    uptime=1.0,
+    timestamp=0,
+    version="0",
+)
+HEALTHY = msgspec.structs.replace(UNHEALTHY, status="healthy", checks=[])
+
+
+def store_of(folder: Path) -> Settings:
+    return Settings(store=f"sqlite:///{folder}/rota.db")
+
+
+@pytest.fixture
+def ill_url() -> Iterator[str]:
+    """A coordinator that says it is not well."""
+
+    class Answering(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = msgspec.json.encode(UNHEALTHY)
+            self.send_response(503)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: Any) -> None:
+            """Say nothing."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def invoke(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(cli, arguments, env=environment)
+
+
+# --- health --------------------------------------------------------------------------------------
+
+
+def test_a_healthy_coordinator_is_exit_code_0(rota: Command) -> None:
+    assert document(rota("health", "--json"))["status"] == "healthy"
+    assert rota("health").stdout.startswith("status ")
+
+
+def test_an_unhealthy_coordinator_is_exit_code_1_with_the_reason(ill_url: str) -> None:
+    ended = invoke("health", "--url", ill_url)
+
+    assert ended.exit_code == ExitCode.FAILED
+    assert "disk full" in ended.stdout
+
+
+def test_an_unreachable_coordinator_is_exit_code_2() -> None:
+    assert invoke("health", "--url", "http://127.0.0.1:1").exit_code == ExitCode.UNUSABLE
+
+
+# --- doctor --------------------------------------------------------------------------------------
+
+
+def test_all_is_well_beside_a_healthy_coordinator(rota: Command, tmp_path: Path) -> None:
+    report = document(rota("doctor", "--store", f"sqlite:///{tmp_path}/rota.db", "--json"))
+
+    assert {check["check"]: check["state"] for check in report["checks"]} == {
+        "python": "ok",
+        "sqlite": "ok",
+        "store": "ok",
+        "disk": "ok",
+        "coordinator": "ok",
+        "clock": "ok",
+    }
+    assert report["status"] == "ok"
+
+
+def test_a_failed_check_is_exit_code_1_with_advice(ill_url: str, tmp_path: Path) -> None:
+    ended = invoke("doctor", "--url", ill_url, "--store", f"sqlite:///{tmp_path}/rota.db")
+
+    assert ended.exit_code == ExitCode.FAILED
+    (line,) = [line for line in ended.stdout.splitlines() if "coordinator" in line.split()[:2]]
+    assert line.startswith("fail")
+    assert "disk full" in line
+    assert "log" in line
+
+
+def test_a_store_that_is_not_there_yet_is_left_so(tmp_path: Path) -> None:
+    assert checkups.store(store_of(tmp_path)).state is Verdict.OK
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_in_use_names_its_process(tmp_path: Path) -> None:
+    database = open_database(store_of(tmp_path))
+
+    found = checkups.store(store_of(tmp_path))
+
+    database.close()
+    assert found.state is Verdict.OK
+    assert f"in use by process {os.getpid()}" in found.found
+
+
+@pytest.mark.parametrize(("version", "verdict"), [(0, Verdict.WARN), (999, Verdict.FAIL)])
+def test_a_store_of_another_version_is_told(tmp_path: Path, version: int, verdict: Verdict) -> None:
+    connection = apsw.Connection(str(tmp_path / "rota.db"))
+    connection.execute(f"CREATE TABLE t (x); PRAGMA user_version = {version}")
+    connection.close()
+
+    assert checkups.store(store_of(tmp_path)).state is verdict
+
+
+def test_a_file_that_is_no_database_fails(tmp_path: Path) -> None:
+    (tmp_path / "rota.db").write_text("a diary, perhaps" * 100)
+
+    assert checkups.store(store_of(tmp_path)).state is Verdict.FAIL
+
+
+def test_a_folder_that_is_not_there_fails(tmp_path: Path) -> None:
+    found = checkups.disk(store_of(tmp_path / "nowhere"))
+
+    assert found.state is Verdict.FAIL
+    assert "choose another --store" in found.advice
+
+
+def test_a_busy_port_fails_and_a_free_one_does_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = Settings(port=taken.getsockname()[1])
+        assert checkups.port(settings).state is Verdict.FAIL
+
+    assert checkups.port(settings).state is Verdict.OK
+
+
+def test_a_coordinator_that_was_named_must_answer() -> None:
+    error = Unavailable("cannot be reached")
+
+    assert checkups.coordinator(error, "there", is_named=True).state is Verdict.FAIL
+    assert checkups.coordinator(error, "there", is_named=False).state is Verdict.WARN
+
+
+def test_warnings_of_the_coordinator_are_passed_on() -> None:
+    health = msgspec.structs.replace(HEALTHY, warnings=["insecure"])
+
+    found = checkups.coordinator(Heard(health, 0, 0), "there", is_named=True)
+
+    assert (found.state, found.advice) == (Verdict.WARN, "insecure")
+
+
+@pytest.mark.parametrize(
+    ("clock_ms", "verdict"),
+    [(0, Verdict.OK), (-1_000, Verdict.OK), (2_000, Verdict.WARN), (-90_000, Verdict.FAIL)],
+)
+def test_clocks_must_agree(clock_ms: int, verdict: Verdict) -> None:
+    assert checkups.clock(Heard(HEALTHY, clock_ms, 5)).state is verdict
+
+
+# --- migrate -------------------------------------------------------------------------------------
+
+
+def test_migrate_says_from_which_version_to_which(tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/rota.db")
+
+    first = document(invoke("migrate", *store, "--json"))
+    again = invoke("migrate", *store)
+
+    assert first["from_version"] == 0
+    assert first["to_version"] >= 1
+    assert f"up to date: schema version {first['to_version']}" in again.stdout

@@ -1,0 +1,99 @@
+"""Is the command line whole? Everything has a help text, and `--help` loads nothing heavy."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rota.cli.main import COMMANDS, cli
+from rota.cli.output import EXIT_CODES, ExitCode
+
+HEAVY = ("apsw", "asyncio", "rich", "rota.node", "rota.store", "structlog", "uvicorn")
+
+
+def every_command(
+    command: click.Command = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[str, click.Command]]:
+    yield " ".join(path) or "rota", command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from every_command(below, (*path, name))
+
+
+def test_every_command_and_every_option_says_what_it_does() -> None:
+    silent = [path for path, command in every_command() if not command.help]
+    silent += [
+        f"{path} {parameter.opts[0]}"
+        for path, command in every_command()
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and not parameter.help
+    ]
+
+    assert silent == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summary_in_the_list_is_the_first_line_of_the_help(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+
+    assert command is not None
+    assert command.help is not None
+    assert command.help.splitlines()[0] == COMMANDS[name].summary
+    assert command.name == name
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from rota.cli.main import cli\n"
+        "try:\n    cli(['--help'])\n"
+        f"finally:\n    sys.stderr.write(' '.join(m for m in {HEAVY!r} if m in sys.modules))"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert "Commands:" in ended.stdout
+    assert ended.stderr == ""
+
+
+def test_every_exit_code_is_documented() -> None:
+    assert set(EXIT_CODES) == set(ExitCode)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--nonsense"], "No such option '--nonsense'"),
+        (["nonsense"], "No such command 'nonsense'"),
+        (["tasks", "ls", "--state", "odd"], "'odd' is not one of"),
+        (["tasks", "cancel"], "say which tasks to cancel"),
+        (["submit"], "say which task"),
+        (["submit", "add", "--payload", "{"], "--payload is not JSON"),
+        (["submit", "add", "--priority", "9999999"], "the task is not valid"),
+        (["tasks", "ls", "--url", "ftp://x"], "URL starts with http://"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], text: str) -> None:
+    ended = CliRunner().invoke(cli, arguments)
+
+    assert ended.exit_code == ExitCode.UNUSABLE
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("error: ")
+    assert text in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_an_unreachable_coordinator_is_one_line_and_exit_code_2() -> None:
+    ended = CliRunner().invoke(cli, ["tasks", "ls", "--url", "http://127.0.0.1:1"])
+
+    assert ended.exit_code == ExitCode.UNUSABLE
+    assert "cannot be reached" in ended.stderr
+    assert ended.stderr.endswith("(unavailable)\n")

@@ -1,0 +1,250 @@
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import Result
+from msgspec import Raw
+
+from rota.cli import bulk, waiting
+from rota.cli.output import ExitCode
+from rota.cli.submit import new_task
+from rota.cli.waiting import describe
+from rota.core.tasks import Backoff, NewTask, TaskError
+from rota.errors import Overloaded, Unavailable
+from rota.messages import TaskView
+from rota.sdk import calls
+from rota.sdk.client import Client
+from tests.cli.conftest import Command, Hand, document
+
+
+@contextmanager
+def served(client: Client, queue: str, **outcome: Any) -> Iterator[None]:
+    """Somebody who takes one task of a queue, and says what became of it."""
+    hand = Hand(client, queue)
+    thread = threading.Thread(target=lambda: hand.report(hand.lease(), **outcome))
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(60)
+
+
+def test_the_options_make_the_task() -> None:
+    fields = {
+        "payload": "[1, 2.50]",
+        "queue": "mail",
+        "requires": ("gpu",),
+        "backoff": '{"kind": "none"}',
+        "label": ("tenant=x", "run=7"),
+        "delay_ms": 5,
+    }
+
+    assert new_task("add", fields) == NewTask(
+        name="add",
+        payload=Raw(b"[1, 2.50]"),
+        queue="mail",
+        requires=("gpu",),
+        backoff=Backoff(kind="none"),
+        labels={"tenant": "x", "run": "7"},
+        delay_ms=5,
+    )
+
+
+def test_labels_that_are_not_all_pairs_are_words() -> None:
+    assert new_task("add", {"label": ("urgent", "a=b")}).labels == ["urgent", "a=b"]
+
+
+def test_the_id_alone_is_printed(rota: Command, client: Client) -> None:
+    ended = rota("submit", "add", "--payload", "1", "--queue", "plain")
+
+    task = client.run(calls.get_task(ended.stdout.strip()))
+    assert (task.name, bytes(task.payload), task.queue) == ("add", b"1", "plain")
+
+
+def test_a_payload_is_read_from_stdin(rota: Command) -> None:
+    task = document(rota("submit", "add", "--payload", "-", "--json", stdin='{"a": [1]}\n'))
+
+    assert task["payload"] == {"a": [1]}
+
+
+def test_the_same_key_gives_the_same_task(rota: Command) -> None:
+    first = rota("submit", "add", "--key", "once")
+    again = rota("submit", "add", "--key", "once")
+
+    assert again.stdout == first.stdout
+    assert "had this key already" in again.stderr
+
+
+def test_waiting_prints_the_result(rota: Command, client: Client) -> None:
+    with served(client, "good", ok=True, result=Raw(b'{"sum": 3}')):
+        ended = rota("submit", "add", "--queue", "good", "--wait")
+
+    assert (ended.exit_code, ended.stdout) == (ExitCode.OK, '{"sum": 3}\n')
+
+
+def test_waiting_for_a_task_that_fails_ends_with_1_and_the_error(
+    rota: Command, client: Client
+) -> None:
+    error = TaskError(type="ValueError", message="no", retryable=False)
+    with served(client, "bad", ok=False, error=error):
+        ended = rota("submit", "add", "--queue", "bad", "--wait", "--json")
+
+    assert ended.exit_code == ExitCode.FAILED
+    assert json.loads(ended.stdout)["error"]["message"] == "no"
+    assert ended.stderr.endswith("failed: ValueError: no (task_failed)\n")
+
+
+def test_waiting_for_a_task_that_is_cancelled_ends_with_3(rota: Command) -> None:
+    task_id = rota("submit", "add", "--queue", "off", "--key", "off").stdout.strip()
+    rota("tasks", "cancel", task_id)
+
+    ended = rota("submit", "add", "--key", "off", "--wait")
+
+    assert ended.exit_code == ExitCode.CANCELLED
+    assert ended.stdout == ""
+
+
+def test_a_wait_that_runs_out_ends_with_4(rota: Command) -> None:
+    ended = rota("submit", "add", "--queue", "nobody", "--wait", "--wait-timeout-ms", "50")
+
+    assert ended.exit_code == ExitCode.TIMED_OUT
+    assert "is still queued" in ended.stderr
+
+
+def test_on_a_terminal_state_and_progress_are_shown(
+    rota: Command, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "is_terminal", lambda _stream: True)
+    with served(client, "watched", ok=True, result=Raw(b"1")):
+        ended = rota("submit", "add", "--queue", "watched", "--wait")
+
+    assert (ended.exit_code, ended.stdout) == (ExitCode.OK, "1\n")
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, "task a1 add: running"),
+        ({"progress": 0.5}, "task a1 add: running, 50%"),
+        ({"progress": {"rows": 3}}, 'task a1 add: running, {"rows":3}'),
+        ({"attempt": 2}, "task a1 add: running, attempt 2 of 3"),
+        ({"position": 7}, "task a1 add: running, 7 in line"),
+    ],
+)
+def test_a_task_is_described_on_one_line(fields: dict[str, Any], line: str) -> None:
+    plain = {
+        "id": "a1",
+        "name": "add",
+        "state": "running",
+        "queue": "default",
+        "priority": 0,
+        "payload": None,
+        "requires": [],
+        "attempt": 1,
+        "max_attempts": 3,
+        "created_at_ms": 0,
+    }
+
+    assert describe(msgspec.json.decode(msgspec.json.encode(plain | fields), type=TaskView)) == line
+
+
+def test_a_wait_outlasts_a_coordinator_that_is_away_for_a_moment(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (task,) = client.run(calls.submit([NewTask(name="add", queue="away")]))
+    answers: list[Callable[[], TaskView]] = [_away, lambda: client.run(calls.cancel_task(task.id))]
+    monkeypatch.setattr(waiting, "PAUSE_S", 0.0)
+
+    class Faltering:
+        def run(self, _call: object) -> TaskView:
+            return answers.pop(0)()
+
+    finished = waiting.wait_until_finished(Faltering(), task, timeout_ms=60_000)  # type: ignore[arg-type]  # a client that fails once
+
+    assert finished.state == "cancelled"
+    assert answers == []
+
+
+def _away() -> TaskView:
+    raise Unavailable("restarting")
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def file_of(folder: Path, *lines: str) -> str:
+    file = folder / "tasks.jsonl"
+    file.write_text("\n".join(lines))
+    return str(file)
+
+
+def count(rota: Command, queue: str) -> int:
+    return len(document(rota("tasks", "ls", "--queue", queue, "--json"))["items"])
+
+
+def test_a_file_is_one_task_a_line(rota: Command, client: Client, tmp_path: Path) -> None:
+    lines = ['{"name": "a", "queue": "file", "payload": 1.50}', "", '{"queue": "file", "key": "f"}']
+
+    ended = rota("submit", "b", "--file", file_of(tmp_path, *lines))
+
+    assert ended.stdout == "submitted 2 tasks\n"
+    found = client.run(calls.list_tasks(queue="file")).items
+    assert [(task.name, bytes(task.payload)) for task in found] == [("b", b"null"), ("a", b"1.50")]
+
+
+def test_tasks_known_by_their_key_are_counted(rota: Command, tmp_path: Path) -> None:
+    file = file_of(tmp_path, *(f'{{"name": "a", "key": "n{n % 2}"}}' for n in range(3)))
+
+    assert document(rota("submit", "--file", file, "--json")) == {"submitted": 3, "duplicates": 1}
+
+
+def test_a_bad_line_is_named_with_how_far_the_file_got(
+    rota: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "LINES_PER_BATCH", 2)
+    good = '{"name": "a", "queue": "partly"}'
+
+    ended = rota("submit", "--file", file_of(tmp_path, good, good, good, '{"nam": 1}'))
+
+    assert ended.exit_code == ExitCode.UNUSABLE
+    assert "line 4 is not a task" in ended.stderr
+    assert "2 tasks were submitted before" in ended.stderr
+    assert count(rota, "partly") == 2
+
+
+def test_stdin_is_a_file_too(rota: Command) -> None:
+    ended = rota("submit", "a", "--file", "-", stdin='{"queue": "piped"}\n' * 3)
+
+    assert ended.stdout == "submitted 3 tasks\n"
+    assert count(rota, "piped") == 3
+
+
+def test_an_overloaded_coordinator_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+    pauses: list[float] = []
+    monkeypatch.setattr("rota.cli.bulk.time.sleep", pauses.append)
+
+    class Busy:
+        def run(self, _call: object) -> list[TaskView]:
+            tries.append(1)
+            if len(tries) < 3:
+                raise Overloaded("busy", retry_after_s=2)
+            return []
+
+    bulk._submit(Busy(), [])  # type: ignore[arg-type]  # a client that is refused twice
+
+    assert pauses == [2, 2]
+
+
+@pytest.mark.parametrize("more", [["--wait"], ["--payload", "1"]])
+def test_options_of_one_task_do_not_go_with_a_file(
+    rota: Command, tmp_path: Path, more: list[str]
+) -> None:
+    ended: Result = rota("submit", "--file", file_of(tmp_path, "{}"), *more)
+
+    assert ended.exit_code == ExitCode.UNUSABLE
