@@ -1,0 +1,99 @@
+"""Which figures must be reached, and are they?"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+RATE, LATENCY, TIMES = "{:,.0f}/s", "{:.2f} ms", "{:.2f}x"
+
+Results = dict[str, Any]
+
+
+class Bar(NamedTuple):
+    row: str  # of the table, and its name
+    measurement: str
+    wanted: str
+    measured: Callable[[Results], float | None]  # None: not measured in this run
+    holds: Callable[[float], bool]
+    text: str
+
+
+class Verdict(NamedTuple):
+    row: str
+    wanted: str
+    measured: str
+    is_met: bool
+
+
+def _rota(measurement: str, figure: str) -> Callable[[Results], float | None]:
+    def read(results: Results) -> float | None:
+        value = results["rota"].get(measurement, {}).get(figure)
+        return None if value is None else float(value)
+
+    return read
+
+
+def over_celery(results: Results) -> float | None:
+    ours = _rota("drain", "per_s")(results)
+    theirs = results["peers"].get("celery", {}).get("drain", {}).get("per_s")
+    return ours / theirs if ours and theirs else None
+
+
+BARS = (
+    Bar(
+        "drain",
+        "drain",
+        "≥ 20,000/s",
+        _rota("drain", "per_s"),
+        lambda rate: rate >= 20_000,
+        RATE,
+    ),
+    Bar("drain, over Celery's", "celery", "≥ 20x", over_celery, lambda times: times >= 20, TIMES),
+    Bar(
+        "submit one by one",
+        "submit-one",
+        "≥ 2,000/s",
+        _rota("submit-one", "per_s"),
+        lambda rate: rate >= 2_000,
+        RATE,
+    ),
+    Bar(
+        "submit in batches",
+        "submit-batches",
+        "≥ 65,000/s",
+        _rota("submit-batches", "per_s"),
+        lambda rate: rate >= 65_000,
+        RATE,
+    ),
+    Bar(
+        "pick-up, p50",
+        "pickup",
+        "< 3 ms",
+        _rota("pickup", "p50_ms"),
+        lambda latency_ms: latency_ms < 3,
+        LATENCY,
+    ),
+    Bar(
+        "claim, deepest : shallowest",
+        "claim",
+        "≤ 1.5x",
+        _rota("claim", "ratio"),
+        lambda times: times <= 1.5,
+        TIMES,
+    ),
+)
+
+
+def judge(results: Results) -> list[Verdict]:
+    """A bar that was tried and could not be measured is missed; one not tried is left out.
+
+    Only Celery may be missing: it needs a Redis, which not every machine has.
+    """
+    verdicts = []
+    for bar in BARS:
+        measured = bar.measured(results)
+        if measured is not None:
+            said = bar.text.format(measured)
+            verdicts.append(Verdict(bar.row, bar.wanted, said, bar.holds(measured)))
+        elif "problem" in results["rota"].get(bar.measurement, {}):
+            verdicts.append(Verdict(bar.row, bar.wanted, "could not be measured", is_met=False))
+    return verdicts

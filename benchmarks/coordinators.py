@@ -1,0 +1,200 @@
+"""A coordinator as its own process on a fresh file, a worker as another, and what they say.
+
+Nothing here is special to the benchmark: they are started by the commands a user types, with their
+default settings, which are the durable ones.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from benchmarks import witness
+from benchmarks.processes import Failed, Process, free_port, running
+from benchmarks.wire import Connection, request
+
+COMMAND = str(Path(sys.executable).with_name("rota"))
+START_LIMIT_S = 30.0
+FILL_BATCH = 5_000
+PAGE = 1_000
+POLL_S = 0.05
+
+
+class Coordinator(NamedTuple):
+    process: Process
+    folder: Path
+    port: int
+    connection: Connection
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def coordinator(folder: Path) -> Iterator[Coordinator]:
+    folder.mkdir()
+    port = free_port()
+    command = [COMMAND, "up", "--store", f"sqlite:///{folder / 'rota.db'}", "--port", str(port)]
+    with running(command, log=folder / "coordinator.log") as process:
+        connection = _connect(process, port)
+        try:
+            yield Coordinator(process, folder, port, connection)
+            process.check()
+        finally:
+            connection.close()
+
+
+def _connect(process: Process, port: int) -> Connection:
+    end_s = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < end_s:
+        process.check()
+        try:
+            connection = Connection(port)
+            connection.ask("GET", "/health/ready")
+        except (OSError, Failed):
+            time.sleep(POLL_S)
+        else:
+            return connection
+    raise Failed(f"the coordinator was not ready within {START_LIMIT_S:.0f} s")
+
+
+@contextmanager
+def worker(of: Coordinator, *, concurrency: int) -> Iterator[Process]:
+    """One worker process; inside, it may not have registered yet."""
+    command = [COMMAND, "worker", "benchmarks.app:app", "--url", of.url]
+    command += ["--concurrency", str(concurrency)]
+    environment = {witness.FOLDER_VARIABLE: str(of.folder), "ROTA_URL": of.url}
+    with running(command, log=of.folder / "worker.log", environment=environment) as process:
+        yield process
+        process.check()
+
+
+def wait_for_worker(of: Coordinator, process: Process) -> None:
+    while not of.connection.ask("GET", "/api/workers")["items"]:
+        process.check()
+        time.sleep(POLL_S)
+
+
+# --- submitting --------------------------------------------------------------------------------
+
+
+def fill(of: Coordinator, tasks: int) -> str:
+    """Queue no-op tasks in large batches; the answer is the id of the last."""
+    answer = b""
+    for size in sizes(tasks, FILL_BATCH):
+        answer = of.connection.send(submission(size))
+    return str(json.loads(answer)[-1]["id"])
+
+
+def submission(size: int) -> bytes:
+    return request("POST", "/api/tasks", json.dumps([{"name": "noop"}] * size).encode())
+
+
+def sizes(tasks: int, batch: int) -> list[int]:
+    whole, rest = divmod(tasks, batch)
+    return [batch] * whole + ([rest] if rest else [])
+
+
+def submit_at_once(of: Coordinator, tasks: int, *, batch: int, connections: int) -> float:
+    """Submit in batches over several connections at once; the answer is the seconds it took."""
+    written = {size: submission(size) for size in set(sizes(tasks, batch))}
+    waiting = sizes(tasks, batch)
+    problems: list[Exception] = []
+
+    def submit(connection: Connection) -> None:
+        try:
+            while waiting:
+                connection.send(written[waiting.pop()])
+        except IndexError:
+            pass  # another one took the last
+        except (OSError, Failed) as error:
+            problems.append(error)
+        finally:
+            connection.close()
+
+    threads = [
+        Thread(target=submit, args=(Connection(of.port),), daemon=True) for _ in range(connections)
+    ]
+    start_s = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    elapsed_s = time.perf_counter() - start_s
+    if problems:
+        raise Failed(f"submitting failed: {problems[0]}")
+    return elapsed_s
+
+
+# --- what became of it --------------------------------------------------------------------------
+
+
+class TaskTimes(Struct):
+    state: str
+    created_at_ms: int
+    started_at_ms: int | None = None
+    finished_at_ms: int | None = None
+
+
+class TaskPage(Struct):
+    items: list[TaskTimes]
+    next_cursor: str | None = None
+
+
+class LeaseItem(Struct):
+    task_id: str
+    fence: int
+
+
+class LeaseAnswer(Struct):
+    leases: list[LeaseItem]
+
+
+def leases(answer: bytes) -> list[LeaseItem]:
+    return msgspec.json.decode(answer, type=LeaseAnswer).leases
+
+
+class Times(NamedTuple):
+    """The coordinator's own clock over all tasks."""
+
+    first_created_ms: int
+    first_started_ms: int
+    last_finished_ms: int
+
+
+def wait_until_finished(of: Coordinator, process: Process) -> None:
+    """Return when nothing is queued or running; asked seldom, so as not to disturb."""
+    while True:
+        process.check()
+        of.process.check()
+        queues = of.connection.ask("GET", "/api/queues")["items"]
+        if not any(queue["depth"] + queue["running"] + queue["scheduled"] for queue in queues):
+            return
+        time.sleep(2 * POLL_S)
+
+
+def times(of: Coordinator, expected: int) -> Times:
+    """Read every task back: all are there, all succeeded, and this is when."""
+    decoder = msgspec.json.Decoder(TaskPage)
+    found: list[TaskTimes] = []
+    path: str | None = f"/api/tasks?limit={PAGE}"
+    while path is not None:
+        page = decoder.decode(of.connection.send(request("GET", path)))
+        found += page.items
+        path = f"/api/tasks?limit={PAGE}&cursor={page.next_cursor}" if page.next_cursor else None
+    unfinished = sum(task.state != "succeeded" for task in found)
+    if len(found) != expected or unfinished:
+        raise Failed(f"of {expected} tasks {len(found)} were found, {unfinished} did not succeed")
+    return Times(
+        min(task.created_at_ms for task in found),
+        min(task.started_at_ms or 0 for task in found),
+        max(task.finished_at_ms or 0 for task in found),
+    )

@@ -1,0 +1,229 @@
+"""What is measured of Rota? One function a measurement; each starts from an empty store."""
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from benchmarks import coordinators, witness
+from benchmarks.app import app, call, noop
+from benchmarks.coordinators import Coordinator, coordinator, wait_for_worker, worker
+from benchmarks.peers.measuring import GAP_S, PICKUP_LIMIT_S, percentiles
+from benchmarks.plan import Plan
+from benchmarks.processes import Failed
+from benchmarks.wire import request
+from rota.sdk.client import Client
+
+CONCURRENCY = 2_000
+IDLE_CONCURRENCY = 10
+WARM_UP_SAMPLES = 20
+SUBMISSIONS = 5  # times `tasks`: a submission is over too soon otherwise
+LEASE_SIZE = 100
+
+Facts = dict[str, Any]
+Measurement = Callable[[Plan, Path], Facts]
+
+
+def drain(plan: Plan, folder: Path) -> Facts:
+    """Tasks queued beforehand, worked off by one worker process."""
+    return _repeated(lambda turn: _drain(plan.tasks, folder / f"drain-{turn}"), plan)
+
+
+def drain_large(plan: Plan, folder: Path) -> Facts:
+    """The same with more tasks: does the rate hold?"""
+    return _drain(plan.large_tasks or plan.tasks, folder / "drain-large")
+
+
+def _drain(tasks: int, folder: Path) -> Facts:
+    with coordinator(folder) as one:
+        coordinators.fill(one, tasks)
+        with worker(one, concurrency=CONCURRENCY) as process:
+            coordinators.wait_until_finished(one, process)
+            times = coordinators.times(one, tasks)
+            memory_mib = one.process.memory_mib()
+    elapsed_ms = times.last_finished_ms - times.first_started_ms
+    return _rate(tasks, elapsed_ms / 1000) | {"memory_mib": memory_mib}
+
+
+def end_to_end(plan: Plan, folder: Path) -> Facts:
+    """Submission in batches and working off at the same time, up to the last completion."""
+    return _repeated(lambda turn: _end_to_end(plan, folder / f"end-to-end-{turn}"), plan)
+
+
+def _end_to_end(plan: Plan, folder: Path) -> Facts:
+    with coordinator(folder) as one, worker(one, concurrency=CONCURRENCY) as process:
+        wait_for_worker(one, process)
+        coordinators.submit_at_once(one, plan.tasks, batch=plan.batch, connections=plan.connections)
+        coordinators.wait_until_finished(one, process)
+        times = coordinators.times(one, plan.tasks)
+        memory_mib = one.process.memory_mib()
+    elapsed_ms = times.last_finished_ms - times.first_created_ms
+    return _rate(plan.tasks, elapsed_ms / 1000) | {"memory_mib": memory_mib}
+
+
+def submit_one(plan: Plan, folder: Path) -> Facts:
+    """One call after the other from one thread of one client, with the SDK."""
+    with coordinator(folder / "submit-one") as one, _Connected(one):
+        start_s = time.perf_counter()
+        for _ in range(plan.one_by_one):
+            noop.enqueue()
+        return _rate(plan.one_by_one, time.perf_counter() - start_s)
+
+
+def submit_batches(plan: Plan, folder: Path) -> Facts:
+    """Batches from one client process over a few connections, written beforehand."""
+
+    def once(turn: int) -> Facts:
+        with coordinator(folder / f"submit-batches-{turn}") as one:
+            tasks = SUBMISSIONS * plan.tasks
+            elapsed_s = coordinators.submit_at_once(
+                one, tasks, batch=plan.batch, connections=plan.connections
+            )
+            return _rate(tasks, elapsed_s) | {"memory_mib": one.process.memory_mib()}
+
+    return _repeated(once, plan)
+
+
+def submit_batches_sdk(plan: Plan, folder: Path) -> Facts:
+    """Batches with the SDK, arguments checked and handles made, from a few threads."""
+    batches = SUBMISSIONS * plan.tasks // plan.batch // plan.connections
+
+    def submit() -> None:
+        for _ in range(batches):
+            app.enqueue_many(noop.bind() for _ in range(plan.batch))
+
+    with coordinator(folder / "submit-batches-sdk") as one, _Connected(one):
+        threads = [Thread(target=submit, daemon=True) for _ in range(plan.connections)]
+        start_s = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        elapsed_s = time.perf_counter() - start_s
+        tasks = batches * plan.batch * plan.connections
+        depth = sum(queue["depth"] for queue in one.connection.ask("GET", "/api/queues")["items"])
+        if depth != tasks:
+            raise Failed(f"{tasks} tasks were submitted and {depth} are queued")
+    return _rate(tasks, elapsed_s)
+
+
+def pickup(plan: Plan, folder: Path) -> Facts:
+    """One task at a time on an idle system: from the start of the call to the handler's."""
+    with (
+        coordinator(folder / "pickup") as one,
+        worker(one, concurrency=IDLE_CONCURRENCY) as process,
+        _Connected(one),
+    ):
+        listener = witness.Listener(one.folder)
+        wait_for_worker(one, process)
+        latencies_ms: list[float] = []
+        for _ in range(WARM_UP_SAMPLES + plan.samples):
+            time.sleep(random.uniform(*GAP_S))
+            submitted_ns = time.monotonic_ns()
+            call.enqueue(submitted_ns)
+            latency_ms = listener.latency_ms(submitted_ns, limit_s=PICKUP_LIMIT_S)
+            if latency_ms is None:
+                raise Failed(f"a task was not picked up within {PICKUP_LIMIT_S:.0f} s")
+            latencies_ms.append(latency_ms)
+        listener.close()
+        memory_mib = one.process.memory_mib()
+    return {**percentiles(latencies_ms[WARM_UP_SAMPLES:]), "memory_mib": memory_mib}
+
+
+def claim(plan: Plan, folder: Path) -> Facts:
+    """The same claims from a short queue and from long ones, refilled after each."""
+    with coordinator(folder / "claim") as one:
+        registration = {
+            "worker_id": "claimer",
+            "node_id": "benchmark",
+            "tasks": ["noop"],
+            "max_concurrent_tasks": LEASE_SIZE,
+            "heartbeat_interval_ms": 600_000,
+        }
+        incarnation = one.connection.ask("POST", "/api/workers", registration)["incarnation"]
+        depth = 0
+        facts: Facts = {
+            "lease_size": LEASE_SIZE,
+            "calls": plan.claim_calls,
+            "empty_call_us": _median_us(one, incarnation, plan, expected=0),
+            "depths": {},
+        }
+        for wanted in plan.claim_depths:
+            coordinators.fill(one, wanted - depth)
+            depth = wanted
+            median_us = _median_us(one, incarnation, plan, expected=LEASE_SIZE)
+            facts["depths"][str(depth)] = {
+                "us_per_task": median_us / LEASE_SIZE,
+                "memory_mib": one.process.memory_mib(),
+            }
+        shallow, *_, deep = (entry["us_per_task"] for entry in facts["depths"].values())
+        return facts | {"ratio": deep / shallow}
+
+
+def _median_us(one: Coordinator, incarnation: int, plan: Plan, *, expected: int) -> float:
+    return statistics.median(
+        _claim_us(one, incarnation, expected=expected) for _ in range(plan.claim_calls)
+    )
+
+
+def _claim_us(one: Coordinator, incarnation: int, *, expected: int) -> float:
+    """Time one claim; then complete what was claimed and put as much back, untimed."""
+    lease = request(
+        "POST",
+        "/api/workers/claimer/lease",
+        f'{{"incarnation":{incarnation},"max":{LEASE_SIZE}}}'.encode(),
+    )
+    start_s = time.perf_counter()
+    answer = one.connection.send(lease)
+    elapsed_us = (time.perf_counter() - start_s) * 1e6
+    leases = coordinators.leases(answer)
+    if len(leases) != expected:
+        raise Failed(f"{len(leases)} tasks were claimed instead of {expected}")
+    if not leases:
+        return elapsed_us
+    results = [
+        {"task_id": lease.task_id, "fence": lease.fence, "ok": True, "result": None}
+        for lease in leases
+    ]
+    report = {"incarnation": incarnation, "results": results}
+    one.connection.ask("POST", "/api/workers/claimer/results", report)
+    one.connection.send(coordinators.submission(LEASE_SIZE))
+    return elapsed_us
+
+
+class _Connected:
+    """The tasks of `benchmarks.app` go to this coordinator."""
+
+    def __init__(self, one: Coordinator) -> None:
+        self._url = one.url
+
+    def __enter__(self) -> None:
+        app.use(Client.connect(self._url))
+
+    def __exit__(self, *_: object) -> None:
+        app.close()
+
+
+def _rate(tasks: int, elapsed_s: float) -> Facts:
+    return {"tasks": tasks, "seconds": elapsed_s, "per_s": tasks / max(elapsed_s, 1e-9)}
+
+
+def _repeated(once: Callable[[int], Facts], plan: Plan) -> Facts:
+    """The turn with the median rate, and the rates of all."""
+    turns = sorted((once(turn) for turn in range(plan.repeats)), key=lambda facts: facts["per_s"])
+    return turns[len(turns) // 2] | {"all_per_s": [facts["per_s"] for facts in turns]}
+
+
+MEASUREMENTS: dict[str, Measurement] = {
+    "drain": drain,
+    "drain-large": drain_large,
+    "end-to-end": end_to_end,
+    "submit-one": submit_one,
+    "submit-batches": submit_batches,
+    "submit-batches-sdk": submit_batches_sdk,
+    "pickup": pickup,
+    "claim": claim,
+}

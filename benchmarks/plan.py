@@ -1,0 +1,34 @@
+"""How much is measured, and how long may it take?"""
+
+from typing import NamedTuple
+
+
+class Plan(NamedTuple):
+    """What one run of the benchmark does."""
+
+    tasks: int = 20_000
+    batch: int = 100
+    connections: int = 4  # of the one client process that submits batches
+    one_by_one: int = 5_000
+    repeats: int = 3  # the median counts
+    samples: int = 300
+    claim_depths: tuple[int, ...] = (1_000, 100_000, 1_000_000)
+    claim_calls: int = 200  # timed at each depth
+    large_tasks: int | None = None  # a second, longer drain
+    peer_tasks: int = 20_000
+    limit_s: float = 180.0  # for each measurement
+    peer_limit_s: float = 60.0  # for each step of a peer
+
+
+def quick(plan: Plan) -> Plan:
+    """Enough to see that everything runs, and roughly how fast."""
+    return plan._replace(
+        tasks=5_000,
+        peer_tasks=2_000,
+        one_by_one=1_000,
+        repeats=1,
+        samples=50,
+        claim_depths=(1_000, 10_000, 100_000),
+        claim_calls=50,
+        peer_limit_s=15.0,
+    )

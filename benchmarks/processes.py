@@ -1,0 +1,127 @@
+"""How is a process started, watched and ended, so that none is ever left behind?
+
+Each one leads a process group of its own: ending it also ends what it has started, and Ctrl-C in
+the terminal reaches the benchmark alone, which then ends the others in order.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import ClassVar
+
+ROOT = Path(__file__).resolve().parent.parent
+STOP_PATIENCE_S = 15.0
+
+
+class Failed(Exception):  # noqa: N818 - it says what a measurement did
+    """A measurement could not be made; the reason is for people to read."""
+
+
+class LeftOut(Failed):
+    """What it needs is not on this machine."""
+
+
+class Process:
+    living: ClassVar[set["Process"]] = set()
+
+    def __init__(
+        self, command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.name = Path(command[0]).name
+        self.id = self._process.pid
+        self.living.add(self)
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def check(self) -> None:
+        """Raise when the process has ended, which none should before it is told to."""
+        if self.exit_code is not None:
+            raise Failed(f"{self.name} ended with {self.exit_code}: {last_line(self._log)}")
+
+    def stop(self) -> None:
+        if self.exit_code is None:
+            os.killpg(self.id, signal.SIGTERM)
+            try:
+                self._process.wait(STOP_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.id, signal.SIGKILL)
+                self._process.wait()
+        self.living.discard(self)
+
+    def memory_mib(self) -> dict[str, float] | None:
+        """What the process holds now and held at most; None where /proc is not there to tell."""
+        try:
+            status = Path(f"/proc/{self.id}/status").read_text()
+        except OSError:
+            return None
+        lines = dict(line.split(":", 1) for line in status.splitlines())
+        return {
+            "now": int(lines["VmRSS"].split()[0]) / 1024,
+            "most": int(lines["VmHWM"].split()[0]) / 1024,
+        }
+
+
+@contextmanager
+def running(
+    command: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[Process]:
+    process = Process(command, log=log, environment=environment)
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def stop_all() -> None:
+    """End what an interruption at a bad moment has left."""
+    for process in list(Process.living):
+        process.stop()
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Interrupt whatever the main thread does inside when the time is over."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise Failed(f"not finished within {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def last_line(log: Path) -> str:
+    """What a process said last; of a traceback, the place as well."""
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    said = [line.strip() for line in lines if line.strip(" ^~")]
+    if any(line.startswith("Traceback") for line in said):
+        return " / ".join(said[-3:])[-500:]
+    return said[-1][-500:] if said else "it said nothing"

@@ -1,0 +1,75 @@
+"""A Redis of our own for the peer that needs one: on a free port, gone afterwards.
+
+It keeps nothing on disk. That is Redis at its fastest, and far less than Rota promises; a ratio
+against it is therefore one that Rota has to earn.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.processes import Failed, free_port, running
+
+START_LIMIT_S = 10.0
+INSTALL_LIMIT_S = 300.0
+SETTINGS = ("--save", "", "--appendonly", "no")
+SETTINGS_TEXT = "save off, appendonly no: nothing on disk"
+
+
+def find() -> str | None:
+    return shutil.which("redis-server", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin")
+
+
+def install() -> None:
+    """Debian's package; only for root, and only when asked for by a flag."""
+    if find() is not None:
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise Failed("--install-redis needs root and apt-get; install redis-server by hand instead")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["apt-get", "update"], ["apt-get", "install", "--yes", "redis-server"]):
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=INSTALL_LIMIT_S,
+            env=environment,
+        )
+        if done.returncode != 0 and "install" in command:
+            raise Failed(f"apt-get could not install redis-server: {done.stderr.strip()[-300:]}")
+
+
+@contextmanager
+def redis(binary: str, folder: Path) -> Iterator[tuple[str, str]]:
+    """A running server: its URL, and its version with its settings in words."""
+    folder.mkdir()
+    port = free_port()
+    command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), *SETTINGS]
+    with running(command, log=folder / "redis.log") as process:
+        end_s = time.monotonic() + START_LIMIT_S
+        while not _answers(port):
+            process.check()
+            if time.monotonic() > end_s:
+                raise Failed(f"redis-server did not answer within {START_LIMIT_S:.0f} s")
+            time.sleep(0.05)
+        yield f"redis://127.0.0.1:{port}/0", f"Redis {_version(binary)}, {SETTINGS_TEXT}"
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(16).startswith(b"+PONG")
+    except OSError:
+        return False
+
+
+def _version(binary: str) -> str:
+    said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    return next((word[2:] for word in said.split() if word.startswith("v=")), "of unknown version")

@@ -1,0 +1,83 @@
+"""A bare HTTP client: requests written beforehand, answers read whole, one connection each.
+
+It costs as little as a client can, so that on a small machine the coordinator is measured and not
+the client beside it. What the SDK costs is measured by the SDK.
+"""
+
+import json
+import socket
+import time
+from typing import Any
+
+from benchmarks.processes import Failed
+
+ANSWER_TIMEOUT_S = 60.0
+_READ_SIZE = 256 * 1024
+_END = b"\r\n\r\n"
+
+
+def request(method: str, path: str, body: bytes = b"") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+class Connection:
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, written: bytes) -> bytes:
+        """Send a written request; the body of the answer, which must be a success.
+
+        A coordinator that is asked too much says when to come again, and is obeyed.
+        """
+        while True:
+            self._socket.sendall(written)
+            status, head, body = self._answer()
+            if status == 503:
+                time.sleep(_retry_after_s(head))
+                continue
+            if not 200 <= status < 300:
+                raise Failed(f"the coordinator answered {status}: {body[:300].decode()}")
+            return body
+
+    def ask(self, method: str, path: str, value: Any = None) -> Any:
+        """Send a value and read one, as JSON."""
+        body = b"" if value is None else json.dumps(value).encode()
+        return json.loads(self.send(request(method, path, body)))
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _answer(self) -> tuple[int, bytes, bytes]:
+        received = self._socket.recv(_READ_SIZE)
+        while (end := received.find(_END)) < 0:
+            received += self._more()
+        head, parts = received[:end].lower(), [received[end + len(_END) :]]
+        missing = _content_length(head) - len(parts[0])
+        while missing > 0:
+            parts.append(self._more())
+            missing -= len(parts[-1])
+        return int(head.split(b" ", 2)[1]), head, b"".join(parts)
+
+    def _more(self) -> bytes:
+        received = self._socket.recv(_READ_SIZE)
+        if not received:
+            raise Failed("the coordinator closed a connection in the middle of an answer")
+        return received
+
+
+def _content_length(head: bytes) -> int:
+    return int(_header(head, b"content-length") or 0)
+
+
+def _retry_after_s(head: bytes) -> float:
+    return float(_header(head, b"retry-after") or 1)
+
+
+def _header(head: bytes, name: bytes) -> bytes | None:
+    for line in head.split(b"\r\n")[1:]:
+        key, _, value = line.partition(b":")
+        if key == name:
+            return value.strip()
+    return None

@@ -1,0 +1,123 @@
+"""How does a handler in another process tell the benchmark that it ran, and when?
+
+Two ways, the same for Rota and for every peer, so that nobody is measured by another ruler:
+
+- A tally: each worker process counts its runs in a small file of its own, mapped into memory.
+  One count costs about a microsecond, and reading it disturbs nobody.
+- A call: a handler sends its start time in a datagram to the one who waits for it.
+
+Times are CLOCK_MONOTONIC, which all processes of one machine share. Only the standard library is
+used here: the peers live in an environment of their own.
+"""
+
+import mmap
+import os
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER_VARIABLE = "ROTA_BENCHMARK_FOLDER"
+_PORT_FILE = "calls.port"
+_RECORD = struct.Struct("qqq")  # runs, time of the first, time of the last
+_CALL = struct.Struct("qq")  # when it was submitted, when its handler started
+
+
+def folder() -> Path:
+    """The scratch folder of this measurement, handed to worker processes in their environment."""
+    return Path(os.environ[FOLDER_VARIABLE])
+
+
+class Tally:
+    """Counts the runs of this process; a forked child gets a file of its own."""
+
+    def __init__(self, where: Path) -> None:
+        self._where = where
+        self._lock = threading.Lock()
+        self._process_id = 0
+        self._file: mmap.mmap | None = None
+        self._runs = 0
+        self._first_ns = 0
+
+    def count(self) -> None:
+        now_ns = time.monotonic_ns()
+        with self._lock:
+            if self._file is None or self._process_id != os.getpid():
+                self._file = self._open()
+                self._first_ns = now_ns
+            self._runs += 1
+            _RECORD.pack_into(self._file, 0, self._runs, self._first_ns, now_ns)
+
+    def _open(self) -> mmap.mmap:
+        self._process_id = os.getpid()
+        self._runs = 0
+        draft = self._where / f"{self._process_id}.draft"
+        draft.write_bytes(bytes(_RECORD.size))
+        with draft.open("r+b") as file:
+            mapped = mmap.mmap(file.fileno(), _RECORD.size)
+        draft.rename(draft.with_suffix(".tally"))  # a reader never sees half a file
+        return mapped
+
+
+class Tallied(NamedTuple):
+    """What all processes counted together."""
+
+    runs: int
+    first_ns: int
+    last_ns: int
+
+    @property
+    def per_s(self) -> float:
+        """Runs a second between the first run and the last."""
+        elapsed_ns = self.last_ns - self.first_ns
+        return (self.runs - 1) / elapsed_ns * 1e9 if elapsed_ns > 0 else 0.0
+
+
+def tallied(where: Path) -> Tallied:
+    records = [_RECORD.unpack(path.read_bytes()) for path in where.glob("*.tally")]
+    counted = [record for record in records if record[0] > 0]
+    if not counted:
+        return Tallied(0, 0, 0)
+    runs, firsts, lasts = zip(*counted, strict=True)
+    return Tallied(sum(runs), min(firsts), max(lasts))
+
+
+class Caller:
+    """The handler's end of a call: says when it started."""
+
+    def __init__(self, where: Path) -> None:
+        self._where = where
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._address: tuple[str, int] | None = None
+
+    def call(self, submitted_ns: int, started_ns: int) -> None:
+        if self._address is None:
+            self._address = ("127.0.0.1", int((self._where / _PORT_FILE).read_text()))
+        self._socket.sendto(_CALL.pack(submitted_ns, started_ns), self._address)
+
+
+class Listener:
+    """The benchmark's end of a call: waits for the handler that was just asked for."""
+
+    def __init__(self, where: Path) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        (where / _PORT_FILE).write_text(str(self._socket.getsockname()[1]))
+
+    def latency_ms(self, submitted_ns: int, *, limit_s: float) -> float | None:
+        """From the start of the submitting call to the start of the handler; None: too late."""
+        end_s = time.monotonic() + limit_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            self._socket.settimeout(left_s)
+            try:
+                asked_ns, started_ns = _CALL.unpack(self._socket.recv(_CALL.size))
+            except TimeoutError:
+                break
+            if asked_ns == submitted_ns:
+                return float(started_ns - submitted_ns) / 1e6
+        return None
+
+    def close(self) -> None:
+        self._socket.close()
