@@ -92,6 +92,7 @@ class Node:
                 lifespan="off",
                 access_log=False,
                 log_config=None,
+                proxy_headers=False,
                 server_header=False,
                 date_header=False,
                 backlog=BACKLOG,
@@ -128,7 +129,8 @@ class _Server(uvicorn.Server):
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP: asyncio switches delays off only for connections that say so.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

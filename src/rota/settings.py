@@ -93,6 +93,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise Invalid("degraded_after must not be above unhealthy_after")
 
 
+# The same fields without the check between them: that one is for all sources together.
+_Source = msgspec.defstruct(
+    "Source",
+    [(field.name, field.type, field.default) for field in msgspec.structs.fields(Settings)],
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+
+
 def field_names() -> tuple[str, ...]:
     return Settings.__struct_fields__
 
@@ -118,10 +127,12 @@ def _from_pyproject(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        document = tomllib.loads(file.read_text())
-    except tomllib.TOMLDecodeError as error:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise Invalid(f"pyproject.toml cannot be read: {error}") from error
     section = document.get("tool", {}).get("rota", {})
+    if not isinstance(section, dict):
+        raise Invalid("pyproject.toml: [tool.rota] must be a table")
     return {name.replace("-", "_"): value for name, value in section.items()}
 
 
@@ -135,7 +146,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _checked(values: dict[str, Any], source: str, *, strict: bool) -> dict[str, Any]:
     try:
-        converted = msgspec.convert(values, Settings, strict=strict)
+        converted = msgspec.convert(values, _Source, strict=strict)
     except msgspec.ValidationError as error:
         raise Invalid(f"a setting from {source} is not valid: {error}") from error
     return {name: getattr(converted, name) for name in values}

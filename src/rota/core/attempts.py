@@ -5,12 +5,10 @@ from collections.abc import Iterable
 from rota.core import tasks
 from rota.core.decisions import Decision, FinishTask, NoteProgress, RequeueTask
 from rota.core.events import ReportProgress, ReportResults, Result, ReturnLeases
+from rota.core.ids import TaskId
 from rota.core.replies import Done, OutcomeName, Outcomes
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import EndedAttempt, Ending, Lease, Task, TaskError, TaskState
-
-# Endings by a worker's own report: saying the same again is a repetition, not a stale write.
-REPORTED = frozenset({Ending.FAILED, Ending.SNOOZED})
 
 
 def report(snapshot: Snapshot, event: ReportResults) -> tuple[list[Decision], Outcomes]:
@@ -21,7 +19,7 @@ def report(snapshot: Snapshot, event: ReportResults) -> tuple[list[Decision], Ou
     for result in event.results:
         lease = leases.get(result.task_id)
         if lease is None or lease.fence != result.fence or lease.incarnation != event.incarnation:
-            outcomes.append(_refusal(snapshot, event.incarnation, result))
+            outcomes.append(_refusal(snapshot, event.worker_id, result))
             continue
         outcomes.append("accepted")
         if result.ok and result.snooze_ms is None:
@@ -65,22 +63,42 @@ def _not_finished(
     )
 
 
-def _refusal(snapshot: Snapshot, incarnation: int, result: Result) -> OutcomeName:
+def _refusal(snapshot: Snapshot, worker_id: str, result: Result) -> OutcomeName:
     """Why a result without a matching lease is not accepted."""
-    earlier = snapshot.finished.get(result.task_id)
-    if earlier is not None:
-        is_same = earlier.fence == result.fence and earlier.was is TaskState.RUNNING
-        return "duplicate" if is_same and earlier.state is not TaskState.CANCELLED else "stale"
+    if _was_reported(snapshot, worker_id, result):
+        return "duplicate"
+    return "stale" if _is_known(snapshot, result.task_id) else "unknown"
+
+
+def _is_known(snapshot: Snapshot, task_id: TaskId) -> bool:
+    places = (snapshot.tasks, snapshot.finished, snapshot.requeued)
+    return any(task_id in place for place in places)
+
+
+def _was_reported(snapshot: Snapshot, worker_id: str, result: Result) -> bool:
+    """Whether the attempt ended by this very worker's saying this, in this batch or before it.
+
+    Only saying the same again is a repetition. Anything else comes too late: an attempt that ran
+    out of time has failed, and its worker must not take a late success for accepted.
+    """
+    wanted = (worker_id, result.fence, _said(result))
+    end = snapshot.finished.get(result.task_id)
+    if end is not None and (end.worker_id, end.fence, end.state) == wanted:
+        return True
     task = snapshot.tasks.get(result.task_id)
-    if task is None:
-        return "unknown"
-    return "duplicate" if _was_reported(task, incarnation, result.fence) else "stale"
+    if task is not None and (task.worker_id, task.fence, task.state) == wanted:
+        return True
+    lines = () if task is None else task.log
+    if (requeued := snapshot.requeued.get(result.task_id)) is not None:
+        lines = (*lines, requeued.ended)
+    return any((line.worker_id, line.fence, line.ending) == wanted for line in lines)
 
 
-def _was_reported(task: Task, incarnation: int, fence: int) -> bool:
-    if task.state in {TaskState.SUCCEEDED, TaskState.FAILED} and task.fence == fence:
-        return task.incarnation == incarnation
-    return any(line.fence == fence and line.ending in REPORTED for line in task.log)
+def _said(result: Result) -> str:
+    """What a result says of its attempt, in the word that states and endings have for it."""
+    if result.snooze_ms is not None:
+        return Ending.SNOOZED
+    return TaskState.SUCCEEDED if result.ok else TaskState.FAILED
 
 
 def fail(
@@ -203,12 +221,11 @@ def expire(snapshot: Snapshot) -> tuple[list[Decision], Done]:
         lease = snapshot.leases.get(task_id)
         if lease is None or lease.deadline_ms is None or lease.deadline_ms > snapshot.now_ms:
             continue
-        worker = snapshot.worker_of(lease.incarnation)
         error = TaskError(
             type="timeout",
             message=f"ran past its {lease.deadline_ms - lease.started_at_ms} ms",
         )
-        worker_id = lease.holder if worker is None else worker.id
+        worker_id = snapshot.tasks[task_id].worker_id
         decisions.append(fail(snapshot, lease, Ending.TIMED_OUT, error, worker_id=worker_id))
     decisions += [
         _not_started(snapshot, snapshot.tasks[task_id])
@@ -250,8 +267,7 @@ def progress(snapshot: Snapshot, event: ReportProgress) -> tuple[list[Decision],
     for item in event.items:
         lease = snapshot.leases.get(item.task_id)
         if lease is None:
-            known = item.task_id in snapshot.tasks or item.task_id in snapshot.finished
-            outcomes.append("stale" if known else "unknown")
+            outcomes.append("stale" if _is_known(snapshot, item.task_id) else "unknown")
         elif lease.fence != item.fence or event.incarnation not in {None, lease.incarnation}:
             outcomes.append("stale")
         else:

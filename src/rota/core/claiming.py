@@ -29,10 +29,17 @@ class Claim(Struct, frozen=True, kw_only=True):
     probes: tuple[int, ...] = ()  # lanes whose breaker is half open: one task, to see
 
 
-def claim(snapshot: Snapshot, event: LeaseWork, open_lanes: Mapping[int, Lane]) -> Claim:
-    """Bound a worker's wish by its state, its capacity, and what it can serve."""
+def claim(
+    snapshot: Snapshot, event: LeaseWork, open_lanes: Mapping[int, Lane], *, promised: int = 0
+) -> Claim:
+    """Bound a worker's wish by its state, its capacity, and what it can serve.
+
+    `promised` is what other calls of the same worker may get at this moment: together they must
+    not pass its capacity.
+    """
     worker = current_worker(snapshot, event.worker_id, event.incarnation)
-    free = min(event.most, worker.max_concurrent_tasks - snapshot.held.get(worker.incarnation, 0))
+    taken = snapshot.held.get(worker.incarnation, 0) + promised
+    free = min(event.most, worker.max_concurrent_tasks - taken)
     if free <= 0 or worker.state is not WorkerState.ACTIVE:
         return Claim(worker=worker, free=0, lanes=())
 

@@ -9,7 +9,7 @@ exception that proves the rule: they are decided for all askers of a batch toget
 from typing import assert_never
 
 from rota.core import accepting, attempts, jobs, operating, quality, registry
-from rota.core.decisions import Decision, ForgetCancelled
+from rota.core.decisions import Decision
 from rota.core.events import (
     AddToken,
     CancelTasks,
@@ -99,8 +99,8 @@ def report(snapshot: Snapshot, event: ReportResults) -> tuple[list[Decision], Ou
     told = snapshot.to_cancel.get(event.incarnation)
     if told:
         # Reporting on a cancelled task shows that the worker is through with it.
-        through = [result.task_id for result in event.results if result.task_id in told]
-        decisions += [ForgetCancelled(event.incarnation, task_id) for task_id in through]
+        through = told.intersection(result.task_id for result in event.results)
+        decisions += registry.forget_cancelled(snapshot, event.incarnation, through)
     decisions += quality.learn(snapshot, event, leases, outcomes.outcomes)
     decisions += registry.sign_of_life(snapshot, worker)
     return decisions, outcomes

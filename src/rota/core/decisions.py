@@ -1,7 +1,8 @@
 """Every change the core can ask for. Adding one here makes mypy point at `rota.engine.apply`.
 
 Decisions are grouped by kind and applied in the order of the union below, so that what frees
-something comes before what takes it: leases are given last.
+something comes before what takes it: leases are given last. Progress comes first of all, since the
+end of an attempt takes along what the attempt has reported.
 """
 
 from msgspec import Struct
@@ -81,7 +82,10 @@ class NoteHeartbeat(Struct, frozen=True, tag=True):
 
 
 class ChangeWorkerState(Struct, frozen=True, tag=True):
+    """What an operator wants of this incarnation; the next one starts active."""
+
     worker_id: str
+    incarnation: int
     state: WorkerState
 
 
@@ -154,23 +158,23 @@ class DropToken(Struct, frozen=True, tag=True):
 
 
 Decision = (
-    AddTask
+    NoteProgress
+    | AddTask
     | FinishTask
     | RequeueTask
     | QueueTask
     | ReviveTask
-    | NoteProgress
     | PutWorker
     | NoteHeartbeat
     | ChangeWorkerState
-    | RemoveWorker
     | NoteQuality
-    | NoteWatch
     | TellCancelled
     | ForgetCancelled
+    | RemoveWorker
     | ChangeQueue
     | PutToken
     | DropToken
     | LeaseTask
     | ForgetHistory
+    | NoteWatch
 )

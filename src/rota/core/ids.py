@@ -12,8 +12,7 @@ from typing import NewType
 TaskId = NewType("TaskId", int)
 
 COUNTER_BITS = 21
-_TEXT_LENGTH = 16
-_DIGITS = frozenset("0123456789abcdef")
+_END = 1 << 63
 
 
 def next_ids(count: int, *, last: int, now_ms: int) -> range:
@@ -23,11 +22,14 @@ def next_ids(count: int, *, last: int, now_ms: int) -> range:
 
 
 def to_text(task_id: int) -> str:
-    return f"{task_id:016x}"
+    return "%016x" % task_id  # noqa: UP031 - twice as fast as a format, and asked for every task
 
 
 def from_text(text: str) -> TaskId | None:
     """Read an id back; None when no task can have it."""
-    if len(text) != _TEXT_LENGTH or not _DIGITS.issuperset(text) or text[0] > "7":
+    try:
+        number = int(text, 16)
+    except ValueError:
         return None
-    return TaskId(int(text, 16))
+    # Written back and compared: signs, spaces and capitals are read by int, but are not ours.
+    return TaskId(number) if 0 <= number < _END and to_text(number) == text else None

@@ -11,7 +11,7 @@ from rota.core.events import CompleteJob, FailJob, StartJob
 from rota.core.ids import TaskId, to_text
 from rota.core.replies import JobChanged
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import JOB_INCARNATION, Ending, Lease, Task, TaskState
+from rota.core.tasks import JOB_INCARNATION, Ending, Lease, Task, TaskState, shortened
 from rota.errors import IllegalState, ResultConflict, StaleLease, TaskNotFound
 
 
@@ -85,7 +85,12 @@ def complete(snapshot: Snapshot, event: CompleteJob) -> tuple[list[Decision], Jo
 
 
 def _same(before: bytes | None, after: bytes) -> bool:
-    return bool(msgspec.json.decode(before or b"null") == msgspec.json.decode(after))
+    """Whether two results say the same, whatever their spacing and the order of their fields."""
+    return _canonical(before or b"null") == _canonical(after)
+
+
+def _canonical(text: bytes) -> bytes:
+    return msgspec.json.encode(msgspec.json.decode(text), order="sorted")
 
 
 def fail(snapshot: Snapshot, event: FailJob) -> tuple[list[Decision], JobChanged]:
@@ -100,10 +105,11 @@ def fail(snapshot: Snapshot, event: FailJob) -> tuple[list[Decision], JobChanged
 
 def _failed_so(task: Task, event: FailJob) -> bool:
     """Whether the newest attempt has ended with just this error: a repeated call."""
+    error = shortened(event.error)
     if task.state is TaskState.FAILED:
-        return task.error == event.error
+        return task.error == error
     waits = task.state in {TaskState.SCHEDULED, TaskState.QUEUED}
-    return waits and bool(task.log) and task.log[-1].error == event.error
+    return waits and bool(task.log) and task.log[-1].error == error
 
 
 def _job_lease(snapshot: Snapshot, task: Task) -> Lease:

@@ -5,6 +5,7 @@ from rota.core.decisions import (
     Decision,
     DropToken,
     FinishTask,
+    ForgetCancelled,
     ForgetHistory,
     PutToken,
     QueueTask,
@@ -82,7 +83,7 @@ def retry(snapshot: Snapshot, event: RetryTasks) -> tuple[list[Decision], Change
         if task is None:
             refused[task_id] = TaskNotFound(to_text(task_id))
         elif task.state in {TaskState.FAILED, TaskState.CANCELLED}:
-            decisions.append(ReviveTask(task_id))
+            decisions += [ReviveTask(task_id), *_void_cancellation(snapshot, task)]
         elif task.state is TaskState.SCHEDULED:
             decisions.append(QueueTask(task_id))
         else:
@@ -93,8 +94,30 @@ def retry(snapshot: Snapshot, event: RetryTasks) -> tuple[list[Decision], Change
     return decisions, Changed(tuple(changed), refused)
 
 
+def _void_cancellation(snapshot: Snapshot, task: Task) -> list[Decision]:
+    """Its worker may get the task again, and must not be told to drop it then.
+
+    If it still runs the cancelled attempt, its next beat says that this one is lost.
+    """
+    if task.state is not TaskState.CANCELLED or task.incarnation in {None, JOB_INCARNATION}:
+        return []
+    assert task.incarnation is not None
+    snapshot.to_cancel.get(task.incarnation, set()).discard(task.id)
+    return [ForgetCancelled(task.incarnation, task.id)]
+
+
 def queue_due(snapshot: Snapshot) -> tuple[list[Decision], Done]:
-    return [QueueTask(task_id) for task_id in snapshot.due], Done(len(snapshot.due))
+    """Queue what is due, but for tasks that this batch has moved on from there already."""
+    moved_on = {
+        task_id
+        for task_id in snapshot.due
+        if task_id in snapshot.tasks and snapshot.tasks[task_id].state is not TaskState.SCHEDULED
+    }
+    due = [task_id for task_id in snapshot.due if task_id not in moved_on]
+    for task_id in due:
+        if task_id in snapshot.tasks:
+            snapshot.note_state(task_id, TaskState.QUEUED)
+    return [QueueTask(task_id) for task_id in due], Done(len(due))
 
 
 def pause(snapshot: Snapshot, event: PauseQueue) -> tuple[list[Decision], Done]:

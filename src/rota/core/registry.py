@@ -1,5 +1,7 @@
 """Who is in the registry, and what do registering, beating, leaving and silence lead to?"""
 
+from collections.abc import Collection
+
 import msgspec
 
 from rota.core import attempts, valves, workers
@@ -47,6 +49,9 @@ def register(snapshot: Snapshot, event: RegisterWorker) -> tuple[list[Decision],
     before = snapshot.workers.get(event.worker_id)
     if before is not None:
         decisions += attempts.lose(snapshot, before.incarnation, worker_id=before.id)
+        # Nobody is left to be told.
+        told = snapshot.to_cancel.get(before.incarnation, set())
+        decisions += forget_cancelled(snapshot, before.incarnation, told)
 
     fleet = snapshot.fleet + (before is None)
     worker = Worker(
@@ -84,9 +89,8 @@ def beat(snapshot: Snapshot, event: Heartbeat) -> tuple[list[Decision], Beat]:
     lost: list[TaskId] = []
     if event.running is not None:
         running = set(event.running)
-        # One it no longer runs, it has let go of; there is nothing more to tell.
-        forgotten = [task_id for task_id in told if task_id not in running]
-        decisions += [ForgetCancelled(worker.incarnation, task_id) for task_id in forgotten]
+        # One it no longer runs, it has let go of; there is nothing more to tell after this.
+        decisions += forget_cancelled(snapshot, worker.incarnation, told - running)
         lost = [
             task_id
             for task_id in event.running
@@ -103,6 +107,15 @@ def beat(snapshot: Snapshot, event: Heartbeat) -> tuple[list[Decision], Beat]:
         heartbeat_interval_ms=worker.heartbeat_interval_ms,
         lease_ms=_lease_ms(snapshot, worker),
     )
+
+
+def forget_cancelled(
+    snapshot: Snapshot, incarnation: int, task_ids: Collection[TaskId]
+) -> list[Decision]:
+    if not task_ids:
+        return []
+    snapshot.to_cancel[incarnation] = snapshot.to_cancel[incarnation].difference(task_ids)
+    return [ForgetCancelled(incarnation, task_id) for task_id in sorted(task_ids)]
 
 
 def _holds(snapshot: Snapshot, worker: Worker, task_id: TaskId) -> bool:
@@ -156,7 +169,7 @@ def set_state(snapshot: Snapshot, event: SetWorkerState) -> tuple[list[Decision]
     reply = Registered(changed, _lease_ms(snapshot, changed))
     if event.state is worker.state:
         return [], reply
-    return [ChangeWorkerState(worker.id, event.state)], reply
+    return [ChangeWorkerState(worker.id, worker.incarnation, event.state)], reply
 
 
 def sweep(snapshot: Snapshot) -> tuple[list[Decision], Done]:
@@ -165,8 +178,8 @@ def sweep(snapshot: Snapshot) -> tuple[list[Decision], Done]:
     dying = [
         worker
         for worker in snapshot.workers.values()
-        if health_of(snapshot, worker) is Health.UNHEALTHY
-        and snapshot.now_ms >= _amnesty_until_ms(snapshot, watch, worker)
+        if _is_dead(snapshot, watch, worker, at_ms=snapshot.now_ms)
+        and _is_confirmed(snapshot, watch, worker)
     ]
     verdict = valves.evictions(
         dying,
@@ -183,6 +196,24 @@ def sweep(snapshot: Snapshot) -> tuple[list[Decision], Done]:
     watch = msgspec.structs.replace(watch, held_since_ms=verdict.held_since_ms)
     decisions.append(NoteWatch(watch, verdict.reason))
     return decisions, Done(len(verdict.evict))
+
+
+def _is_dead(snapshot: Snapshot, watch: Watch, worker: Worker, *, at_ms: int) -> bool:
+    is_silent = at_ms - worker.last_heartbeat_ms > _lease_ms(snapshot, worker)
+    return is_silent and at_ms >= _amnesty_until_ms(snapshot, watch, worker)
+
+
+def _is_confirmed(snapshot: Snapshot, watch: Watch, worker: Worker) -> bool:
+    """Whether no pause of our own, too short to be noticed, can be what kept a worker unheard.
+
+    A slow beater outlasts such a pause. With a quick one the sweep before must agree: what it sent
+    while we were away has been heard by now.
+    """
+    unnoticed_ms = snapshot.rules.valves.pause_sweeps * SWEEP_INTERVAL_MS
+    if _lease_ms(snapshot, worker) - worker.heartbeat_interval_ms > unnoticed_ms:
+        return True
+    previous_ms = snapshot.watch.previous_sweep_ms
+    return previous_ms is not None and _is_dead(snapshot, watch, worker, at_ms=previous_ms)
 
 
 def _put_back_in_time(snapshot: Snapshot) -> list[Decision]:
@@ -205,7 +236,8 @@ def _watched(snapshot: Snapshot) -> Watch:
     )
     return Watch(
         previous_sweep_ms=snapshot.now_ms,
-        resumed_at_ms=snapshot.now_ms if is_back else before.resumed_at_ms,
+        # A moment in the future is from before the clock was set back; it would hold for ever.
+        resumed_at_ms=snapshot.now_ms if is_back else min(before.resumed_at_ms, snapshot.now_ms),
         held_since_ms=before.held_since_ms,
     )
 

@@ -74,6 +74,7 @@ class Snapshot:
     held: dict[int, int] = field(default_factory=dict)
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     finished: dict[TaskId, FinishTask] = field(default_factory=dict)  # in this batch
+    requeued: dict[TaskId, RequeueTask] = field(default_factory=dict)  # in this batch
     qualities: dict[tuple[str, str], Quality] = field(default_factory=dict)
     known_queues: set[str] = field(default_factory=set)
     to_cancel: dict[int, set[TaskId]] = field(default_factory=dict)  # by incarnation
@@ -82,9 +83,6 @@ class Snapshot:
     unstarted: list[TaskId] = field(default_factory=list)  # past their time limit to start
     token_ids: set[str] = field(default_factory=set)
     watch: Watch = field(default_factory=Watch)
-
-    def worker_of(self, incarnation: int) -> Worker | None:
-        return next((one for one in self.workers.values() if one.incarnation == incarnation), None)
 
     def note_added(self, decision: AddTask, lane: Lane) -> None:
         if decision.task.key is not None:
@@ -101,12 +99,15 @@ class Snapshot:
                 attempt=decision.attempt,
                 fence=decision.fence,
                 worker_id=decision.worker_id,
+                due_at_ms=None,
+                deadline_ms=None,
                 finished_at_ms=decision.finished_at_ms,
                 result=decision.result,
                 error=decision.error,
             )
 
     def note_requeued(self, decision: RequeueTask) -> None:
+        self.requeued[decision.id] = decision
         self._drop_lease(decision.id)
         task = self.tasks.get(decision.id)
         if task is not None:
@@ -117,6 +118,10 @@ class Snapshot:
                 attempt=decision.attempt,
                 worker_id=None,
                 incarnation=None,
+                started_at_ms=None,
+                deadline_ms=None,
+                progress=None,
+                partial=None,
                 log=logged(task.log, decision.ended),
             )
 
@@ -162,10 +167,14 @@ def revived(task: Task) -> Task:
         state=TaskState.QUEUED,
         attempt=0,
         worker_id=None,
+        incarnation=None,
+        started_at_ms=None,
         finished_at_ms=None,
         due_at_ms=None,
         result=None,
         error=None,
+        progress=None,
+        partial=None,
         log=logged(task.log, ended),
     )
 

@@ -53,7 +53,7 @@ EMPTY = Statistics()
 
 def record(
     statistics: Statistics,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[Outcome | tuple[bool, float]],
     *,
     now_ms: int,
     half_life_ms: int = HALF_LIFE_MS,

@@ -1,7 +1,7 @@
 """Turn decisions into writes, grouped by kind. The only module that knows both sides."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -43,6 +43,14 @@ class Applied(Struct):
     opened: set[int]  # lanes with something new to claim
     finished: list[TaskId]
     forgotten: int = 0
+
+
+def by_kind(decisions: Iterable[Decision]) -> dict[type[Decision], list[Any]]:
+    """Decisions sorted by what they are; those of one kind keep their order."""
+    sorted_out: dict[type[Decision], list[Any]] = {}
+    for decision in decisions:
+        sorted_out.setdefault(type(decision), []).append(decision)
+    return sorted_out
 
 
 class _Writer:
@@ -90,7 +98,7 @@ class _Writer:
 
     def set_worker_states(self, decisions: Sequence[ChangeWorkerState]) -> None:
         for one in decisions:
-            self._workers.set_state(one.worker_id, one.state)
+            self._workers.set_state(one.worker_id, one.incarnation, one.state)
 
     def remove_workers(self, decisions: Sequence[RemoveWorker]) -> None:
         for one in decisions:
@@ -125,20 +133,23 @@ class _Writer:
     def forget_history(self, decisions: Sequence[ForgetHistory]) -> None:
         for one in decisions:
             gone = self._tasks.forget(one.finished_before_ms, one.most)
-            self.applied.forgotten += gone
+            if gone:
+                # Their ids must not come again, even if the clock is set back by the next start.
+                self._workers.raise_counter("task", max(gone))
+            self.applied.forgotten += len(gone)
 
     def watch(self, decisions: Sequence[NoteWatch]) -> None:
         """Kept by the engine: it is about this coordinator, not about the work."""
 
 
-# In this order: what frees something comes before what takes it.
+# In the order of the union: what frees something comes before what takes it.
 ORDER: tuple[tuple[type[Any], Callable[[_Writer, Any], None]], ...] = (
+    (NoteProgress, _Writer.progress),
     (AddTask, _Writer.add),
     (FinishTask, _Writer.finish),
     (RequeueTask, _Writer.requeue),
     (QueueTask, _Writer.queue),
     (ReviveTask, _Writer.revive),
-    (NoteProgress, _Writer.progress),
     (PutWorker, _Writer.put_workers),
     (NoteHeartbeat, _Writer.beat),
     (ChangeWorkerState, _Writer.set_worker_states),
@@ -155,21 +166,20 @@ ORDER: tuple[tuple[type[Any], Callable[[_Writer, Any], None]], ...] = (
 )
 
 
+WRITERS = dict(ORDER)
+PLACES = {kind: place for place, (kind, _) in enumerate(ORDER)}
+
+
 def apply(
     tx: Transaction,
     lanes: Lanes,
-    decisions: Sequence[Decision],
+    decisions: Mapping[type[Decision], list[Any]],
     *,
     now_ms: int,
     tasks: dict[TaskId, Task],
 ) -> Applied:
-    """Write all decisions in the caller's transaction."""
-    by_kind: dict[type[Decision], list[Decision]] = {}
-    for decision in decisions:
-        by_kind.setdefault(type(decision), []).append(decision)
+    """Write all decisions, sorted by kind, in the caller's transaction."""
     writer = _Writer(tx, lanes, now_ms=now_ms, tasks=tasks)
-    for kind, write in ORDER:
-        if found := by_kind.pop(cast("type[Decision]", kind), None):
-            write(writer, found)
-    assert not by_kind, f"no writer for {by_kind}"
+    for kind in sorted(decisions, key=PLACES.__getitem__):
+        WRITERS[kind](writer, decisions[kind])
     return writer.applied

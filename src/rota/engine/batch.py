@@ -5,8 +5,9 @@ are written grouped by kind, and then the work that waits is dealt out to the wo
 it: those of this batch, and those whose calls were parked because there was nothing for them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rota.core.decide import decide
 from rota.core.decisions import AddTask, Decision, LeaseTask, NoteWatch, RequeueTask
@@ -14,7 +15,7 @@ from rota.core.events import Event, LeaseWork, PruneHistory
 from rota.core.replies import Done, Granted, Reply
 from rota.core.snapshot import Rules, Snapshot
 from rota.core.valves import Watch
-from rota.engine.apply import Applied, apply
+from rota.engine.apply import Applied, apply, by_kind
 from rota.engine.dealing import Dealer
 from rota.engine.load import load
 from rota.errors import RotaError
@@ -39,7 +40,7 @@ class BatchResult:
     parked: list[Granted | RotaError]  # for the parked calls; an empty grant parks on
     applied: Applied
     memory: Memory
-    decisions: list[Decision]
+    decisions: dict[type[Decision], list[Any]]  # by kind
     now_ms: int
     next_moment_ms: int | None = None
 
@@ -73,14 +74,16 @@ class Batch:
     def __call__(self, tx: Transaction) -> BatchResult:
         snapshot = self._snapshot
         load(tx, self._lanes, snapshot, self._events)
-        outcomes, decisions = self._decide()
+        outcomes, decided = self._decide()
+        decisions = by_kind(decided)
         applied = apply(tx, self._lanes, decisions, now_ms=snapshot.now_ms, tasks=snapshot.tasks)
         for index, event in enumerate(self._events):
             if isinstance(event, PruneHistory):
                 outcomes[index] = Done(applied.forgotten)
         dealer = Dealer(tx, self._lanes, snapshot, self._memory.turns)
         parked = self._deal(dealer, outcomes)
-        decisions += dealer.leased
+        if dealer.leased:
+            decisions.setdefault(LeaseTask, []).extend(dealer.leased)
         return BatchResult(
             outcomes=outcomes,
             parked=parked,
@@ -116,29 +119,21 @@ class Batch:
             outcomes[index] = answer
         return answers[len(now) :]
 
-    def _remember(self, decisions: Sequence[Decision]) -> Memory:
-        watches = [one.watch for one in decisions if isinstance(one, NoteWatch)]
+    def _remember(self, decisions: Mapping[type[Decision], list[Any]]) -> Memory:
+        watches = decisions.get(NoteWatch)
         return Memory(
             last_task_id=self._snapshot.last_task_id,
-            watch=watches[-1] if watches else self._memory.watch,
+            watch=watches[-1].watch if watches else self._memory.watch,
             turns=self._memory.turns,
         )
 
 
-def _next_moment_ms(decisions: Sequence[Decision]) -> int | None:
+def _next_moment_ms(decisions: Mapping[type[Decision], list[Any]]) -> int | None:
     """The earliest moment these decisions wait for: a due time, a deadline, a time limit."""
-    earliest: int | None = None
-    for one in decisions:
-        moment: int | None = None
-        if isinstance(one, AddTask):
-            moment = one.due_at_ms
-            if one.task.start_within_ms is not None:
-                limit_ms = one.created_at_ms + one.task.start_within_ms
-                moment = limit_ms if moment is None else min(moment, limit_ms)
-        elif isinstance(one, LeaseTask):
-            moment = one.deadline_ms
-        elif isinstance(one, RequeueTask):
-            moment = one.due_at_ms
-        if moment is not None and (earliest is None or moment < earliest):
-            earliest = moment
-    return earliest
+    moments = [one.due_at_ms for one in decisions.get(RequeueTask, ())]
+    moments += [one.deadline_ms for one in decisions.get(LeaseTask, ())]
+    for one in decisions.get(AddTask, ()):
+        moments.append(one.due_at_ms)
+        if one.task.start_within_ms is not None:
+            moments.append(one.created_at_ms + one.task.start_within_ms)
+    return min((moment for moment in moments if moment is not None), default=None)

@@ -89,7 +89,8 @@ class Coordinator:
         self.is_ready = False
         await self._duties.stop()
         await self._writer.stop()
-        self._waiters.close()
+        # Only now: the last batches may still have had work for the calls that wait for some.
+        self.release_parked()
         self.queries.close()
 
     async def handle(self, event: Event) -> Reply:
@@ -99,7 +100,8 @@ class Coordinator:
 
     async def lease(self, event: LeaseWork, *, wait_ms: int) -> Granted:
         """Lease work; without any, wait for some until the time is over."""
-        entry = self._enter(event, stays=wait_ms > 0)
+        # A call that comes once a stop was asked for must not hold it up.
+        entry = self._enter(event, stays=wait_ms > 0 and self.is_ready)
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, _give_up, entry)
         self._staying.add(entry)
         try:
@@ -113,7 +115,7 @@ class Coordinator:
     async def wait_finished(self, task_id: TaskId, *, wait_ms: int) -> None:
         """Wait until a task has finished, or the time is over."""
         with self._waiters.waiting_for(task_id) as finished:
-            if await self.queries.is_live(task_id):
+            if await self.queries.is_live(task_id) and self.is_ready:
                 await asyncio.wait([finished], timeout=wait_ms / 1000)
 
     def release_parked(self) -> None:

@@ -1,5 +1,6 @@
 """Deal out the work that waits to the workers that ask, inside the batch's transaction."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
@@ -13,6 +14,7 @@ from rota.core.ids import TaskId
 from rota.core.replies import Granted
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import Lane, Task, TaskState
+from rota.core.workers import Worker
 from rota.errors import RotaError
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
@@ -41,12 +43,18 @@ class Dealer:
         self._meet(asking, with_breakers=bool(open_lanes))
         answers: list[Granted | RotaError] = []
         claims: dict[int, Claim] = {}
+        promised: Counter[str] = Counter()  # by worker, which may ask in several calls at once
         for number, event in enumerate(asking):
             try:
-                claims[number] = claiming.claim(self._snapshot, event, open_lanes)
-                answers.append(Granted([]))
+                claim = claiming.claim(
+                    self._snapshot, event, open_lanes, promised=promised[event.worker_id]
+                )
             except RotaError as error:
                 answers.append(error)
+            else:
+                claims[number] = claim
+                promised[event.worker_id] += claim.free
+                answers.append(Granted([]))
         if open_lanes:
             self._deal_groups(claims, answers)
             self._deal_probes(claims, answers)
@@ -104,12 +112,19 @@ class Dealer:
             for lane in claim.probes:
                 if not isinstance(answer, Granted) or len(answer.leases) >= claim.free:
                     break
-                if self._tasks.held_in_lane(claim.worker.incarnation, lane):
+                if self._is_probing(claim.worker, self._lanes.by_number[lane].name):
                     continue
                 head = self._tasks.head([lane], 1)
                 leases = claiming.lease_all(self._snapshot, head, claim.worker)
                 self._write(leases, head)
                 answer.leases.extend(granted(leases, {task.id: task for task in head}))
+
+    def _is_probing(self, worker: Worker, name: str) -> bool:
+        """Whether the worker runs a task of this name, from whatever lane."""
+        return any(
+            self._tasks.held_in_lane(worker.incarnation, lane)
+            for lane in self._lanes.matching(name=name)
+        )
 
     def _write(self, leases: list[LeaseTask], head: Sequence[Task]) -> None:
         if leases:

@@ -1,6 +1,6 @@
 """What has this coordinator done, and how fast? In memory, cheap, for metrics and health."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -8,29 +8,25 @@ RATE_WINDOW_S = 60
 
 
 class Rate:
-    """Events a second over the last minute, counted in buckets of a second."""
+    """Events a second over the last minute, counted in slots of a second.
+
+    The slots go round and never move, so one thread may count while others read.
+    """
 
     def __init__(self) -> None:
-        self._buckets: deque[tuple[int, int]] = deque()
-        self._total = 0
+        self._slots: list[tuple[int, int]] = [(0, 0)] * RATE_WINDOW_S  # a second, and its count
 
     def add(self, count: int, now_ms: int) -> None:
         second = now_ms // 1000
-        if self._buckets and self._buckets[-1][0] >= second:
-            last, before = self._buckets[-1]
-            self._buckets[-1] = (last, before + count)
-        else:
-            self._buckets.append((second, count))
-        self._total += count
-        self._drop_old(second)
+        slot = second % RATE_WINDOW_S
+        counted_for, before = self._slots[slot]
+        self._slots[slot] = (second, before + count if counted_for == second else count)
 
     def per_second(self, now_ms: int) -> float:
-        self._drop_old(now_ms // 1000)
-        return self._total / RATE_WINDOW_S
-
-    def _drop_old(self, second: int) -> None:
-        while self._buckets and self._buckets[0][0] <= second - RATE_WINDOW_S:
-            self._total -= self._buckets.popleft()[1]
+        newest = now_ms // 1000
+        oldest = newest - RATE_WINDOW_S  # this one is over; a second in the future counts for none
+        total = sum(count for second, count in self._slots if oldest < second <= newest)
+        return total / RATE_WINDOW_S
 
 
 @dataclass
@@ -76,4 +72,7 @@ class Figures:
                 rates.failed.add(count, now_ms)
 
     def _rates(self, queue: str) -> QueueRates:
-        return self.rates.setdefault(queue, QueueRates())
+        known = self.rates.get(queue)
+        if known is None:
+            known = self.rates[queue] = QueueRates()
+        return known

@@ -1,6 +1,6 @@
 """What must be known to decide these events? Loaded in bulk, before anything is decided."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rota.core.events import (
@@ -25,7 +25,9 @@ from rota.core.events import (
     SubmitTasks,
     SweepWorkers,
 )
+from rota.core.registry import health_of
 from rota.core.snapshot import Snapshot
+from rota.core.workers import Health
 from rota.store.access import Access
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
@@ -45,17 +47,27 @@ WORKER_CALLS = (
     LeaveWorker,
     SetWorkerState,
 )
+NAMES_TASKS = {SubmitTasks, CancelTasks, RetryTasks, StartJob, CompleteJob, FailJob}
+NAMES_WORKERS = {*WORKER_CALLS, SweepWorkers}
+NAMES_LEASES = {ReportResults, ReportProgress, ReturnLeases}
+DUTIES = {QueueDueTasks, ExpireAttempts}
 
 
 def load(tx: Transaction, lanes: Lanes, snapshot: Snapshot, events: Sequence[Event]) -> None:
     """Fill the snapshot with what the events touch."""
-    _load_tasks(Tasks(tx, lanes), snapshot, events)
-    _load_workers(Workers(tx), Tasks(tx, lanes), snapshot, events)
-    _load_duties(Tasks(tx, lanes), snapshot, events)
-    _load_results(Tasks(tx, lanes), Workers(tx), snapshot, events)
-    if any(isinstance(event, PauseQueue) for event in events):
+    kinds = {type(event) for event in events}
+    tasks, workers = Tasks(tx, lanes), Workers(tx)
+    if kinds & NAMES_TASKS:
+        _load_tasks(tasks, snapshot, events)
+    if kinds & NAMES_WORKERS:
+        _load_workers(workers, tasks, snapshot, events)
+    if kinds & DUTIES:
+        _load_duties(tasks, snapshot, events)
+    if kinds & NAMES_LEASES:
+        _load_results(tasks, workers, snapshot, events)
+    if PauseQueue in kinds:
         snapshot.known_queues = Queues(tx).known()
-    if any(isinstance(event, RevokeToken) for event in events):
+    if RevokeToken in kinds:
         snapshot.token_ids = Access(tx).ids()
 
 
@@ -124,7 +136,7 @@ def _load_leases_at_stake(
         at_stake |= {
             worker.id
             for worker in snapshot.workers.values()
-            if snapshot.now_ms - worker.last_heartbeat_ms > worker.heartbeat_interval_ms
+            if health_of(snapshot, worker) is Health.UNHEALTHY
         }
     for worker_id in at_stake & snapshot.workers.keys():
         held = tasks.leases_of(snapshot.workers[worker_id].incarnation)
@@ -170,10 +182,23 @@ def _load_results(
     if not ids:
         return
     snapshot.leases |= tasks.leases(ids)
-    # A task that is not leased any more is needed to say why its result comes too late.
     wanted = [number for number in ids if number not in snapshot.leases] + failing
+    wanted += _moved_on(snapshot, events)
     if wanted:
         snapshot.tasks |= tasks.by_ids([one for one in wanted if one not in snapshot.tasks])
     for worker_id in reporters:
         for name, quality in workers.qualities(worker_id).items():
             snapshot.qualities[worker_id, name] = quality
+
+
+def _moved_on(snapshot: Snapshot, events: Iterable[Event]) -> Iterator[int]:
+    """Tasks that are leased anew since: they are needed to say why a result comes too late."""
+    leases = snapshot.leases
+    for event in events:
+        if isinstance(event, ReportResults):
+            for result in event.results:
+                lease = leases.get(result.task_id)
+                if lease is not None and (
+                    lease.fence != result.fence or lease.incarnation != event.incarnation
+                ):
+                    yield result.task_id

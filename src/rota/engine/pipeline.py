@@ -47,7 +47,14 @@ from rota.store.workers import Workers
 log = structlog.get_logger("rota.engine")
 
 # What our own mistakes look like; anything else that is no RotaError is the store's trouble.
-OUR_MISTAKES = (AssertionError, LookupError, TypeError, ValueError, AttributeError)
+OUR_MISTAKES = (
+    AssertionError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+)
 
 
 LIGHT_TASKS = 20  # an event about no more tasks than this is a matter of microseconds
@@ -116,6 +123,7 @@ class Pipeline:
         self._rules = rules
         self._dice = dice
         self._memory = Memory()
+        self._has_lanes = True  # False: the book may hold lanes that were never committed
         self._parked: list[Entry] = []
         self.store_problem: str | None = None
 
@@ -130,21 +138,35 @@ class Pipeline:
 
     def run(self, entries: Sequence[Entry]) -> Delivery:
         """Carry out a batch: in one transaction, or, if that breaks, each event in its own."""
-        self._parked = [entry for entry in self._parked if not entry.is_gone]
+        parked = self._parked = [entry for entry in self._parked if not entry.is_gone]
         try:
-            return self._attempt(entries)
+            result = self._commit(entries, parked)
         except Exception as error:  # noqa: BLE001 - whatever broke, the others must go on
             self._figures.failed_batches += 1
             self._forget_uncommitted()
             if len(entries) == 1:
                 return Delivery([(entries[0], self._broken(entries[0], error))])
+            return self._one_by_one(entries)
+        # Out of reach of the above: what is committed must never be tried again.
+        self.store_problem = None
+        self._memory = result.memory
+        self._count(entries, result)
+        return Delivery(
+            self._answers(entries, parked, result), result.applied.finished, result.next_moment_ms
+        )
+
+    def _one_by_one(self, entries: Sequence[Entry]) -> Delivery:
         delivery = Delivery()
-        for entry in entries:
-            delivery.add(self.run([entry]))
+        for number, entry in enumerate(entries, start=1):
+            alone = self.run([entry])
+            delivery.add(alone)
+            if any(isinstance(outcome, Unavailable) for _, outcome in alone.answers):
+                # The store is away; each further try could wait for it as long as this one did.
+                delivery.answers += [(later, _unwritten()) for later in entries[number:]]
+                break
         return delivery
 
-    def _attempt(self, entries: Sequence[Entry]) -> Delivery:
-        parked = self._parked
+    def _commit(self, entries: Sequence[Entry], parked: Sequence[Entry]) -> BatchResult:
         batch = Batch(
             [entry.event for entry in entries],
             [entry.event for entry in parked if isinstance(entry.event, LeaseWork)],
@@ -154,16 +176,17 @@ class Pipeline:
             lanes=self._lanes,
             memory=self._memory,
         )
-        started = time.perf_counter()
-        result = self._database.write(batch)
-        self._figures.commit_seconds += time.perf_counter() - started
 
-        self.store_problem = None
-        self._memory = result.memory
-        self._count(entries, result)
-        return Delivery(
-            self._answers(entries, parked, result), result.applied.finished, result.next_moment_ms
-        )
+        def body(tx: Transaction) -> BatchResult:
+            if not self._has_lanes:
+                self._lanes.read(tx)
+            return batch(tx)
+
+        started = time.perf_counter()
+        result = self._database.write(body)
+        self._has_lanes = True
+        self._figures.commit_seconds += time.perf_counter() - started
+        return result
 
     def _answers(
         self, entries: Sequence[Entry], parked: Sequence[Entry], result: BatchResult
@@ -189,42 +212,42 @@ class Pipeline:
             return error
         self.store_problem = f"{type(error).__name__}: {error}"
         log.error("store failed", problem=self.store_problem)
-        return Unavailable("the store cannot be written now; nothing was changed")
+        return _unwritten()
 
     def _forget_uncommitted(self) -> None:
-        """A rollback took new lanes back: read the book again."""
+        """A rollback took new lanes back: read the book again, now or in the next transaction."""
+        self._has_lanes = False
         try:
             self._database.read(self._lanes.read)
         except Exception as error:  # noqa: BLE001 - the store is away; the next batch will say so
             self.store_problem = f"{type(error).__name__}: {error}"
+        else:
+            self._has_lanes = True
 
     def _count(self, entries: Sequence[Entry], result: BatchResult) -> None:
-        figures = self._figures
+        figures, decisions = self._figures, result.decisions
         figures.batches += 1
         figures.batched_events += len(entries)
         figures.forgotten += result.applied.forgotten
-        submitted: Counter[str] = Counter()
-        ends: list[tuple[str, str]] = []
-        for one in result.decisions:
-            match one:
-                case FinishTask():
-                    ends.append((one.queue, one.state))
-                case AddTask():
-                    submitted[one.task.queue] += 1
-                case LeaseTask():
-                    figures.leased += 1
-                case RequeueTask():
-                    figures.requeued[one.ended.ending] += 1
-                case RemoveWorker():
-                    figures.evicted_workers += one.reason != "left"
-                    log.info("worker removed", worker_id=one.worker_id, reason=one.reason)
-                case NoteWatch() if one.held_because is not None:
-                    figures.held_sweeps[one.held_because] += 1
-                    log.warning("evictions held back", reason=one.held_because)
-                case _:
-                    pass
-        figures.note_submitted(submitted, result.now_ms)
-        figures.note_finished(ends, result.now_ms)
+        figures.leased += len(decisions.get(LeaseTask, ()))
+        if added := decisions.get(AddTask):
+            queues = Counter([one.task.queue for one in added])
+            figures.note_submitted(queues, result.now_ms)
+        if finished := decisions.get(FinishTask):
+            figures.note_finished([(one.queue, one.state) for one in finished], result.now_ms)
+        for requeued in decisions.get(RequeueTask, ()):
+            figures.requeued[requeued.ended.ending] += 1
+        for removed in decisions.get(RemoveWorker, ()):
+            figures.evicted_workers += removed.reason != "left"
+            log.info("worker removed", worker_id=removed.worker_id, reason=removed.reason)
+        for noted in decisions.get(NoteWatch, ()):
+            if noted.held_because is not None:
+                figures.held_sweeps[noted.held_because] += 1
+                log.warning("evictions held back", reason=noted.held_because)
         for outcome in result.outcomes:
             if isinstance(outcome, Outcomes):
                 figures.refused_results.update(one for one in outcome.outcomes if one != "accepted")
+
+
+def _unwritten() -> Unavailable:
+    return Unavailable("the store cannot be written now; nothing was changed")

@@ -43,9 +43,14 @@ class Lanes:
         self.by_number[number] = lane
         self._numbers[lane.queue, lane.name, lane.requires] = number
 
+    def number_of(self, lane: Lane) -> int:
+        return self._numbers[lane.queue, lane.name, lane.requires]
+
     def matching(self, *, queue: str | None = None, name: str | None = None) -> list[int]:
+        # Copied in one step: readers ask from their threads while the writer adds a lane.
+        known = list(self.by_number.items())
         return [
             number
-            for number, lane in self.by_number.items()
+            for number, lane in known
             if queue in {None, lane.queue} and name in {None, lane.name}
         ]

@@ -1,7 +1,6 @@
 """Which tasks does a filter mean? Newest first, page by page, from where each state stands."""
 
 import heapq
-from collections.abc import Iterable
 
 from rota.core.events import TaskFilter
 from rota.core.ids import TaskId
@@ -35,7 +34,7 @@ class Listing:
             return []
         found = (
             number
-            for state in selection.states or tuple(TaskState)
+            for state in _states(selection)
             for (number,) in self._tx.rows(f"tasks.{state}_ids", lanes, start, limit)
         )
         return heapq.nlargest(limit, found)
@@ -58,7 +57,7 @@ class Listing:
         lanes = self._lanes.matching(queue=selection.queue, name=selection.name)
         if not lanes:
             return 0
-        return sum(self._count(state, lanes) for state in selection.states or tuple(TaskState))
+        return sum(self._count(state, lanes) for state in _states(selection))
 
     def _count(self, state: TaskState, lanes: list[int]) -> int:
         if state in FINISHED:
@@ -67,12 +66,14 @@ class Listing:
 
     def ahead(self, task: Task, *, most: int) -> int:
         """How many tasks of its lane are before a queued one, counted up to `most`."""
-        lanes: Iterable[int] = (
-            number for number, lane in self._lanes.by_number.items() if lane == task.lane
-        )
-        rank = -task.priority
-        rows = self._tx.rows("tasks.ahead", next(iter(lanes)), rank, rank, task.id, most)
+        lane = self._lanes.number_of(task.lane)
+        rows = self._tx.rows("tasks.ahead", lane, -task.priority, task.id, most)
         return int(rows[0][0])
+
+
+def _states(selection: TaskFilter) -> set[TaskState]:
+    """Each state that is meant, once."""
+    return set(selection.states or TaskState)
 
 
 def matches(task: Task, selection: TaskFilter) -> bool:

@@ -87,7 +87,9 @@ def _set_of(values: list[object]) -> object:
         # An array without elements has no address; NULL stands for the empty set.
         return None
     if isinstance(values[0], str):
-        return apsw.carray(tuple(values), flags=apsw.SQLITE_CARRAY_TEXT)
+        # As bytes, since a text with a NUL in it would end there; the query casts them back.
+        texts = tuple(str(one).encode() for one in values)
+        return apsw.carray(texts, flags=apsw.SQLITE_CARRAY_BLOB)
     return apsw.carray(array("q", values))
 
 
@@ -101,13 +103,8 @@ class SqliteDatabase:
         self._memory_guard = threading.RLock()
         try:
             self._writer = self._open()
-            for statement in SETTINGS:
-                self._writer.execute(statement)
-            self.migrated = migrate.migrate(self._writer, name=path)
-            self._writer.execute(STAGING)
-            if path != MEMORY and vfs is None:
-                _roll_out_log(path)
-        except apsw.Error as error:
+            self.migrated = self._prepare()
+        except (apsw.Error, OSError) as error:
             self._unlock()
             raise StoreError(f"{path} cannot be used as a store: {error}") from error
         except BaseException:
@@ -115,17 +112,37 @@ class SqliteDatabase:
             raise
         self._transaction = SqliteTransaction(self._writer, self._queries)
 
+    def _prepare(self) -> tuple[int, int]:
+        try:
+            for statement in SETTINGS:
+                self._writer.execute(statement)
+            migrated = migrate.migrate(self._writer, name=self.path)
+            self._writer.execute(STAGING)
+            if self.path != MEMORY and self._vfs is None:
+                _roll_out_log(self.path)
+        except BaseException:
+            self._writer.close()
+            raise
+        return migrated
+
     def write(self, body: Callable[[Transaction], T]) -> T:
         with self._memory_guard:
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 answer = body(self._transaction)
                 self._writer.execute("COMMIT")
+            except apsw.ConstraintError as error:
+                self._roll_back()
+                # The rows that were asked for contradict each other: no trouble of the disk's.
+                raise AssertionError(f"a constraint of the store was broken: {error}") from error
             except BaseException:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
+                self._roll_back()
                 raise
             return answer
+
+    def _roll_back(self) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
 
     def read(self, body: Callable[[Transaction], T]) -> T:
         if self.path == MEMORY:
@@ -171,7 +188,7 @@ def _roll_out_log(path: str) -> None:
     which doubles its time. SQLite reads the log up to the first frame that does not check, so
     zeros behind its end mean nothing to it; it does not lock this file, so opening it is harmless.
     """
-    file = Path(f"{path}-wal")
+    file = Path(f"{os.path.realpath(path)}-wal")
     with file.open("r+b") as log:
         missing = LOG_BYTES - log.seek(0, os.SEEK_END)
         if missing > 0:
@@ -182,7 +199,7 @@ def _roll_out_log(path: str) -> None:
 
 def _lock(path: str) -> int:
     """Take the lock beside the database, or say who has it."""
-    file = Path(f"{path}.lock")
+    file = Path(f"{os.path.realpath(path)}.lock")  # a link to the file is the same file
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:

@@ -21,24 +21,18 @@ from rota.core.decisions import (
 from rota.core.ids import TaskId
 from rota.core.snapshot import last_line, logged
 from rota.core.tasks import (
-    DEFAULT_OPTIONS,
-    EndedAttempt,
     Lease,
     NewTask,
     Task,
-    TaskError,
-    TaskOptions,
     TaskState,
     normalised_labels,
     options_of,
 )
+from rota.store import reading
 from rota.store.database import Row, Transaction
 from rota.store.lanes import Lanes
 
 _encode = msgspec.json.Encoder().encode
-_decode_options = msgspec.json.Decoder(TaskOptions).decode
-_decode_error = msgspec.json.Decoder(TaskError).decode
-_decode_log = msgspec.json.Decoder(tuple[EndedAttempt, ...]).decode
 
 
 class Tasks:
@@ -117,7 +111,7 @@ class Tasks:
             rows: Iterable[Row] = self._tx.rows("tasks.head", lanes[0], most)
         else:
             rows = self._merged_head(lanes, most)
-        return [self._queued(row) for row in rows]
+        return [reading.queued(row, self._lanes.by_number) for row in rows]
 
     def _merged_head(self, lanes: Sequence[int], most: int) -> list[Row]:
         """Merge the lanes by turn, reading each only as far as it is needed.
@@ -138,21 +132,6 @@ class Tasks:
 
         merged = heapq.merge(*(turns(lane) for lane in lanes))
         return [row for _, (_, _, row) in zip(range(most), merged, strict=False)]
-
-    def _queued(self, row: Row) -> Task:
-        lane, rank, number, fence, attempt, payload, options, key, created_at_ms = row
-        return Task(
-            id=number,
-            lane=self._lanes.by_number[lane],
-            state=TaskState.QUEUED,
-            priority=-rank,
-            payload=payload,
-            options=DEFAULT_OPTIONS if options is None else _decode_options(options),
-            key=key,
-            created_at_ms=created_at_ms,
-            attempt=attempt,
-            fence=fence,
-        )
 
     def lease(self, leases: Sequence[LeaseTask], tasks: dict[TaskId, Task]) -> None:
         """Hand over tasks; those of one lane and priority leave the queue together."""
@@ -195,21 +174,8 @@ class Tasks:
     def leases_of(self, incarnation: int) -> dict[TaskId, Lease]:
         return self._leases(self._tx.rows("tasks.leases_of", incarnation))
 
-    def _leases(self, rows: Iterable[Row]) -> dict[TaskId, Lease]:
-        by_number = self._lanes.by_number
-        return {
-            row[0]: Lease(
-                id=row[0],
-                lane=by_number[row[1]],
-                incarnation=row[2],
-                fence=row[3],
-                attempt=row[4],
-                started_at_ms=row[5],
-                deadline_ms=row[6],
-                holder=row[7],
-            )
-            for row in rows
-        }
+    def _leases(self, found: Iterable[Row]) -> dict[TaskId, Lease]:
+        return {row[0]: reading.lease(row, self._lanes.by_number) for row in found}
 
     def held(self, incarnations: list[int]) -> dict[int, int]:
         """How many leases each incarnation has; an entry for each that was asked for."""
@@ -271,7 +237,7 @@ class Tasks:
         logs: dict[int, bytes | None] = dict(tx.rows("tasks.logs", [one.id for one in requeued]))
         tx.many(
             "tasks.set_log",
-            [(_encode(logged(_log(logs[one.id]), one.ended)), one.id) for one in requeued],
+            [(_encode(logged(reading.log(logs[one.id]), one.ended)), one.id) for one in requeued],
         )
         if now := [
             (one.fence, one.attempt, now_ms, one.id) for one in requeued if one.due_at_ms is None
@@ -329,19 +295,20 @@ class Tasks:
         ]
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def forget(self, finished_before_ms: int, most: int) -> int:
-        """Delete old history with its keys and labels; the answer is how many tasks went."""
+    def forget(self, finished_before_ms: int, most: int) -> list[TaskId]:
+        """Delete old history with its keys and labels; the answer is which tasks went."""
         ids = [number for (number,) in self._tx.rows("tasks.prunable", finished_before_ms, most)]
         if not ids:
-            return 0
+            return []
         labels = [
             (label, number)
             for number, options in self._tx.rows("tasks.labelled", ids)
-            for label in normalised_labels(_decode_options(options).labels)
+            for label in normalised_labels(reading.decode_options(options).labels)
         ]
         self._tx.many("tasks.drop_label", labels)
         self._tx.run("tasks.drop_keys", ids)
-        return self._tx.run("tasks.drop_history", ids)
+        self._tx.run("tasks.drop_history", ids)
+        return ids
 
     # --- looking ----------------------------------------------------------------------------
 
@@ -349,53 +316,12 @@ class Tasks:
         """Tasks wherever they stand; ids that no task has are left out."""
         if not ids:
             return {}
-        found = {row[0]: self._live(row) for row in self._tx.rows("tasks.live", ids)}
+        lanes = self._lanes.by_number
+        found = {row[0]: reading.live(row, lanes) for row in self._tx.rows("tasks.live", ids)}
         if missing := [number for number in ids if number not in found]:
-            rows = self._tx.rows("tasks.finished", missing)
-            found |= {row[0]: self._finished(row) for row in rows}
+            past = self._tx.rows("tasks.finished", missing)
+            found |= {row[0]: reading.finished(row, lanes) for row in past}
         return found
-
-    def _live(self, row: Row) -> Task:
-        incarnation, due_at_ms = row[10], row[16]
-        if incarnation is not None:
-            state = TaskState.RUNNING
-        else:
-            state = TaskState.QUEUED if due_at_ms is None else TaskState.SCHEDULED
-        return msgspec.structs.replace(
-            self._common(row, state),
-            started_at_ms=row[12],
-            deadline_ms=row[13],
-            due_at_ms=due_at_ms,
-        )
-
-    def _finished(self, row: Row) -> Task:
-        return msgspec.structs.replace(
-            self._common(row, TaskState(row[16])),
-            started_at_ms=row[12],
-            finished_at_ms=row[13],
-            result=row[17],
-            error=None if row[18] is None else _decode_error(row[18]),
-        )
-
-    def _common(self, row: Row, state: TaskState) -> Task:
-        """What live and finished rows have in the same places."""
-        return Task(
-            id=row[0],
-            lane=self._lanes.by_number[row[1]],
-            state=state,
-            priority=row[2],
-            payload=row[3],
-            options=DEFAULT_OPTIONS if row[4] is None else _decode_options(row[4]),
-            key=row[5],
-            created_at_ms=row[6],
-            log=_log(row[7]),
-            fence=row[8],
-            attempt=row[9],
-            incarnation=row[10],
-            worker_id=row[11],
-            progress=row[14],
-            partial=row[15],
-        )
 
 
 def _runs_of_ready(added: Sequence[AddTask]) -> Iterator[tuple[int, int]]:
@@ -419,10 +345,6 @@ def _options(task: NewTask) -> bytes | None:
     ):
         return None
     return _encode(options_of(task))
-
-
-def _log(text: bytes | None) -> tuple[EndedAttempt, ...]:
-    return () if text is None else _decode_log(text)
 
 
 def _blob(value: bytes | None) -> bytes | None:

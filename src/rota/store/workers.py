@@ -56,8 +56,8 @@ class Workers:
             ],
         )
 
-    def set_state(self, worker_id: str, state: WorkerState) -> None:
-        self._tx.run("workers.set_state", state, worker_id)
+    def set_state(self, worker_id: str, incarnation: int, state: WorkerState) -> None:
+        self._tx.run("workers.set_state", state, worker_id, incarnation)
 
     def remove(self, worker_id: str, incarnation: int) -> None:
         self._tx.run("workers.remove", worker_id, incarnation)

@@ -61,21 +61,29 @@ class DutyRunner:
         while True:
             # Cleared first: a moment hinted from here on counts against what is read below.
             self._hint_ms = None
-            for duty in duties:
-                await self._try(duty)
-            next_ms = await self._coordinator.queries.next_moment_ms()
-            if next_ms is not None:
-                self.hint(next_ms)
+            if all([await self._try(duty) for duty in duties]):
+                await self._look_ahead()
+            # After a failure what is due stays due; it is tried again when the interval is over.
             await self._pause(interval_ms)
 
-    async def _try(self, duty: Duty) -> None:
+    async def _look_ahead(self) -> None:
+        try:
+            next_ms = await self._coordinator.queries.next_moment_ms()
+        except Exception as error:
+            log.warning("the next moment cannot be read", exc_info=error)
+            return
+        if next_ms is not None:
+            self.hint(next_ms)
+
+    async def _try(self, duty: Duty) -> bool:
+        """Whether a duty could be done; one that could not is due again."""
         try:
             await self._run(duty)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             expected = isinstance(error, RotaError)
             log.warning("duty failed", duty=duty.name, exc_info=None if expected else error)
+            return False
+        return True
 
     async def _run(self, duty: Duty) -> None:
         coordinator = self._coordinator
@@ -97,7 +105,8 @@ class DutyRunner:
         until_ms = clock.now_ms() + interval_ms
         while True:
             moment_ms = until_ms if self._hint_ms is None else min(until_ms, self._hint_ms)
-            wait_ms = max(LEAST_PAUSE_MS, moment_ms - clock.now_ms())
+            # No longer than the interval, even if the clock is set back meanwhile.
+            wait_ms = min(interval_ms, max(LEAST_PAUSE_MS, moment_ms - clock.now_ms()))
             self._hinted.clear()
             try:
                 await asyncio.wait_for(self._hinted.wait(), wait_ms / 1000)

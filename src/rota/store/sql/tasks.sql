@@ -22,7 +22,8 @@ INSERT INTO task_key (key, id) VALUES (?, ?)
 INSERT OR IGNORE INTO task_label (label, id) VALUES (?, ?)
 
 -- name: ids_by_keys
-SELECT k.key, k.id FROM carray(?) AS wanted CROSS JOIN task_key AS k ON k.key = wanted.value
+SELECT k.key, k.id
+  FROM carray(?) AS wanted CROSS JOIN task_key AS k ON k.key = CAST(wanted.value AS TEXT)
 
 -- name: open_lanes
 -- Walks from lane to lane over the index: costs a step for each lane that holds anything.
@@ -226,7 +227,7 @@ SELECT id FROM task_label WHERE label = ? AND id < ? ORDER BY id DESC LIMIT ?
 -- name: ahead
 -- How many are before a task in its lane; counted no further than asked.
 SELECT count(*) FROM (
-  SELECT 1 FROM ready WHERE lane = ? AND (rank < ? OR (rank = ? AND id < ?)) LIMIT ?)
+  SELECT 1 FROM ready WHERE lane = ? AND (rank, id) < (?, ?) LIMIT ?)
 
 -- name: count_queued
 SELECT count(*) FROM ready WHERE lane IN carray(?)

@@ -1,6 +1,6 @@
 -- name: by_ids
 SELECT w.id, w.incarnation, w.state, w.last_heartbeat_ms, w.registration, w.load
-  FROM carray(?) AS wanted CROSS JOIN worker AS w ON w.id = wanted.value
+  FROM carray(?) AS wanted CROSS JOIN worker AS w ON w.id = CAST(wanted.value AS TEXT)
 
 -- name: every
 SELECT id, incarnation, state, last_heartbeat_ms, registration, load FROM worker ORDER BY id
@@ -20,7 +20,8 @@ VALUES (?, ?, ?, ?, ?, ?)
 UPDATE worker SET last_heartbeat_ms = ?, load = coalesce(?, load) WHERE id = ?
 
 -- name: set_state
-UPDATE worker SET state = ? WHERE id = ?
+-- Matches no row when the worker has registered again.
+UPDATE worker SET state = ? WHERE id = ? AND incarnation = ?
 
 -- name: remove
 DELETE FROM worker WHERE id = ? AND incarnation = ?

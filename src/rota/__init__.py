@@ -1,0 +1,81 @@
+"""A durable work coordinator for Python.
+
+The names a program needs, loaded when first used: `import rota` alone costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rota.core.tasks import Backoff as Backoff
+    from rota.core.tasks import TaskError as TaskError
+    from rota.core.tasks import TaskState as TaskState
+    from rota.errors import Invalid as Invalid
+    from rota.errors import NotFound as NotFound
+    from rota.errors import Overloaded as Overloaded
+    from rota.errors import RotaError as RotaError
+    from rota.errors import Unavailable as Unavailable
+    from rota.sdk.app import Rota as Rota
+    from rota.sdk.client import Client as Client
+    from rota.sdk.context import TaskContext as TaskContext
+    from rota.sdk.context import current as current
+    from rota.sdk.handles import TaskCancelled as TaskCancelled
+    from rota.sdk.handles import TaskFailed as TaskFailed
+    from rota.sdk.handles import TaskHandle as TaskHandle
+    from rota.sdk.outcomes import Cancelled as Cancelled
+    from rota.sdk.outcomes import Discard as Discard
+    from rota.sdk.outcomes import Retry as Retry
+    from rota.sdk.outcomes import Snooze as Snooze
+    from rota.sdk.tasks import Task as Task
+    from rota.sdk.worker import StopReason as StopReason
+    from rota.sdk.worker import Worker as Worker
+
+_HOMES = {
+    "Backoff": "rota.core.tasks",
+    "Cancelled": "rota.sdk.outcomes",
+    "Client": "rota.sdk.client",
+    "Discard": "rota.sdk.outcomes",
+    "Invalid": "rota.errors",
+    "NotFound": "rota.errors",
+    "Overloaded": "rota.errors",
+    "Retry": "rota.sdk.outcomes",
+    "Rota": "rota.sdk.app",
+    "RotaError": "rota.errors",
+    "Snooze": "rota.sdk.outcomes",
+    "StopReason": "rota.sdk.worker",
+    "Task": "rota.sdk.tasks",
+    "TaskCancelled": "rota.sdk.handles",
+    "TaskContext": "rota.sdk.context",
+    "TaskError": "rota.core.tasks",
+    "TaskFailed": "rota.sdk.handles",
+    "TaskHandle": "rota.sdk.handles",
+    "TaskState": "rota.core.tasks",
+    "Unavailable": "rota.errors",
+    "Worker": "rota.sdk.worker",
+    "current": "rota.sdk.context",
+}
+
+__all__ = [  # noqa: PLE0604 - the table above is the one list of names
+    *_HOMES,
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, rare
+
+        try:
+            return version("rota")
+        except PackageNotFoundError:  # run from a source tree that is not installed
+            return "0.0.0"
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rota' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

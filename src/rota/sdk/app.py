@@ -1,0 +1,248 @@
+"""Where does a program define its tasks and hand out calls of them? At its `Rota`.
+
+Making one opens nothing: the connection, or the embedded coordinator, is opened when it is first
+needed. With an embedded coordinator the program also runs a worker for its own tasks, from the
+first time that something is enqueued (or `start` is called) until the program ends.
+"""
+
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from types import TracebackType
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+
+import msgspec
+
+from rota.core import limits
+from rota.core.tasks import NewTask
+from rota.errors import Invalid
+from rota.sdk import calls
+from rota.sdk.background import BackgroundWorkers
+from rota.sdk.client import Client
+from rota.sdk.encoding import decoder_of, encode
+from rota.sdk.ending import close_at_end
+from rota.sdk.handles import TaskHandle
+from rota.sdk.tasks import (
+    CoroutineTask,
+    FunctionTask,
+    Options,
+    Place,
+    Submission,
+    Task,
+    template_of,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EMBEDDED_CONCURRENCY = 10
+
+
+class TaskDecorator(Protocol):
+    """What `@app.task(...)` gives: it keeps the signature of whatever it decorates."""
+
+    # An async function is a function too; checkers take the first that fits, as is meant.
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # see above
+        self, function: Callable[P, Coroutine[Any, Any, R]]
+    ) -> CoroutineTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> FunctionTask[P, R]: ...
+
+
+class Rota:
+    """An app: tasks, and a way to a coordinator.
+
+    `url` is `http://…`, or `sqlite:///FILE` for a coordinator inside this program; without it
+    `ROTA_URL` counts, or else `sqlite:///rota.db`. `token` defaults to `ROTA_TOKEN`. `concurrency`
+    is how many tasks the worker of an embedded coordinator runs at once; 0: it has none.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        concurrency: int = EMBEDDED_CONCURRENCY,
+    ) -> None:
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self._url = url
+        self._token = token
+        self._lock = threading.RLock()
+        self._client: Client | None = None
+        self._is_own_client = True
+        self._workers = BackgroundWorkers(self, concurrency=concurrency)
+
+    # --- tasks ----------------------------------------------------------------------------------
+
+    @overload
+    def task(  # type: ignore[overload-overlap]  # as in TaskDecorator
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> CoroutineTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> FunctionTask[P, R]: ...
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        run_in: Place | None = None,
+        **options: Unpack[Options],
+    ) -> TaskDecorator: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        run_in: Place | None = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """Make a task of a function: `@app.task`, or `@app.task(max_attempts=5, …)`.
+
+        Workers know it by `name`, which is the function's own unless another is given. Plain
+        functions run in threads, or with `run_in="process"` in processes; async ones on the
+        worker's event loop.
+        """
+        if function is not None:
+            return self._add(function, name, run_in, options)
+        return lambda function: self._add(function, name, run_in, options)
+
+    def _add(
+        self,
+        function: Callable[..., Any],
+        name: str | None,
+        run_in: Place | None,
+        options: Options,
+    ) -> Task[..., Any]:
+        if not callable(function):
+            raise Invalid("@app.task decorates a function; its options are given by name")
+        name = name or function.__name__
+        if name in self.tasks:
+            raise Invalid(
+                f"there is a task named {name!r} already; give one of them another name: "
+                "@app.task(name=…)",
+                task=name,
+            )
+        kind = CoroutineTask if inspect.iscoroutinefunction(function) else FunctionTask
+        task: Task[..., Any] = kind(self, function, name=name, run_in=run_in, options=options)
+        self.tasks[name] = task
+        return task
+
+    # --- calls ----------------------------------------------------------------------------------
+
+    def enqueue_many(self, submissions: Iterable[Submission[R]]) -> list[TaskHandle[R]]:
+        """Enqueue many calls, made by `task.bind(…)`, in batches.
+
+        Each batch of up to 10,000 is accepted whole or not at all.
+        """
+        self._workers.cover()
+        handles: list[TaskHandle[R]] = []
+        for batch in _batches(submissions):
+            call = calls.submit_for_receipts([one.new_task for one in batch])
+            handles += self._handles(batch, self.client.run(call))
+        return handles
+
+    async def aenqueue_many(self, submissions: Iterable[Submission[R]]) -> list[TaskHandle[R]]:
+        """As `enqueue_many`, for async code."""
+        self._workers.cover()
+        handles: list[TaskHandle[R]] = []
+        for batch in _batches(submissions):
+            call = calls.submit_for_receipts([one.new_task for one in batch])
+            handles += self._handles(batch, await self.client.arun(call))
+        return handles
+
+    def enqueue(
+        self, name: str, payload: Any = None, **options: Unpack[Options]
+    ) -> TaskHandle[Any]:
+        """Enqueue a task by name that another program defines; its payload goes as it is."""
+        return self.enqueue_many([_foreign(name, payload, options)])[0]
+
+    async def aenqueue(
+        self, name: str, payload: Any = None, **options: Unpack[Options]
+    ) -> TaskHandle[Any]:
+        """As `enqueue`, for async code."""
+        return (await self.aenqueue_many([_foreign(name, payload, options)]))[0]
+
+    def handle(self, task_id: str) -> TaskHandle[Any]:
+        """The handle of a task whose id is known."""
+        return TaskHandle(task_id, self._get_client, decoder_of(Any))
+
+    def _handles(
+        self, batch: Sequence[Submission[R]], receipts: list[calls.Receipt]
+    ) -> list[TaskHandle[R]]:
+        return [
+            TaskHandle(receipt.id, lambda: self.client, one.decoder, is_duplicate=receipt.duplicate)
+            for one, receipt in zip(batch, receipts, strict=True)
+        ]
+
+    # --- the way to the coordinator -------------------------------------------------------------
+
+    @property
+    def client(self) -> Client:
+        """The client that this app's calls go through; opened when first asked for."""
+        return self._get_client()
+
+    def _get_client(self) -> Client:
+        client = self._client
+        if client is None:
+            with self._lock:
+                if self._client is None:
+                    self._client = Client.connect(self._url, self._token)
+                    close_at_end(self)
+                client = self._client
+        return client
+
+    def use(self, client: Client) -> None:
+        """Go through this client from now on; whoever made it closes it, and runs workers."""
+        self.close()
+        with self._lock:
+            self._client = client
+            self._is_own_client = False
+            self._workers.is_wanted = False
+
+    def reset(self) -> None:
+        """Undo `use`: the way to the coordinator is opened anew, as the app was made for."""
+        self.close()
+        self._workers.is_wanted = True
+
+    def start(self) -> None:
+        """Open the way to the coordinator, and if it is embedded start the worker."""
+        _ = self.client
+        self._workers.cover()
+
+    def close(self) -> None:
+        """Stop the embedded worker and coordinator, or close the connections. May be repeated."""
+        self._workers.stop()
+        with self._lock:
+            client, self._client = self._client, None
+            is_own, self._is_own_client = self._is_own_client, True
+        if client is not None and is_own:
+            client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _foreign(name: str, payload: Any, options: Options) -> Submission[Any]:
+    template: NewTask = template_of(name, options)
+    raw = msgspec.Raw(encode(payload))
+    return Submission(msgspec.structs.replace(template, payload=raw), decoder_of(Any))
+
+
+def _batches(submissions: Iterable[Submission[R]]) -> Iterable[Sequence[Submission[R]]]:
+    waiting = list(submissions)
+    size = limits.MAX_TASKS_PER_SUBMISSION
+    for start in range(0, len(waiting), size):
+        yield waiting[start : start + size]

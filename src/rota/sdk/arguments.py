@@ -1,0 +1,183 @@
+"""How do the arguments of a call become a payload, and a payload the arguments of a handler?
+
+A payload is a JSON object with one field a parameter, named as the parameter is: a submitter in
+any language writes `{"path": "a.png", "width": 200}`. Parameters with defaults may be left out;
+`*names` is an array under its own name, `**options` an object under its own name. `null` stands
+for no arguments at all.
+
+Both ends use the same decoder: what is accepted when a task is enqueued is what its handler takes.
+"""
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import cached_property
+from inspect import Parameter
+from types import GenericAlias, SimpleNamespace, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Raw
+
+from rota.errors import Invalid
+from rota.sdk.encoding import can_decode, decoder_of, encode
+from rota.sdk.outcomes import Answer
+
+_EMPTY = frozenset({b"{}", b"null"})
+_PLACE = re.compile(r" - at `\$\.?([^`.\[]*)")
+_IMMUTABLE = (str, int, float, bool, bytes, type(None))
+
+
+class InvalidArguments(Invalid, TypeError):  # noqa: N818 - as the errors it belongs to
+    """Arguments that do not fit the task's signature; the text names the one."""
+
+
+class Arguments:
+    """A handler's signature, as the shape of its payload.
+
+    Built on first use: annotations may name things that are defined after the function.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, task: str) -> None:
+        self._function = function
+        self._task = task
+        self._signature = inspect.signature(function)
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return _resolved(self._function)
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[Any]:
+        fields = [_field(one, self._hints) for one in self._signature.parameters.values()]
+        shape = msgspec.defstruct(
+            f"{self._task} payload", fields, kw_only=True, forbid_unknown_fields=True
+        )
+        return decoder_of(shape)
+
+    @cached_property
+    def result_decoder(self) -> msgspec.json.Decoder[Any]:
+        return decoder_of(_result_kind(self._hints.get("return", Any)))
+
+    @cached_property
+    def _takes_none(self) -> bool:
+        return not self._signature.parameters
+
+    @cached_property
+    def _is_positional(self) -> bool:
+        kinds = {one.kind for one in self._signature.parameters.values()}
+        return kinds <= {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raw:
+        """Check the arguments of a call and write them as a payload."""
+        try:
+            given = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidArguments(f"task {self._task!r}: {error}", task=self._task) from None
+        try:
+            payload = encode(given)
+        except Exception:  # noqa: BLE001 - users' types are written by users' code; see _culprit
+            raise self._unwritable(given) from None
+        try:
+            self._decoder.decode(payload)
+        except msgspec.ValidationError as error:
+            raise self._misfit(error) from None
+        return Raw(payload)
+
+    def decode(self, payload: Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Read a payload as positional and named arguments."""
+        content = bytes(payload)
+        if content in _EMPTY:
+            if self._takes_none:
+                return (), {}
+            content = b"{}"
+        try:
+            values = self._decoder.decode(content)
+        except msgspec.DecodeError as error:
+            raise self._misfit(error) from None
+        if self._is_positional:
+            return msgspec.structs.astuple(values), {}
+        return self._arranged(values)
+
+    def _arranged(self, values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for name, parameter in self._signature.parameters.items():
+            value = getattr(values, name)
+            match parameter.kind:
+                case Parameter.VAR_POSITIONAL:
+                    args.extend(value)
+                case Parameter.VAR_KEYWORD:
+                    kwargs.update(value)
+                case Parameter.KEYWORD_ONLY:
+                    kwargs[name] = value
+                case _:
+                    args.append(value)
+        return tuple(args), kwargs
+
+    def _unwritable(self, given: dict[str, Any]) -> InvalidArguments:
+        for name, value in given.items():
+            try:
+                encode(value)
+            except Exception as error:  # noqa: BLE001 - as above; this is where it is told
+                return self._invalid(name, str(error))
+        raise AssertionError("an argument that could not be written can be written now")
+
+    def _misfit(self, error: msgspec.DecodeError) -> InvalidArguments:
+        text = str(error)
+        place = _PLACE.search(text)
+        if place is None:
+            return InvalidArguments(f"task {self._task!r}: {text}", task=self._task)
+        return self._invalid(place[1], text)
+
+    def _invalid(self, argument: str, text: str) -> InvalidArguments:
+        return InvalidArguments(
+            f"task {self._task!r}, argument {argument!r}: {text}",
+            task=self._task,
+            argument=argument,
+        )
+
+
+def _result_kind(kind: Any) -> Any:
+    """What a result is read as: the return annotation, without the answers that are no result."""
+    if get_origin(kind) not in {Union, UnionType}:
+        return kind
+    kinds = [
+        one for one in get_args(kind) if not (isinstance(one, type) and issubclass(one, Answer))
+    ]
+    return Union[tuple(kinds)]  # noqa: UP007 - put together at run time
+
+
+def _resolved(function: Callable[..., Any]) -> dict[str, Any]:
+    """The annotations, each as far as it can be resolved."""
+    try:
+        return get_type_hints(function, include_extras=True)
+    except Exception:  # noqa: BLE001 - names imported for type checkers only; take the others
+        return {name: _one_hint(function, name) for name in inspect.get_annotations(function)}
+
+
+def _one_hint(function: Callable[..., Any], name: str) -> Any:
+    annotations = {name: inspect.get_annotations(function)[name]}
+    names = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        alone = SimpleNamespace(__annotations__=annotations)
+        return get_type_hints(alone, globalns=names, include_extras=True)[name]
+    except Exception:  # noqa: BLE001 - as above: this one stays unchecked
+        return Any
+
+
+def _field(parameter: Parameter, hints: dict[str, Any]) -> tuple[str, Any, Any]:
+    kind = hints.get(parameter.name, Any)
+    if not can_decode(kind):
+        kind = Any
+    if parameter.kind is Parameter.VAR_POSITIONAL:
+        return parameter.name, GenericAlias(tuple, (kind, ...)), ()
+    if parameter.kind is Parameter.VAR_KEYWORD:
+        named = GenericAlias(dict, (str, kind))
+        return parameter.name, named, msgspec.field(default_factory=dict)
+    default = parameter.default
+    if default is Parameter.empty:
+        return parameter.name, kind, msgspec.NODEFAULT
+    if isinstance(default, _IMMUTABLE):
+        return parameter.name, kind, default
+    return parameter.name, kind, msgspec.field(default_factory=lambda: default)

@@ -1,0 +1,149 @@
+"""What can a handler say besides its result? And how does what it said stand on the wire?
+
+A handler returns a value, raises an error, or gives one of the answers below, raised or returned.
+"""
+
+import traceback
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from rota.core import limits
+from rota.core.tasks import TaskError
+from rota.messages import LeaseView, ResultItem
+from rota.sdk.encoding import encode
+
+MAX_TRACEBACK_LENGTH = 8_000  # the end of it, which is where the error is
+
+# Types of the errors that the SDK itself reports; a handler's own carry their class's name.
+INVALID_ARGUMENTS = "invalid_arguments"
+UNREADABLE_RESULT = "unreadable_result"
+REFUSED_RESULT = "refused_result"
+UNKNOWN_TASK = "unknown_task"
+TIMEOUT = "timeout"
+PROCESS_DIED = "process_died"
+
+
+class Answer(Exception):  # noqa: N818 - not an error: what a handler wants to happen
+    """Base of what a handler may answer instead of a result."""
+
+
+class Snooze(Answer):
+    """Call me again in `ms` milliseconds; this attempt does not count."""
+
+    def __init__(self, ms: int) -> None:
+        super().__init__(f"snooze for {ms} ms")
+        if not 0 <= ms <= limits.MAX_DELAY_MS:
+            raise ValueError(f"a snooze lasts 0 to {limits.MAX_DELAY_MS} ms, not {ms}")
+        self.ms = ms
+
+
+class Retry(Answer):
+    """The attempt has failed; try again in `in_ms` milliseconds, or after the usual back-off."""
+
+    def __init__(
+        self, reason: str = "the handler asked for a retry", *, in_ms: int | None = None
+    ) -> None:
+        super().__init__(reason)
+        if in_ms is not None and not 0 <= in_ms <= limits.MAX_DELAY_MS:
+            raise ValueError(f"a retry waits 0 to {limits.MAX_DELAY_MS} ms, not {in_ms}")
+        self.in_ms = in_ms
+
+
+class Discard(Answer):
+    """The task has failed for good, whatever attempts it has left."""
+
+    def __init__(self, reason: str = "discarded by its handler") -> None:
+        super().__init__(reason)
+
+
+class Cancelled(BaseException):
+    """Raised inside a handler by `check_cancelled` when it should stop.
+
+    Not an `Exception`, so that a handler's own `except Exception` lets it pass.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def item_of_value(lease: LeaseView, value: Any) -> ResultItem:
+    """Report what a handler returned."""
+    if value is None:
+        return ResultItem(task_id=lease.task_id, fence=lease.fence, ok=True)
+    if isinstance(value, Answer):
+        return item_of_error(lease, value)
+    try:
+        result = encode(value)
+    except Exception as error:  # noqa: BLE001 - users' types are encoded by users' code
+        return failure(
+            lease,
+            UNREADABLE_RESULT,
+            f"the result of {lease.name!r} cannot be written as JSON: {error}",
+            retryable=False,
+        )
+    return ResultItem(task_id=lease.task_id, fence=lease.fence, ok=True, result=Raw(result))
+
+
+def item_of_error(lease: LeaseView, error: BaseException) -> ResultItem:
+    """Report what a handler raised."""
+    match error:
+        case Snooze(ms=ms):
+            return ResultItem(task_id=lease.task_id, fence=lease.fence, snooze_ms=ms)
+        case Retry(in_ms=in_ms):
+            item = failure(lease, "Retry", str(error), details=_details(error))
+            return msgspec.structs.replace(item, retry_in_ms=in_ms)
+        case Discard():
+            return failure(lease, "Discard", str(error), retryable=False)
+        case _:
+            return failure(lease, type_name(error), _message(error), details=_details(error))
+
+
+def failure(
+    lease: LeaseView, kind: str, message: str, *, retryable: bool = True, details: Any = None
+) -> ResultItem:
+    error = TaskError(
+        type=kind[: limits.MAX_ERROR_LENGTH],
+        message=message[: limits.MAX_ERROR_LENGTH],
+        retryable=retryable,
+        details=details,
+    )
+    return ResultItem(task_id=lease.task_id, fence=lease.fence, ok=False, error=error)
+
+
+def type_name(error: BaseException) -> str:
+    kind = type(error)
+    if kind.__module__ in {"builtins", "__main__"}:
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not hide that there was an error
+        return f"(an error of type {type_name(error)} that cannot be shown)"
+
+
+def _details(error: BaseException) -> dict[str, str] | None:
+    """Where it happened: the traceback from the handler on, without the SDK's own frames."""
+    place = _first_foreign_frame(error.__traceback__)
+    if place is None:
+        return None
+    try:
+        lines = traceback.format_exception(type(error), error, place)
+    except Exception:  # noqa: BLE001 - as in _message
+        return None
+    return {"traceback": "".join(lines)[-MAX_TRACEBACK_LENGTH:]}
+
+
+def _first_foreign_frame(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None:
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        if not module.startswith("rota.sdk."):
+            return trace
+        trace = trace.tb_next
+    return None

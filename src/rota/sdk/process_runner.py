@@ -1,0 +1,165 @@
+"""How do handlers run in processes? In ones that are kept, started anew when one was stopped.
+
+A process is a fresh interpreter that imports the handler's module and is given one attempt after
+the other. It can be stopped for good, whatever its handler does, so this is the place for code
+that computes for long, leaks, or crashes: a crash costs the attempt, never the worker.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+
+from rota.messages import ResultItem
+from rota.sdk.attempts import Attempt
+from rota.sdk.frames import (
+    LENGTH_BYTES,
+    Assignment,
+    Ended,
+    Progressed,
+    framed,
+    home_of,
+    news_decoder,
+)
+from rota.sdk.outcomes import PROCESS_DIED, failure, item_of_value
+
+KILL_AFTER_S = 5.0  # for a handler that does not heed SIGTERM
+
+
+class ProcessRunner:
+    """Runs handlers in processes, from the loop it was made on."""
+
+    def __init__(self, on_end: Callable[[Attempt, ResultItem], None]) -> None:
+        self._on_end = on_end
+        self._idle: list[_Process] = []
+        self._busy: set[_Process] = set()
+        self._runs: set[asyncio.Task[None]] = set()
+
+    def begin(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            run = asyncio.create_task(self._run(attempt))
+            self._runs.add(run)
+            run.add_done_callback(self._runs.discard)
+
+    def stop(self, attempt: Attempt) -> None:
+        if attempt.carrier is not None:
+            attempt.carrier.terminate()
+
+    async def close(self, *, is_hurried: bool = False) -> None:
+        """End the idle processes and wait for those that were told to stop."""
+        idle, self._idle = self._idle, []
+        for process in idle:
+            process.terminate()
+        if is_hurried:
+            for process in self._busy:
+                process.kill()
+        await asyncio.gather(*(process.wait() for process in idle), *self._runs)
+
+    async def _run(self, attempt: Attempt) -> None:
+        try:
+            item = await self._carried_out(attempt)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the attempt has ended by it
+            text = f"the handler's process could not be used: {type(error).__name__}: {error}"
+            item = failure(attempt.lease, PROCESS_DIED, text)
+        self._on_end(attempt, item)
+
+    async def _carried_out(self, attempt: Attempt) -> ResultItem:
+        process = self._idle.pop() if self._idle else await _Process.start()
+        attempt.carrier = process
+        self._busy.add(process)
+        is_fit = False
+        try:
+            if attempt.is_settled:  # stopped before it began; nobody reads this
+                return item_of_value(attempt.lease, None)
+            item = await process.carry_out(attempt)
+            is_fit = process.is_alive and not attempt.is_settled
+        finally:
+            attempt.carrier = None
+            if is_fit:
+                self._idle.append(process)
+            else:
+                process.terminate()
+                await process.wait()
+            self._busy.discard(process)
+        return item
+
+
+class _Process:
+    """One interpreter, and the socket it listens on."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self.is_alive = True
+
+    @classmethod
+    async def start(cls) -> "_Process":
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "rota.sdk.process_child", str(theirs.fileno())]
+            try:
+                process = await asyncio.to_thread(
+                    subprocess.Popen,
+                    command,
+                    pass_fds=[theirs.fileno()],
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                )
+            except BaseException:
+                ours.close()
+                raise
+        reader, writer = await asyncio.open_connection(sock=ours)
+        return cls(process, reader, writer)
+
+    async def carry_out(self, attempt: Attempt) -> ResultItem:
+        assignment = Assignment(
+            home=home_of(attempt.task.function), lease=attempt.lease, path=sys.path
+        )
+        try:
+            self._writer.write(framed(assignment))
+            while True:
+                length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES))
+                news = news_decoder.decode(await self._reader.readexactly(length))
+                match news:
+                    case Ended(item=item):
+                        return item
+                    case Progressed(progress=progress, partial=partial):
+                        attempt.note_progress(progress, partial)
+        except (asyncio.IncompleteReadError, OSError):
+            self.is_alive = False
+            code = await self.wait()
+            text = f"the handler's process ended {_ending(code)} before its handler did"
+            return failure(attempt.lease, PROCESS_DIED, text)
+
+    def terminate(self) -> None:
+        if self.is_alive:
+            self.is_alive = False
+            self._process.terminate()
+
+    def kill(self) -> None:
+        self.is_alive = False
+        self._process.kill()
+
+    async def wait(self) -> int:
+        """Wait for the end of a process that was told to end, or has; force it after a while."""
+        self._writer.close()
+        try:
+            return await asyncio.to_thread(self._process.wait, KILL_AFTER_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return await asyncio.to_thread(self._process.wait)
+        finally:
+            with contextlib.suppress(OSError):
+                await self._writer.wait_closed()
+
+
+def _ending(code: int) -> str:
+    return f"by signal {-code}" if code < 0 else f"with exit code {code}"

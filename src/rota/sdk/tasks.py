@@ -1,0 +1,153 @@
+"""What is a task, to the program that defines it? A function that can also be called later.
+
+Calling a task calls its function. `enqueue` hands the call to a coordinator instead, and `using`
+gives a copy of the task with other options for it.
+"""
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack
+
+import msgspec
+from msgspec import Struct
+
+from rota.core.tasks import Backoff, NewTask
+from rota.errors import Invalid
+from rota.sdk.arguments import Arguments
+from rota.sdk.handles import TaskHandle
+
+if TYPE_CHECKING:
+    from rota.sdk.app import Rota
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Place = Literal["thread", "process", "loop"]
+
+
+class Options(TypedDict, total=False):
+    """What may be said about a task when it is defined, and about one call of it by `using`."""
+
+    queue: str
+    priority: int  # higher first
+    requires: Sequence[str]  # capabilities that the worker must have
+    delay_ms: int
+    run_at_ms: int
+    timeout_ms: int  # of one attempt
+    start_within_ms: int
+    max_attempts: int
+    backoff: Backoff | Mapping[str, Any]
+    key: str  # the same key again answers with the first task
+    labels: Mapping[str, str] | Sequence[str]
+
+
+class Submission(Struct, Generic[R], frozen=True):
+    """A call of a task, ready to be enqueued with others."""
+
+    new_task: NewTask
+    decoder: msgspec.json.Decoder[Any]
+
+
+class Task(Generic[P, R]):
+    """A function with a name that workers know it by."""
+
+    def __init__(
+        self,
+        app: "Rota",
+        function: Callable[..., Any],
+        *,
+        name: str,
+        run_in: Place | None,
+        options: Options,
+    ) -> None:
+        wrapped: Any = self
+        functools.update_wrapper(wrapped, function)
+        self.app = app
+        self.function = function
+        self.name = name
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.run_in: Place = run_in or ("loop" if self.is_async else "thread")
+        self.arguments = Arguments(function, task=name)
+        self._template = template_of(name, options)
+        if self.run_in == "process":
+            check_importable(function, name)
+        elif self.is_async and self.run_in == "thread":
+            raise Invalid(f"task {name!r} is async: it runs on the event loop or in a process")
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        return self._template.requires
+
+    def using(self, **options: Unpack[Options]) -> Self:
+        """A copy of this task whose calls are enqueued with other options."""
+        changed = copy.copy(self)
+        changed._template = template_of(self.name, options, self._template)  # noqa: SLF001 - own copy
+        return changed
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Submission[R]:
+        """Check the arguments of a call and keep it for `enqueue_many`."""
+        payload = self.arguments.encode(args, kwargs)
+        return Submission(
+            msgspec.structs.replace(self._template, payload=payload),
+            self.arguments.result_decoder,
+        )
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
+        """Have this call carried out by a worker; returns when the coordinator has it safe."""
+        return self.app.enqueue_many([self.bind(*args, **kwargs)])[0]
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
+        """As `enqueue`, for async code."""
+        return (await self.app.aenqueue_many([self.bind(*args, **kwargs)]))[0]
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
+        """Another name for `enqueue`, for those who come from Celery."""
+        return self.enqueue(*args, **kwargs)
+
+
+class FunctionTask(Task[P, R]):
+    """A task made of a plain function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        value: R = self.function(*args, **kwargs)
+        return value
+
+
+class CoroutineTask(Task[P, R]):
+    """A task made of an async function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        coroutine: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        return coroutine
+
+
+def template_of(name: str, options: Options, base: NewTask | None = None) -> NewTask:
+    """A new task that lacks only its payload, its options checked."""
+    given = {field: _plain(value) for field, value in options.items()}
+    try:
+        checked = msgspec.convert({"name": name, **given}, NewTask)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"task {name!r}: {error}", task=name) from None
+    if base is None:
+        return checked
+    changes = {field: getattr(checked, field) for field in given}
+    return msgspec.structs.replace(base, **changes)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+
+def check_importable(function: Callable[..., Any], name: str) -> None:
+    """A process finds its handler by module and name, so both must lead to it."""
+    if "<" in function.__qualname__:
+        raise Invalid(
+            f"task {name!r} runs in a process, so its function must stand at the top of a module"
+        )

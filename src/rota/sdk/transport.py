@@ -1,0 +1,62 @@
+"""How do calls reach a coordinator? Through a transport: over HTTP, or inside the same program.
+
+A transport carries one request and brings back one response, whatever its status; what the status
+means is the client's business. `send` may be used from any thread, `asend` from any event loop.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import NamedTuple, Protocol, cast
+
+from rota.errors import Invalid, Unavailable
+
+DEFAULT_EMBEDDED_URL = "sqlite:///rota.db"
+
+
+class Response(NamedTuple):
+    status: int
+    body: bytes
+    headers: Mapping[str, str]  # names in lower case
+
+
+class Transport(Protocol):
+    """Whatever brings a request to a coordinator.
+
+    Raises `Unavailable` when no response came: `NotSent` when the request cannot have arrived.
+    """
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the coordinator runs inside this program."""
+
+    def send(self, method: str, path: str, body: bytes | None, *, timeout_s: float) -> Response: ...
+
+    async def asend(
+        self, method: str, path: str, body: bytes | None, *, timeout_s: float
+    ) -> Response: ...
+
+    def close(self) -> None: ...
+
+
+class NotSent(Unavailable):
+    """The coordinator has seen nothing of the request: sending it again is safe."""
+
+
+def open_transport(url: str | None = None, token: str | None = None) -> Transport:
+    """Choose a transport by the URL; without one, by `ROTA_URL`, or else embedded on `rota.db`."""
+    url = url or os.environ.get("ROTA_URL") or DEFAULT_EMBEDDED_URL
+    token = token or os.environ.get("ROTA_TOKEN") or None
+    scheme = url.partition(":")[0]
+    if scheme in {"http", "https"}:
+        from rota.sdk.http import HttpTransport  # noqa: PLC0415 - embedded programs need no sockets
+
+        return HttpTransport(url, token)
+    if scheme == "sqlite":
+        # By name, not by import: a worker process that speaks HTTP never loads the store.
+        connect = cast("Callable[[str], Transport]", import_module("rota.embedded").connect)
+        return connect(url)
+    raise Invalid(f"a coordinator's URL starts with http://, https:// or sqlite:, not {url!r}")

@@ -1,0 +1,105 @@
+"""What does a row say? Rows of tasks and leases, turned into values.
+
+The order of the columns is that of the queries in `sql/tasks.sql`.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from rota.core.ids import TaskId
+from rota.core.tasks import (
+    DEFAULT_OPTIONS,
+    EndedAttempt,
+    Lane,
+    Lease,
+    Task,
+    TaskError,
+    TaskOptions,
+    TaskState,
+)
+from rota.store.database import Row
+
+decode_options = msgspec.json.Decoder(TaskOptions).decode
+_decode_error = msgspec.json.Decoder(TaskError).decode
+_decode_log = msgspec.json.Decoder(tuple[EndedAttempt, ...]).decode
+
+LaneBook = Mapping[int, Lane]
+
+
+def queued(row: Row, lanes: LaneBook) -> Task:
+    """A row of `head`."""
+    lane, rank, number, fence, attempt, payload, options, key, created_at_ms = row
+    return Task(
+        id=number,
+        lane=lanes[lane],
+        state=TaskState.QUEUED,
+        priority=-rank,
+        payload=payload,
+        options=DEFAULT_OPTIONS if options is None else decode_options(options),
+        key=key,
+        created_at_ms=created_at_ms,
+        attempt=attempt,
+        fence=fence,
+    )
+
+
+def lease(row: Row, lanes: LaneBook) -> Lease:
+    return Lease(
+        id=TaskId(row[0]),
+        lane=lanes[row[1]],
+        incarnation=row[2],
+        fence=row[3],
+        attempt=row[4],
+        started_at_ms=row[5],
+        deadline_ms=row[6],
+        holder=row[7],
+    )
+
+
+def live(row: Row, lanes: LaneBook) -> Task:
+    """A row of `live`: the state follows from where the task stands."""
+    incarnation, due_at_ms = row[10], row[16]
+    if incarnation is not None:
+        state = TaskState.RUNNING
+    else:
+        state = TaskState.QUEUED if due_at_ms is None else TaskState.SCHEDULED
+    return msgspec.structs.replace(
+        _common(row, lanes, state), deadline_ms=row[13], due_at_ms=due_at_ms
+    )
+
+
+def finished(row: Row, lanes: LaneBook) -> Task:
+    """A row of `finished`."""
+    return msgspec.structs.replace(
+        _common(row, lanes, TaskState(row[16])),
+        finished_at_ms=row[13],
+        result=row[17],
+        error=None if row[18] is None else _decode_error(row[18]),
+    )
+
+
+def _common(row: Row, lanes: LaneBook, state: TaskState) -> Task:
+    """What live and finished rows have in the same places."""
+    return Task(
+        id=row[0],
+        lane=lanes[row[1]],
+        state=state,
+        priority=row[2],
+        payload=row[3],
+        options=DEFAULT_OPTIONS if row[4] is None else decode_options(row[4]),
+        key=row[5],
+        created_at_ms=row[6],
+        log=log(row[7]),
+        fence=row[8],
+        attempt=row[9],
+        incarnation=row[10],
+        worker_id=row[11],
+        started_at_ms=row[12],
+        progress=row[14],
+        partial=row[15],
+    )
+
+
+def log(text: bytes | None) -> tuple[EndedAttempt, ...]:
+    return () if text is None else _decode_log(text)

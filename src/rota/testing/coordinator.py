@@ -1,0 +1,296 @@
+"""What stands in for the coordinator in a test? A real one: in memory, without threads or sockets.
+
+Nothing happens by itself. Work is done when the test drains it, and time passes when the test turns
+the clock, so a test never waits. It works in sync and in async tests.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from rota.core import limits
+from rota.core.tasks import FINISHED, TaskState
+from rota.embedded import exchange
+from rota.errors import IllegalState, Invalid
+from rota.messages import TaskView
+from rota.node import Node
+from rota.sdk import calls
+from rota.sdk.app import Rota
+from rota.sdk.client import Client
+from rota.sdk.tasks import Task
+from rota.sdk.transport import Response
+from rota.settings import Settings
+from rota.testing.clock import TurnedClock
+from rota.testing.draining import Drain, Drained
+from rota.testing.loops import call_apart
+from rota.testing.performing import Performed, aperform, arun_here, perform, run_here
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ENQUEUED = (TaskState.QUEUED, TaskState.SCHEDULED)
+MOST_TURNS = 1_000  # of the clock in one drain; more is a task that never ends
+
+
+class TestCoordinator:
+    """A coordinator for one test. As a context manager, or closed by `close`."""
+
+    __test__ = False  # not a test itself, whatever its name begins with
+
+    def __init__(self, *, clock: TurnedClock | None = None, dice: float = 0.0) -> None:
+        """Retries wait as long as their back-off says at the most; `dice` shortens them."""
+        self.clock = clock or TurnedClock()
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.RLock()
+        self._apps: list[Rota] = []
+        settings = Settings(store="sqlite://")
+        self._node = Node(settings, clock=self.clock, dice=lambda: dice, inline=True)
+        self.client = Client(_InlineTransport(self))
+        self._run(self._node.start())
+        self.clock.on_turn = self._keep_up
+
+    # --- apps ---------------------------------------------------------------------------------
+
+    def attach(self, *apps: Rota) -> None:
+        """Have these apps enqueue here, and `drain` run their tasks."""
+        for app in apps:
+            app.use(self.client)
+            self._apps.append(app)
+
+    def close(self) -> None:
+        """Let go of the apps, which from now on open their own way again, and forget all."""
+        for app in self._apps:
+            app.reset()
+        self._apps = []
+        if not self._loop.is_closed():
+            self._run(self._node.stop())
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- work ---------------------------------------------------------------------------------
+
+    def drain(self, *, until_finished: bool = False) -> Drained:
+        """Run what is queued until nothing is; with `until_finished` also what is due later.
+
+        Work enqueued by handlers on the way is done as well. `until_finished` turns the clock to
+        each next moment, so that delays, snoozes and retries come to their end.
+        """
+        drained = Drained()
+        for drain in self._rounds(drained, until_finished=until_finished):
+            steps = drain.steps()
+            rehearsal = next(steps, None)
+            while rehearsal is not None:
+                rehearsal = _sent(steps, run_here(rehearsal))
+        return drained
+
+    async def adrain(self, *, until_finished: bool = False) -> Drained:
+        """As `drain`, with async handlers on the loop of the test."""
+        drained = Drained()
+        for drain in self._rounds(drained, until_finished=until_finished):
+            steps = drain.steps()
+            rehearsal = next(steps, None)
+            while rehearsal is not None:
+                rehearsal = _sent(steps, await arun_here(rehearsal))
+        return drained
+
+    def perform(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Performed[R]:
+        """Run one handler with these arguments, without enqueuing it."""
+        return perform(task, *args, **kwargs)
+
+    async def aperform(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Performed[R]:
+        return await aperform(task, *args, **kwargs)
+
+    def _rounds(self, drained: Drained, *, until_finished: bool) -> Iterator[Drain]:
+        for _ in range(MOST_TURNS):
+            drain = Drain(self.client, self._tasks())
+            drain.drained = drained
+            yield drain
+            if not until_finished or not self._turn_to_next():
+                return
+        raise AssertionError(f"no end after {MOST_TURNS} turns of the clock")
+
+    def _turn_to_next(self) -> bool:
+        waiting = self.tasks(state=TaskState.SCHEDULED)
+        if not waiting:
+            return False
+        next_ms = self._run(self._node.coordinator.queries.next_moment_ms())
+        self.clock.turn_to(max(next_ms or 0, self.clock.now_ms() + 1))
+        return True
+
+    def _tasks(self) -> dict[str, Task[..., Any]]:
+        if not self._apps:
+            raise Invalid("no app is attached; say which: rota.attach(app)")
+        return {name: task for app in self._apps for name, task in app.tasks.items()}
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def tasks(
+        self, task: Task[..., Any] | str | None = None, *, state: TaskState | str | None = None
+    ) -> list[TaskView]:
+        """The tasks that there are, oldest first."""
+        name = task.name if isinstance(task, Task) else task
+        found: list[TaskView] = []
+        cursor = None
+        while True:
+            call = calls.list_tasks(name=name, state=state, limit=limits.MAX_PAGE, cursor=cursor)
+            page = self.client.run(call)
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return found[::-1]
+
+    def enqueued(self, task: Task[..., Any] | str | None = None) -> list[TaskView]:
+        """The tasks that wait to be run, now or later."""
+        return [view for view in self.tasks(task) if view.state in ENQUEUED]
+
+    def assert_enqueued(
+        self,
+        task: Task[..., Any] | str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        count: int | None = None,
+        **expected: Any,
+    ) -> TaskView | None:
+        """Assert that calls of a task wait to be run: any number, or exactly `count`.
+
+        `args` are named arguments that the call must have, beside others; `expected` are fields
+        of the task: `queue="mail"`, `priority=9`. Gives the newest one.
+        """
+        found = self._matching(task, args, expected)
+        is_right = bool(found) if count is None else len(found) == count
+        if not is_right:
+            wanted = "at least one" if count is None else str(count)
+            raise AssertionError(
+                f"{wanted} enqueued {_described(task, args, expected)} expected, "
+                f"{len(found)} found. {self._overview()}"
+            )
+        return found[-1] if found else None
+
+    def refute_enqueued(
+        self,
+        task: Task[..., Any] | str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        **expected: Any,
+    ) -> None:
+        """Assert that no such call waits to be run."""
+        self.assert_enqueued(task, args=args, count=0, **expected)
+
+    def _matching(
+        self,
+        task: Task[..., Any] | str,
+        args: Mapping[str, Any] | None,
+        expected: Mapping[str, Any],
+    ) -> list[TaskView]:
+        wanted = msgspec.to_builtins(dict(args or {}))
+        return [
+            view
+            for view in self.enqueued(task)
+            if _has(msgspec.json.decode(view.payload), wanted)
+            and all(getattr(view, field) == value for field, value in expected.items())
+        ]
+
+    def _overview(self) -> str:
+        views = self.enqueued()
+        if not views:
+            return "Nothing is enqueued."
+        lines = [f"  {view.name} {bytes(view.payload).decode()}" for view in views]
+        return "Enqueued are:\n" + "\n".join(lines)
+
+    # --- the inside ------------------------------------------------------------------------------
+
+    def _run(self, coroutine: Any) -> Any:
+        with self._lock:
+            return call_apart(lambda: self._loop.run_until_complete(coroutine))
+
+    def _keep_up(self) -> None:
+        self._run(self._node.coordinator.tick())
+
+    def exchange(self, method: str, path: str, body: bytes | None) -> Response:
+        return self._run(exchange(self._node.app, method, path, body))  # type: ignore[no-any-return]  # of exchange
+
+    def finish(self, task_id: str) -> None:
+        """Somebody waits for a task's end: bring it about, or say why that cannot be."""
+        view = self.client.run(calls.get_task(task_id))
+        if view.state not in FINISHED and self._apps:
+            self.drain()
+            view = self.client.run(calls.get_task(task_id))
+        if view.state not in FINISHED:
+            raise IllegalState(
+                f"task {task_id!r} is {view.state}, and in a test nothing comes of waiting: "
+                "turn the clock, attach the app that has its task, or drain(until_finished=True)"
+            )
+
+
+def _sent(steps: Any, item: Any) -> Any:
+    try:
+        return steps.send(item)
+    except StopIteration:
+        return None
+
+
+def _has(payload: Any, wanted: Mapping[str, Any]) -> bool:
+    if not wanted:
+        return True
+    return isinstance(payload, dict) and all(
+        name in payload and payload[name] == value for name, value in wanted.items()
+    )
+
+
+def _described(
+    task: Task[..., Any] | str, args: Mapping[str, Any] | None, expected: Mapping[str, Any]
+) -> str:
+    name = task.name if isinstance(task, Task) else task
+    parts = [repr(name)]
+    if args:
+        parts.append(f"with {dict(args)!r}")
+    if expected:
+        parts.append(f"({', '.join(f'{field}={value!r}' for field, value in expected.items())})")
+    return " ".join(parts)
+
+
+class _InlineTransport:
+    """Calls the coordinator of the test on the spot."""
+
+    is_embedded = True
+    address = "the coordinator of this test"
+
+    def __init__(self, coordinator: TestCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        timeout_s: float,  # noqa: ARG002 - nothing here takes time
+    ) -> Response:
+        parts = urlsplit(path)
+        if "wait_ms" in dict(parse_qsl(parts.query)):
+            self._coordinator.finish(parts.path.rpartition("/")[2])
+            path = parts.path
+        return self._coordinator.exchange(method, path, body)
+
+    async def asend(
+        self, method: str, path: str, body: bytes | None, *, timeout_s: float
+    ) -> Response:
+        return self.send(method, path, body, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        """Closed with its coordinator."""

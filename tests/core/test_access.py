@@ -1,0 +1,114 @@
+import pytest
+
+from rota.core.access import (
+    ALLOWED,
+    LOCAL,
+    AccessToken,
+    Action,
+    Caller,
+    Scope,
+    caller_of,
+    check,
+    check_queue,
+    check_worker,
+    is_expired,
+)
+from rota.errors import Forbidden
+
+EXPECTED = {
+    Scope.ADMIN: set(Action),
+    Scope.SUBMIT: {Action.SUBMIT, Action.READ},
+    Scope.READ: {Action.READ},
+    Scope.WORKER: {Action.WORK},
+}
+
+
+def caller(*scopes: Scope, queues: tuple[str, ...] | None = None) -> Caller:
+    return Caller(name="c", scopes=scopes, queues=queues)
+
+
+def is_allowed(who: Caller, action: Action) -> bool:
+    try:
+        check(who, action)
+    except Forbidden:
+        return False
+    return True
+
+
+def test_every_scope_says_what_it_opens() -> None:
+    assert ALLOWED == EXPECTED
+
+
+@pytest.mark.parametrize("action", list(Action))
+@pytest.mark.parametrize("scope", list(Scope))
+def test_a_scope_opens_what_it_lists_and_nothing_else(scope: Scope, action: Action) -> None:
+    assert is_allowed(caller(scope), action) == (action in EXPECTED[scope])
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_a_caller_without_scopes_may_do_nothing(action: Action) -> None:
+    with pytest.raises(Forbidden, match=f"'c' may not {action.value}"):
+        check(caller(), action)
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_the_local_caller_may_do_everything(action: Action) -> None:
+    check(LOCAL, action)
+    check_queue(LOCAL, "any")
+    check_worker(LOCAL, "any")
+
+
+def test_scopes_add_up() -> None:
+    both = caller(Scope.SUBMIT, Scope.WORKER)
+
+    assert {action for action in Action if is_allowed(both, action)} == {
+        Action.SUBMIT,
+        Action.READ,
+        Action.WORK,
+    }
+
+
+def test_a_token_bound_to_queues_acts_on_no_other() -> None:
+    bound = caller(Scope.WORKER, queues=("mail",))
+
+    check_queue(bound, "mail")
+    with pytest.raises(Forbidden, match="not for queue 'film'"):
+        check_queue(bound, "film")
+    with pytest.raises(Forbidden):
+        check_queue(caller(Scope.WORKER, queues=()), "mail")
+
+
+def test_a_token_bound_to_a_worker_acts_for_no_other() -> None:
+    bound = Caller(name="c", scopes=(Scope.WORKER,), worker_id="w1")
+
+    check_worker(bound, "w1")
+    with pytest.raises(Forbidden, match="bound to worker 'w1'"):
+        check_worker(bound, "w2")
+
+
+def test_a_caller_is_what_its_token_says() -> None:
+    token = AccessToken(
+        id="t",
+        hash="h",
+        name="n",
+        scopes=(Scope.WORKER,),
+        queues=("mail",),
+        worker_id="w1",
+        created_at_ms=0,
+    )
+
+    assert caller_of(token) == Caller(
+        name="n", scopes=(Scope.WORKER,), queues=("mail",), worker_id="w1"
+    )
+
+
+@pytest.mark.parametrize(("expires_at_ms", "expected"), [(None, False), (11, False), (10, True)])
+def test_a_token_expires_at_its_moment(
+    expires_at_ms: int | None,
+    expected: bool,  # noqa: FBT001 - a parameter of a test
+) -> None:
+    token = AccessToken(
+        id="t", hash="h", name="n", scopes=(), created_at_ms=0, expires_at_ms=expires_at_ms
+    )
+
+    assert is_expired(token, now_ms=10) is expected

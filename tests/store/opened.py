@@ -1,0 +1,136 @@
+"""A store that is open for a test: every noun on one transaction that nobody commits."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from rota.core.decisions import AddTask, FinishTask, LeaseTask, RequeueTask
+from rota.core.ids import TaskId
+from rota.core.tasks import (
+    EndedAttempt,
+    Ending,
+    NewTask,
+    Task,
+    TaskError,
+    TaskState,
+)
+from rota.store.access import Access
+from rota.store.database import Transaction
+from rota.store.lanes import Lanes
+from rota.store.listing import Listing
+from rota.store.queues import Queues
+from rota.store.sqlite import SqliteDatabase
+from rota.store.tasks import Tasks
+from rota.store.workers import Workers
+
+NOW_MS = 1_000_000
+
+
+class Opened:
+    def __init__(self, tx: Transaction, lanes: Lanes) -> None:
+        self.tx = tx
+        self.lanes = lanes
+        self.tasks = Tasks(tx, lanes)
+        self.listing = Listing(tx, lanes)
+        self.workers = Workers(tx)
+        self.queues = Queues(tx)
+        self.access = Access(tx)
+
+    def add(self, number: int = 1, *, due_at_ms: int | None = None, **options: Any) -> TaskId:
+        """One task, queued unless it is due later."""
+        fields = {"name": "work", **options}
+        self.tasks.add([AddTask(TaskId(number), NewTask(**fields), NOW_MS, due_at_ms)])
+        return TaskId(number)
+
+    def task(self, number: int = 1) -> Task:
+        return self.tasks.by_ids([number])[TaskId(number)]
+
+    def lease(self, number: int = 1, *, incarnation: int = 1, **changes: Any) -> LeaseTask:
+        """Lease a waiting task under its next fence."""
+        task = self.task(number)
+        lease = LeaseTask(
+            id=task.id,
+            was=task.state,
+            incarnation=incarnation,
+            fence=task.fence + 1,
+            attempt=task.attempt + 1,
+            started_at_ms=NOW_MS,
+        )
+        changed = replace(lease, **changes)
+        self.tasks.lease([changed], {task.id: task})
+        return changed
+
+    def running(self, number: int = 1, **options: Any) -> LeaseTask:
+        self.add(number, **options)
+        return self.lease(number)
+
+    def finish(
+        self, number: int = 1, state: TaskState = TaskState.SUCCEEDED, **changes: Any
+    ) -> None:
+        """End a live task, wherever it stands."""
+        task = self.task(number)
+        error = TaskError(message="boom") if state is TaskState.FAILED else None
+        end = FinishTask(
+            id=task.id,
+            was=task.state,
+            state=state,
+            fence=task.fence,
+            attempt=task.attempt,
+            finished_at_ms=NOW_MS,
+            worker_id="w1",
+            error=error,
+        )
+        self.tasks.finish([replace(end, **changes)])
+
+    def history(self, number: int, state: TaskState = TaskState.SUCCEEDED, **options: Any) -> None:
+        """A task that has run and finished."""
+        finished_at_ms = options.pop("finished_at_ms", NOW_MS)
+        self.running(number, **options)
+        self.finish(number, state, finished_at_ms=finished_at_ms)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """What stands in the tables, seen past the queries of the store."""
+        connection: Any = self.tx
+        found: list[tuple[Any, ...]] = connection._connection.execute(sql).fetchall()
+        return found
+
+
+@contextmanager
+def transaction(database: SqliteDatabase) -> Iterator[Opened]:
+    """Everything in here happens in one transaction that is rolled back at the end."""
+    database._writer.execute("BEGIN IMMEDIATE")
+    try:
+        yield Opened(database._transaction, Lanes())
+    finally:
+        database._writer.execute("ROLLBACK")
+
+
+@contextmanager
+def in_memory() -> Iterator[Opened]:
+    """A fresh store for each example of a property."""
+    database = SqliteDatabase(":memory:")
+    try:
+        with transaction(database) as opened:
+            yield opened
+    finally:
+        database.close()
+
+
+def requeue(lease: LeaseTask, *, used: int = 1, **changes: Any) -> RequeueTask:
+    """The end of a lease that did not finish its task."""
+    due_at_ms = changes.get("due_at_ms")
+    ended = EndedAttempt(
+        attempt=lease.attempt,
+        fence=lease.fence,
+        ending=Ending.FAILED,
+        worker_id="w1",
+        ended_at_ms=NOW_MS,
+        next_state=TaskState.QUEUED if due_at_ms is None else TaskState.SCHEDULED,
+        error=TaskError(message="boom"),
+    )
+    again = RequeueTask(
+        id=lease.id, fence=lease.fence, attempt=lease.attempt - 1 + used, ended=ended
+    )
+    return replace(again, **changes)

@@ -1,0 +1,275 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+from array import array
+from pathlib import Path
+
+import apsw
+import pytest
+
+from rota.errors import Invalid, StoreError, StoreLocked
+from rota.store.database import Transaction
+from rota.store.queues import Queues
+from rota.store.sqlite import MEMORY, SqliteDatabase, path_of
+
+TIMEOUT_S = 30.0
+HOLDER = """
+import sys
+from rota.store.queues import Queues
+from rota.store.sqlite import SqliteDatabase
+
+database = SqliteDatabase(sys.argv[1])
+database.write(lambda tx: Queues(tx).change("committed", paused=True, at_ms=1))
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+class Broken(Exception):  # noqa: N818 - a sign, not an error
+    """What a body raises on purpose."""
+
+
+def traces(database: SqliteDatabase) -> set[str]:
+    return database.read(lambda tx: Queues(tx).known())
+
+
+def leave(database: SqliteDatabase, name: str) -> None:
+    database.write(lambda tx: Queues(tx).change(name, paused=True, at_ms=1))
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def test_what_makes_a_commit_durable_is_really_in_force(database: SqliteDatabase) -> None:
+    connection = database._writer
+
+    assert connection.pragma("journal_mode") == "wal"
+    assert connection.pragma("synchronous") == 2  # FULL
+    assert connection.pragma("wal_autocheckpoint") > 0
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///rota.db", "rota.db"),
+        ("sqlite:///sub/rota.db", "sub/rota.db"),
+        ("sqlite:////var/lib/rota.db", "/var/lib/rota.db"),
+        ("sqlite://", MEMORY),
+        ("sqlite:///", MEMORY),
+        ("sqlite:///:memory:", MEMORY),
+    ],
+)
+def test_a_url_names_a_file(url: str, path: str) -> None:
+    assert path_of(url) == path
+
+
+@pytest.mark.parametrize("url", ["rota.db", "postgresql://h/d", "sqlite:rota.db", ""])
+def test_a_url_of_another_kind_is_refused(url: str) -> None:
+    with pytest.raises(Invalid, match="is not a sqlite:/// URL"):
+        path_of(url)
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+def test_what_was_committed_is_there_when_the_file_is_opened_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "rota.db")
+    first = SqliteDatabase(path)
+    leave(first, "kept")
+    first.close()
+
+    second = SqliteDatabase(path)
+
+    assert traces(second) == {"kept"}
+    second.close()
+
+
+def test_a_body_that_raises_leaves_nothing_and_the_next_one_works(
+    database: SqliteDatabase,
+) -> None:
+    def body(tx: Transaction) -> None:
+        Queues(tx).change("lost", paused=True, at_ms=1)
+        raise Broken
+
+    with pytest.raises(Broken):
+        database.write(body)
+    leave(database, "kept")
+
+    assert traces(database) == {"kept"}
+
+
+def test_a_broken_constraint_is_our_mistake_and_not_the_disks(database: SqliteDatabase) -> None:
+    def body(tx: Transaction) -> None:
+        for _ in range(2):
+            tx.run("queues.add_lane", 1, "q", "n", "[]")
+
+    with pytest.raises(AssertionError, match="constraint"):
+        database.write(body)
+
+    assert not database._writer.in_transaction
+
+
+def test_readers_see_commits_and_nothing_before_them(database: SqliteDatabase) -> None:
+    def body(tx: Transaction) -> set[str]:
+        Queues(tx).change("new", paused=True, at_ms=1)
+        return traces(database)
+
+    seen_meanwhile = database.write(body)
+
+    assert seen_meanwhile == set()
+    assert traces(database) == {"new"}
+
+
+def test_a_reader_keeps_its_view_and_does_not_hold_up_the_writer(
+    database: SqliteDatabase,
+) -> None:
+    leave(database, "before")
+
+    def body(tx: Transaction) -> tuple[set[str], set[str]]:
+        first = Queues(tx).known()
+        leave(database, "meanwhile")
+        return first, Queues(tx).known()
+
+    first, second = database.read(body)
+
+    assert first == second == {"before"}
+    assert traces(database) == {"before", "meanwhile"}
+
+
+def test_a_reader_that_raises_gives_its_connection_back(database: SqliteDatabase) -> None:
+    def body(_tx: Transaction) -> None:
+        raise Broken
+
+    for _ in range(3):
+        with pytest.raises(Broken):
+            database.read(body)
+
+    assert traces(database) == set()
+    assert database._readers.qsize() == 1
+
+
+def test_many_threads_may_read_at_once(database: SqliteDatabase) -> None:
+    leave(database, "there")
+    everybody = threading.Barrier(4)
+    seen: list[set[str]] = []
+
+    def body(tx: Transaction) -> None:
+        everybody.wait(TIMEOUT_S)
+        seen.append(Queues(tx).known())
+
+    threads = [threading.Thread(target=database.read, args=(body,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+
+    assert seen == [{"there"}] * 4
+
+
+def test_a_store_in_memory_is_written_and_read_alike() -> None:
+    database = SqliteDatabase(MEMORY)
+    leave(database, "there")
+
+    assert traces(database) == {"there"}
+    database.close()
+
+
+# --- sets of values -----------------------------------------------------------------------------
+
+
+def test_an_empty_set_of_values_matches_nothing(database: SqliteDatabase) -> None:
+    def body(tx: Transaction) -> None:
+        Queues(tx).change("there", paused=True, at_ms=1)
+        for query in ("tasks.leases", "tasks.live", "tasks.finished", "workers.by_ids"):
+            assert tx.rows(query, []) == []
+        for query in ("tasks.drop_tasks", "tasks.drop_leases", "tasks.drop_history"):
+            assert tx.run(query, []) == 0
+        assert tx.rows("tasks.count_queued", []) == [(0,)]
+
+    database.write(body)
+
+
+def test_a_set_of_values_may_be_large(database: SqliteDatabase) -> None:
+    numbers = list(range(2**62, 2**62 + 20_000))
+
+    assert database.read(lambda tx: tx.rows("tasks.live", numbers)) == []
+    assert array("q", numbers)[-1] == numbers[-1]
+
+
+# --- one coordinator a file ---------------------------------------------------------------------
+
+
+def test_a_second_coordinator_on_one_file_is_refused_and_told_who_has_it(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "rota.db")
+    first = SqliteDatabase(path)
+
+    with pytest.raises(StoreLocked, match=rf"pid {os.getpid()}\) has .*rota\.db open") as refusal:
+        SqliteDatabase(path)
+
+    assert refusal.value.facts == {"holder": str(os.getpid())}
+    leave(first, "still works")
+    first.close()
+    SqliteDatabase(path).close()
+
+
+def test_a_link_to_the_file_is_the_same_file(tmp_path: Path) -> None:
+    path, link = tmp_path / "rota.db", tmp_path / "link.db"
+    first = SqliteDatabase(str(path))
+    link.symlink_to(path)
+
+    with pytest.raises(StoreLocked):
+        SqliteDatabase(str(link))
+
+    leave(first, "there")
+    first.close()
+    by_link = SqliteDatabase(str(link))
+    assert traces(by_link) == {"there"}
+    by_link.close()
+
+
+def test_the_lock_is_free_when_its_holder_was_killed(tmp_path: Path) -> None:
+    path = str(tmp_path / "rota.db")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(StoreLocked, match=f"pid {holder.pid}"):
+            SqliteDatabase(path)
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(TIMEOUT_S)
+        holder.stdin.close()
+        holder.stdout.close()
+
+    database = SqliteDatabase(path)
+    assert traces(database) == {"committed"}
+    database.close()
+
+
+def test_a_place_that_cannot_be_written_is_refused_with_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "rota.db").mkdir()
+
+    with pytest.raises(StoreError, match="cannot be used as a store"):
+        SqliteDatabase(str(tmp_path / "rota.db"))
+
+
+def test_a_backup_that_reads_the_file_does_not_hold_up_the_writer(tmp_path: Path) -> None:
+    path = str(tmp_path / "rota.db")
+    database = SqliteDatabase(path)
+    leave(database, "before")
+    other = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+
+    other.execute("BEGIN")
+    found = other.execute("SELECT name FROM queue").fetchall()
+    leave(database, "meanwhile")
+
+    assert found == [("before",)]
+    other.close()
+    database.close()
