@@ -91,6 +91,7 @@ def lease_view(task: Task) -> LeaseView:
         attempt=task.attempt,
         max_attempts=options.max_attempts,
         deadline_ms=task.deadline_ms,
+        timeout_ms=options.timeout_ms,
         queue=task.lane.queue,
         priority=task.priority,
         key=task.key,

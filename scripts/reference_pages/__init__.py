@@ -1,0 +1,24 @@
+"""Which pages does the reference have, and what makes each? One module a page."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from reference_pages import cli, errors, http, limits, metrics, settings, states
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
+
+PAGES: dict[str, Callable[[], str]] = {
+    "states.md": states.page,
+    "errors.md": errors.page,
+    "settings.md": settings.page,
+    "limits.md": limits.page,
+    "http.md": http.page,
+    "cli.md": cli.page,
+    "metrics.md": metrics.page,
+}
+
+NOTE = "<!-- Made from the code by scripts/reference.py: change the code, then run `make docs`. -->"
+
+
+def page_text(name: str) -> str:
+    return f"{NOTE}\n\n{PAGES[name]().strip()}\n"

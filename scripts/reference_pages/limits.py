@@ -1,0 +1,72 @@
+"""The page on limits: those of the contract, those an operator moves, and the rules' numbers."""
+
+from types import ModuleType
+
+import msgspec
+
+from reference_pages.markdown import code, document, measured, sentence, table
+from reference_pages.sources import comments
+from rota import settings
+from rota.core import limits
+from rota.core.breakers import BreakerPolicy
+from rota.core.scoring import ScoringPolicy
+from rota.core.valves import ValvePolicy
+from rota.core.workers import HealthPolicy
+from rota.settings import Settings
+
+POLICIES: dict[str, type[msgspec.Struct]] = {
+    "Health of workers": HealthPolicy,
+    "Score of workers": ScoringPolicy,
+    "Breakers": BreakerPolicy,
+    "Safety valves": ValvePolicy,
+}
+
+
+def page() -> str:
+    return document(
+        "# Limits",
+        "Everything has a limit, and every limit a name. What is over one is refused by name: "
+        "with 400 or 413 when the request can never fit, with 429 or 503 and `Retry-After` when "
+        "it may fit later.",
+        "## Of the contract",
+        "The same on every coordinator.",
+        table(("limit", "value", "of what"), _constants(limits)),
+        "## Moved by settings",
+        "See [Settings](settings.md).",
+        table(("setting", "default", "meaning"), _setting_limits()),
+        "## Numbers in the rules",
+        "What each means in its place is told in "
+        "[Workers and their health](../explanation/workers-and-health.md). "
+        "`degraded_after`, `unhealthy_after` and `lifetime` (by `scoring`) can be set; the others "
+        "are fixed.",
+        *(block for title, policy in POLICIES.items() for block in _policy(title, policy)),
+    )
+
+
+def _constants(module: ModuleType) -> list[tuple[str, ...]]:
+    said = comments(module)
+    names = [name for name in said if name.isupper()]
+    undocumented = [name for name in names if not said[name]]
+    if undocumented:
+        raise SystemExit(f"rota.core.limits: a comment is missing behind {undocumented}")
+    return [
+        (code(name), measured(name, getattr(module, name)), sentence(said[name])) for name in names
+    ]
+
+
+def _setting_limits() -> list[tuple[str, ...]]:
+    schemas = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"]
+    return [
+        (code(name), measured(name, schemas[name]["default"]), schemas[name]["description"])
+        for name in settings.field_names()
+        if name.startswith("max_")
+    ]
+
+
+def _policy(title: str, policy: type[msgspec.Struct]) -> tuple[str, str]:
+    said = comments(policy)
+    rows = [
+        (code(field.name), measured(field.name, field.default), sentence(said[field.name]))
+        for field in msgspec.structs.fields(policy)
+    ]
+    return f"### {title}", table(("number", "value", "meaning"), rows)

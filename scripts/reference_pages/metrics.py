@@ -1,0 +1,50 @@
+"""The page on metrics: what `/metrics` offers, read from what it writes."""
+
+from collections import Counter
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from reference_pages.markdown import code, codes, document, table
+from rota.engine.figures import Figures
+from rota.engine.queries import QueueFigures
+from rota.gateways.http.metrics import Observed, render
+
+# One of everything that is counted by label, so that each label shows itself.
+EXAMPLE = Observed(
+    figures=Figures(
+        submitted=Counter({"default": 1}),
+        finished=Counter({("default", "succeeded"): 1}),
+        requeued=Counter({"failed": 1}),
+        refused_results=Counter({"stale": 1}),
+        held_sweeps=Counter({"mass_death": 1}),
+        duty_runs_ms={"health": 1},
+    ),
+    queues=[QueueFigures(name="default", paused=False)],
+    workers={("healthy", "active"): 1},
+    answers={("GET", "/health", 200): 1},
+    in_flight=0,
+    uptime_s=1.0,
+)
+
+
+def page() -> str:
+    families = [
+        family
+        for family in text_string_to_metric_families(render(EXAMPLE).decode())
+        if family.name.startswith("rota_")
+    ]
+    return document(
+        "# Metrics",
+        "`GET /metrics`, in Prometheus's text format. It needs a token with the scope `read` "
+        "where the coordinator needs tokens at all. Counters start at 0 with the process. The "
+        "usual `process_…` metrics (memory, CPU time, open files) come along on Linux.",
+        table(("metric", "type", "labels", "meaning"), map(_row, families)),
+    )
+
+
+def _row(family: Metric) -> tuple[str, ...]:
+    if not family.samples:
+        raise SystemExit(f"{family.name}: give it a sample in scripts/reference_pages/metrics.py")
+    sample = family.samples[0]
+    return code(sample.name), family.type, codes(sample.labels), family.documentation

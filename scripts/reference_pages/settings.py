@@ -1,0 +1,67 @@
+"""The page on settings: every field of `Settings`, and the variables of clients."""
+
+from typing import Any
+
+import click
+import msgspec
+
+from reference_pages.markdown import code, codes, document, measured, table
+from rota import settings
+from rota.cli import queues
+from rota.settings import Settings
+
+
+def page() -> str:
+    schemas = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"]
+    return document(
+        "# Settings",
+        "A coordinator's settings are read once, at start. A flag of `rota up` counts before the "
+        "environment, the environment before `[tool.rota]` in the `pyproject.toml` of the working "
+        "directory (fields named as below, without the dashes in front), and that before the "
+        "default. A value that does not fit is refused, and the message names where it came from.",
+        table(
+            ("flag", "variable", "default", "values", "meaning"),
+            (_row(name, schemas[name]) for name in settings.field_names()),
+        ),
+        "## Of clients and workers",
+        "The SDK and every command that talks to a coordinator read these.",
+        table(
+            ("variable", "meaning"),
+            ((code(one.envvar), one.help) for one in _client_options()),
+        ),
+        "Without `ROTA_URL`, commands try `http://127.0.0.1:7070`, and a `Rota()` in a program "
+        "opens an embedded coordinator on `sqlite:///rota.db`.",
+    )
+
+
+def _row(name: str, schema: dict[str, Any]) -> tuple[str, ...]:
+    flag = name.replace("_", "-")
+    is_switch = schema.get("type") == "boolean"
+    variables = [settings.environment_name(name), *(["PORT"] if name == "port" else [])]
+    default = schema["default"]
+    return (
+        codes([f"--{flag}", f"--no-{flag}"] if is_switch else [f"--{flag}"]),
+        codes(variables),
+        code(str(default).lower()) if is_switch else measured(name, default),
+        _values(schema),
+        schema["description"],
+    )
+
+
+def _values(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return codes(schema["enum"])
+    bounds = []
+    if "minimum" in schema:
+        bounds.append(f"≥ {schema['minimum']:,}")
+    if "exclusiveMinimum" in schema:
+        bounds.append(f"> {schema['exclusiveMinimum']:,}")
+    if "maximum" in schema:
+        bounds.append(f"≤ {schema['maximum']:,}")
+    return f"{schema['type']} {', '.join(bounds)}".strip()
+
+
+def _client_options() -> list[click.Option]:
+    """The options of any command that talks to a coordinator."""
+    options = [one for one in queues.ls.params if isinstance(one, click.Option)]
+    return [one for one in options if one.envvar]

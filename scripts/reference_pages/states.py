@@ -1,0 +1,85 @@
+"""The page on states: of tasks, attempts, workers and breakers."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from reference_pages.markdown import code, codes, document, sentence, table
+from reference_pages.sources import comments
+from rota.core.breakers import BREAKER_TRANSITIONS, BreakerState
+from rota.core.tasks import FINISHED, TASK_TRANSITIONS, Ending, TaskState
+from rota.core.workers import WORKER_TRANSITIONS, Health, WorkerState
+
+State = TypeVar("State", bound=StrEnum)
+Transitions = Mapping[State, frozenset[State]]
+
+
+def page() -> str:
+    return document(
+        "# States",
+        "Each table and diagram is made from the transition table that the code itself obeys.",
+        "## Tasks",
+        _machine(TaskState, TASK_TRANSITIONS),
+        f"A task has finished when it is {codes(sorted(FINISHED))}. A finished task comes back "
+        "only by an operator's retry.",
+        _diagram(TASK_TRANSITIONS, first=(TaskState.QUEUED, TaskState.SCHEDULED), last=FINISHED),
+        "## Endings of attempts",
+        "How an attempt that did not finish its task came to its end. The ending of each attempt "
+        "stands in the task's history (`GET /api/jobs/{job_id}`).",
+        table(("ending", "meaning"), _meanings(Ending)),
+        "## Health of workers",
+        "Computed from the age of the last heartbeat when asked, never stored. See "
+        "[Workers and their health](../explanation/workers-and-health.md).",
+        table(("health", "meaning"), _meanings(Health)),
+        "## States of workers",
+        "Set by operators. Registering starts in `active`.",
+        _machine(WorkerState, WORKER_TRANSITIONS),
+        _diagram(WORKER_TRANSITIONS, first=(WorkerState.ACTIVE,)),
+        "## Breakers",
+        "One between each worker and each task name.",
+        _machine(BreakerState, BREAKER_TRANSITIONS),
+        _diagram(BREAKER_TRANSITIONS, first=(BreakerState.CLOSED,)),
+    )
+
+
+def _meanings(states: type[StrEnum]) -> list[tuple[str, str]]:
+    said = comments(states)
+    return [(code(state.value), sentence(said[state.name])) for state in states]
+
+
+def _machine(states: type[State], transitions: Transitions[State]) -> str:
+    said = comments(states)
+    rows = [
+        (
+            code(state.value),
+            sentence(said[state.name]),
+            codes(_in_order(transitions[state])) or "nothing",
+        )
+        for state in states
+    ]
+    return table(("state", "meaning", "may become"), rows)
+
+
+def _diagram(
+    transitions: Transitions[State],
+    *,
+    first: tuple[State, ...],
+    last: frozenset[State] = frozenset(),
+) -> str:
+    lines = [f"    [*] --> {_node(state)}" for state in first]
+    lines += [
+        f"    {_node(state)} --> {_node(after)}"
+        for state, nexts in transitions.items()
+        for after in _in_order(nexts)
+    ]
+    lines += [f"    {_node(state)} --> [*]" for state in _in_order(last)]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
+
+
+def _node(state: StrEnum) -> str:
+    return state.value.replace("-", "_")  # a hyphen would end the name
+
+
+def _in_order(states: frozenset[State]) -> list[State]:
+    """Sets have no order; that of their definition is the one to show."""
+    return [state for kind in {type(one) for one in states} for state in kind if state in states]

@@ -1,0 +1,186 @@
+"""A coordinator that runs, with everything that a test wants to turn, count or break.
+
+It runs inline: batches are carried out on the event loop, in a known order, without threads. Its
+duties stand still unless a test asks for them; `turn` runs each of them once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rota.core.events import (
+    Heartbeat,
+    LeaseWork,
+    RegisterWorker,
+    ReportResults,
+    Result,
+    SubmitTasks,
+)
+from rota.core.ids import TaskId
+from rota.core.replies import Beat, Granted, Outcomes, Registered, Submitted
+from rota.core.tasks import NewTask, Task
+from rota.core.workers import Worker
+from rota.engine.coordinator import Coordinator
+from rota.settings import Settings
+from rota.store.database import Database, Transaction
+from rota.store.sqlite import SqliteDatabase
+from tests.conftest import TurnedClock
+
+T = TypeVar("T")
+
+TIMEOUT_S = 30.0  # of a wait that should be over at once; only a broken test gets there
+
+
+class WatchedDatabase:
+    """A store whose commits can be counted, and made to fail."""
+
+    def __init__(self, inner: Database) -> None:
+        self._inner = inner
+        self.tries = 0
+        self.commits = 0
+        self.write_problem: Exception | None = None  # raised before anything is written
+        self.commit_problem: Exception | None = None  # raised in place of the commit
+        self.read_problem: Exception | None = None
+        self.on_commit: Callable[[], None] | None = None
+
+    def write(self, body: Callable[[Transaction], T]) -> T:
+        self.tries += 1
+        if self.write_problem is not None:
+            raise self.write_problem
+
+        def whole(tx: Transaction) -> T:
+            answer = body(tx)
+            if self.commit_problem is not None:
+                raise self.commit_problem
+            return answer
+
+        answer = self._inner.write(whole)
+        self.commits += 1
+        if self.on_commit is not None:
+            self.on_commit()
+        return answer
+
+    def read(self, body: Callable[[Transaction], T]) -> T:
+        if self.read_problem is not None:
+            raise self.read_problem
+        return self._inner.read(body)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class Engine:
+    """A coordinator, what it stands on, and the calls that tests make over and over."""
+
+    def __init__(
+        self, coordinator: Coordinator, database: WatchedDatabase, clock: TurnedClock
+    ) -> None:
+        self.coordinator = coordinator
+        self.database = database
+        self.clock = clock
+        self.handle = coordinator.handle
+
+    async def submit(self, *names: str, **options: Any) -> list[TaskId]:
+        """Submit a task of each name, all in one call."""
+        return await self.submit_all([NewTask(name=name, **options) for name in names or ("work",)])
+
+    async def submit_all(self, tasks: list[NewTask]) -> list[TaskId]:
+        reply = await self.handle(SubmitTasks(tasks))
+        assert isinstance(reply, Submitted)
+        return [item.id for item in reply.items]
+
+    async def register(self, worker_id: str = "w1", **options: Any) -> Worker:
+        fields: dict[str, Any] = {"node_id": "n1", "max_concurrent_tasks": 10, **options}
+        reply = await self.handle(RegisterWorker(worker_id=worker_id, **fields))
+        assert isinstance(reply, Registered)
+        return reply.worker
+
+    async def lease(self, worker: Worker, most: int = 100, *, wait_ms: int = 0) -> list[Task]:
+        granted = await self.coordinator.lease(ask(worker, most), wait_ms=wait_ms)
+        return granted.leases
+
+    async def report(self, worker: Worker, *results: Result) -> list[str]:
+        reply = await self.handle(
+            ReportResults(
+                worker_id=worker.id, incarnation=worker.incarnation, results=list(results)
+            )
+        )
+        assert isinstance(reply, Outcomes)
+        return [*reply.outcomes]
+
+    async def beat(self, worker: Worker, running: list[TaskId] | None = None) -> Beat:
+        reply = await self.handle(
+            Heartbeat(
+                worker_id=worker.id,
+                incarnation=worker.incarnation,
+                running=None if running is None else tuple(running),
+            )
+        )
+        assert isinstance(reply, Beat)
+        return reply
+
+    async def task(self, task_id: TaskId) -> Task:
+        found = await self.coordinator.queries.task(task_id)
+        assert found is not None
+        return found
+
+    async def turn(self, by_ms: int) -> None:
+        """Let time pass, and the duties see it."""
+        self.clock.turn(by_ms)
+        await self.coordinator.tick()
+
+    async def parked(self, worker: Worker, most: int = 100) -> "asyncio.Task[Granted]":
+        """A call for work that has found none, and waits."""
+        call = asyncio.create_task(self.coordinator.lease(ask(worker, most), wait_ms=600_000))
+        await settle()
+        assert not call.done()
+        return call
+
+
+def ask(worker: Worker, most: int = 100) -> LeaseWork:
+    return LeaseWork(worker_id=worker.id, incarnation=worker.incarnation, most=most)
+
+
+def done(task: Task, **changes: Any) -> Result:
+    """A success under the lease, unless changed."""
+    return Result(task.id, task.fence, **changes)
+
+
+async def settle() -> None:
+    """Let everything that is ready run, so that a batch that was put is carried out."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def soon(awaited: "asyncio.Future[T]") -> T:
+    """What should be there at once; a bound, so that a broken test ends."""
+    return await asyncio.wait_for(awaited, TIMEOUT_S)
+
+
+@asynccontextmanager
+async def running(
+    path: Path | str,
+    clock: TurnedClock | None = None,
+    *,
+    inline: bool = True,
+    duties: bool = False,
+    dice: Callable[[], float] = lambda: 0.0,
+    **settings: Any,
+) -> AsyncIterator[Engine]:
+    """Open the file and run a coordinator on it; both are closed at the end."""
+    clock = clock or TurnedClock()
+    database = WatchedDatabase(SqliteDatabase(str(path)))
+    coordinator = Coordinator(
+        database, Settings(**settings), clock=clock, dice=dice, inline=inline
+    )
+    await coordinator.start()
+    if not duties:
+        await coordinator._duties.stop()
+    database.tries = database.commits = 0
+    try:
+        yield Engine(coordinator, database, clock)
+    finally:
+        await coordinator.stop()
+        database.close()

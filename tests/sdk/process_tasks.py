@@ -1,0 +1,43 @@
+"""Tasks that run in processes, which import them from here."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from rota import Rota, current
+
+app = Rota("http://127.0.0.1:1")  # tests give it another way
+
+
+@app.task(run_in="process")
+def process_id() -> int:
+    return os.getpid()
+
+
+@app.task(run_in="process")
+async def doubled(number: int) -> int:
+    await asyncio.sleep(0)
+    return number * 2
+
+
+@app.task(run_in="process", max_attempts=1)
+def crash(code: int) -> None:
+    os._exit(code)
+
+
+@app.task(run_in="process", max_attempts=1)
+def fail() -> None:
+    raise LookupError("nothing here")
+
+
+@app.task(run_in="process")
+def attempt_told() -> dict[str, object]:
+    current().progress(0.25)
+    return {"attempt": current().attempt, "name": current().name}
+
+
+@app.task(run_in="process", max_attempts=1)
+def endless(pid_file: str) -> None:
+    Path(pid_file).write_text(str(os.getpid()))
+    while True:
+        pass

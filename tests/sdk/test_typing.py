@@ -1,0 +1,61 @@
+"""Type checkers see through a task to its function: mypy checks this file as the others."""
+
+from collections.abc import Coroutine
+from typing import Any, assert_type
+
+from rota import Rota, TaskHandle
+from rota.sdk.tasks import CoroutineTask, FunctionTask
+from rota.testing import perform
+
+app = Rota("http://127.0.0.1:1")
+
+
+@app.task
+def plain(path: str, width: int = 1) -> bytes:
+    return path.encode() * width
+
+
+@app.task(max_attempts=3, queue="q")
+async def asynchronous(path: str) -> int:
+    return len(path)
+
+
+def test_a_plain_task_keeps_its_signature() -> None:
+    assert_type(plain("a", width=2), bytes)
+    assert isinstance(plain, FunctionTask)
+
+
+def test_an_async_task_keeps_its_signature() -> None:
+    coroutine = assert_type(asynchronous("a"), Coroutine[Any, Any, int])
+    coroutine.close()
+    assert isinstance(asynchronous, CoroutineTask)
+
+
+def test_handles_know_the_type_of_their_result() -> None:
+    def never_called() -> None:
+        assert_type(plain.enqueue("a", width=1), TaskHandle[bytes])
+        assert_type(asynchronous.enqueue("a").result(), int)
+        assert_type(asynchronous.using(priority=1).enqueue("a"), TaskHandle[int])
+        assert_type(app.enqueue_many([plain.bind("a")]), list[TaskHandle[bytes]])
+
+    async def never_awaited() -> None:
+        assert_type(await plain.aenqueue("a"), TaskHandle[bytes])
+        assert_type(await asynchronous.delay("a").aresult(), int)
+
+    assert callable(never_called)
+    assert callable(never_awaited)
+
+
+def test_wrong_arguments_are_type_errors() -> None:
+    def never_called() -> None:
+        plain.enqueue(1)  # type: ignore[arg-type]  # what this test is about
+        plain("a", height=1)  # type: ignore[call-arg]  # as above
+        asynchronous.enqueue()  # type: ignore[call-arg]  # as above
+        plain.using(priority="high")  # type: ignore[arg-type]  # as above
+        plain.using(urgency=1)  # type: ignore[call-arg]  # as above
+
+    assert callable(never_called)
+
+
+def test_performing_keeps_the_type_as_well() -> None:
+    assert_type(perform(asynchronous, "abc").result, int | None)
