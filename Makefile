@@ -1,0 +1,49 @@
+# Everything lives in .venv in this checkout. `make` lists what there is.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+WORKERS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up test check format bench docs clean
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(STAMP) ## make .venv with everything the project needs
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing what pyproject.toml names into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(STAMP)
+
+up: setup ## start a coordinator on SQLite with an example worker and tasks to look at
+	@$(BIN)/python scripts/up.py
+
+test: setup ## run every test
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+check: setup ## format, lint, types, import contracts, generated pages, fast tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/reference.py --check
+	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' -q
+
+format: setup ## put the code into shape
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+docs: setup ## write the generated pages of docs/reference anew
+	@$(BIN)/python scripts/reference.py
+
+bench: setup ## measure this machine, and peers beside it, in one table
+	@$(BIN)/python -m benchmarks $(BENCH)
+
+clean: ## remove what the commands above have made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
