@@ -69,7 +69,7 @@ class Coordinator:
         make_writer = InlineWriter if inline else ThreadWriter
         self._writer: Writer = make_writer(self._pipeline.run, self._deliver)
         self._waiters = Waiters()
-        self._staying: set[Entry] = set()
+        self._staying: dict[Entry, None] = {}  # in the order they came
         self.queries = Queries(database, lanes, self._figures, clock=self.clock, inline=inline)
         self._duties = DutyRunner(self)
 
@@ -103,12 +103,12 @@ class Coordinator:
         # A call that comes once a stop was asked for must not hold it up.
         entry = self._enter(event, stays=wait_ms > 0 and self.is_ready)
         timer = asyncio.get_running_loop().call_later(wait_ms / 1000, _give_up, entry)
-        self._staying.add(entry)
+        self._staying[entry] = None
         try:
             granted: Granted = await entry.future
         finally:
             entry.is_gone = True
-            self._staying.discard(entry)
+            del self._staying[entry]
             timer.cancel()
         return granted
 

@@ -109,6 +109,8 @@ class DutyRunner:
             wait_ms = min(interval_ms, max(LEAST_PAUSE_MS, moment_ms - clock.now_ms()))
             self._hinted.clear()
             try:
-                await asyncio.wait_for(self._hinted.wait(), wait_ms / 1000)
+                # Not `wait_for`: on Python 3.11 it loses a cancellation that comes with a hint.
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._hinted.wait()
             except TimeoutError:
                 return

@@ -1,0 +1,62 @@
+"""The app whose workers are killed: it writes down what it runs and what became of its results.
+
+Each line of the record is a JSON array: `["ran", number, attempt, pid]` when a handler begins,
+and `["outcome", task_id, outcome, result]` for each answer to a reported result.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from rota import Rota, current
+from rota.messages import ResultAnswer
+from rota.sdk.client import Client
+from rota.sdk.http import HttpTransport
+from rota.sdk.transport import Response
+
+WORK_S = 0.005
+
+_record = os.open(os.environ["FAULTS_RECORD"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def write_down(*line: str | int) -> None:
+    """One write at the end of the file: lines of several processes do not mix."""
+    os.write(_record, msgspec.json.encode(line) + b"\n")
+
+
+class RecordingTransport(HttpTransport):
+    async def asend(
+        self, method: str, path: str, body: bytes | None, *, timeout_s: float
+    ) -> Response:
+        response = await super().asend(method, path, body, timeout_s=timeout_s)
+        if path.endswith("/results") and response.status == 200:
+            assert body is not None
+            results = {
+                one["task_id"]: one["result"] for one in msgspec.json.decode(body)["results"]
+            }
+            for one in msgspec.json.decode(response.body, type=ResultAnswer).outcomes:
+                write_down("outcome", one.task_id, one.outcome, results[one.task_id])
+        return response
+
+
+app = Rota()
+app.use(Client(RecordingTransport(os.environ["ROTA_URL"])))
+
+
+@app.task
+def double(number: int) -> int:
+    write_down("ran", number, current().attempt, os.getpid())
+    time.sleep(WORK_S)
+    return number * 2
+
+
+@app.task
+def hold(number: int, pipe: str) -> int:
+    """The first attempt stays until somebody writes to the pipe; later ones end at once."""
+    attempt = current().attempt
+    write_down("ran", number, attempt, os.getpid())
+    if attempt == 1:
+        Path(pipe).read_bytes()
+    return os.getpid()
