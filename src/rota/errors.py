@@ -130,7 +130,8 @@ class StaleIncarnation(Conflict):
 
     def __init__(self, worker_id: str, *, given: int, current: int) -> None:
         super().__init__(
-            f"worker {worker_id!r} has registered again: incarnation {given} is no longer current",
+            f"incarnation {given} of worker {worker_id!r} is not the current one: it has "
+            "registered again",
             worker_id=worker_id,
             given=given,
             current=current,

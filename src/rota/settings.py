@@ -31,6 +31,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     insecure: Annotated[
         bool, Meta(description="Listen beyond loopback without any token. Shown loudly.")
     ] = False
+    require_token: Annotated[
+        bool, Meta(description="Ask for a token on loopback too, as behind a proxy.")
+    ] = False
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="What is logged.")
     ] = "info"

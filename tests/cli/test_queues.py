@@ -26,3 +26,10 @@ def test_a_queue_is_paused_and_resumed(rota: Command, client: Client) -> None:
 
 def test_an_empty_name_is_refused(rota: Command) -> None:
     assert rota("queues", "pause", "").exit_code in {ExitCode.FAILED, ExitCode.UNUSABLE}
+
+
+def test_one_queue_is_shown_or_not_found(rota: Command, client: Client) -> None:
+    client.run(calls.submit([NewTask(name="add", queue="shown")]))
+
+    assert document(rota("queues", "show", "shown", "--json"))["name"] == "shown"
+    assert "not found" in rota("queues", "show", "nowhere").stderr

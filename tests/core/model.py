@@ -106,11 +106,21 @@ class Model:
             most = sum(one.free for one in group)
             served = {lanes[number] for number in group[0].lanes}
             head = [task for task in waiting if task.lane in served][:most]
-            candidates = [claiming.candidate(snapshot, one, {}, last_chosen=0) for one in group]
+            candidates = [
+                claiming.candidate(snapshot, one, self._known_of(one.worker), last_chosen=0)
+                for one in group
+            ]
             for leases in claiming.deal(snapshot, head, group, candidates):
                 for lease in leases:
                     self._apply(lease)
             waiting = [task for task in waiting if task.id not in self.leases]
+
+    def _known_of(self, worker: Worker) -> dict[str, Quality]:
+        return {
+            name: quality
+            for (worker_id, name), quality in self.qualities.items()
+            if worker_id == worker.id
+        }
 
     def _snapshot(self) -> Snapshot:
         snapshot = Snapshot(now_ms=self.now_ms, rules=self.rules, dice=lambda: 0.5)
@@ -183,6 +193,8 @@ class Model:
                 worker = self.workers.pop(decision.worker_id)
                 assert worker.incarnation == decision.incarnation
                 self.to_cancel.pop(worker.incarnation, None)
+                for name in self._known_of(worker):
+                    del self.qualities[worker.id, name]
             case NoteQuality():
                 quality = Quality(decision.statistics, decision.breaker)
                 self.qualities[decision.worker_id, decision.name] = quality

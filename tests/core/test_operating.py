@@ -6,6 +6,7 @@ from rota.core.decisions import (
     ChangeQueue,
     DropToken,
     FinishTask,
+    ForgetCancelled,
     ForgetHistory,
     PutToken,
     QueueTask,
@@ -23,11 +24,11 @@ from rota.core.events import (
 )
 from rota.core.ids import TaskId, to_text
 from rota.core.operating import PRUNED_PER_STEP
-from rota.core.replies import Changed, Done
+from rota.core.replies import Beat, Changed, Done
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import FINISHED, TaskState
 from rota.errors import IllegalState, QueueNotFound, TaskNotFound, TokenNotFound
-from tests.core.situations import NOW_MS, add_running, add_task, add_worker, situation
+from tests.core.situations import NOW_MS, add_running, add_task, add_worker, beat, situation
 
 ONE = TaskId(1)
 
@@ -164,9 +165,22 @@ def test_a_task_cancelled_and_retried_in_one_batch_is_queued() -> None:
     first, _ = decide(snapshot, CancelTasks((ONE,)))
     second, _ = decide(snapshot, RetryTasks((ONE,)))
 
-    assert [type(one) for one in [*first, *second]] == [FinishTask, TellCancelled, ReviveTask]
+    assert [type(one) for one in first] == [FinishTask, TellCancelled]
+    assert second == [ReviveTask(ONE), ForgetCancelled(1, ONE)]
     assert snapshot.tasks[ONE].state is TaskState.QUEUED
     assert ONE not in snapshot.finished
+
+
+def test_a_worker_is_not_told_to_drop_a_task_that_lives_again() -> None:
+    snapshot = one_of(TaskState.RUNNING)
+    worker = snapshot.workers["w1"]
+
+    decide(snapshot, CancelTasks((ONE,)))
+    decide(snapshot, RetryTasks((ONE,)))
+    _, reply = decide(snapshot, beat(worker, ONE))
+
+    assert isinstance(reply, Beat)
+    assert (reply.cancel, reply.lost) == ((), (ONE,))
 
 
 # --- the rest -----------------------------------------------------------------------------------

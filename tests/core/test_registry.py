@@ -381,6 +381,20 @@ def test_nobody_is_blamed_for_silence_while_the_coordinator_itself_was_away(watc
     assert removed == []
 
 
+@pytest.mark.parametrize(("swept_ago_ms", "expected"), [(250, ["w1"]), (251, []), (1_000, [])])
+def test_a_quick_beater_is_gone_only_if_the_sweep_before_agrees(
+    swept_ago_ms: int, expected: list[str]
+) -> None:
+    snapshot = situation()
+    # A pause of our own of up to three sweeps goes unnoticed; this worker's lease is shorter.
+    snapshot.watch = Watch(previous_sweep_ms=NOW_MS - swept_ago_ms, resumed_at_ms=0)
+    add_worker(snapshot, heartbeat_interval_ms=500, last_heartbeat_ms=NOW_MS - 1_751)
+
+    removed, _, _ = swept(snapshot)
+
+    assert removed == expected
+
+
 def test_amnesty_ends_after_one_lease() -> None:
     snapshot = situation()
     snapshot.watch = msgspec.structs.replace(JUST_SWEPT, resumed_at_ms=NOW_MS - LEASE_MS)

@@ -5,10 +5,12 @@ duties stand still unless a test asks for them; `turn` runs each of them once.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+
+from structlog.testing import capture_logs
 
 from rota.core.events import (
     Heartbeat,
@@ -75,11 +77,16 @@ class Engine:
     """A coordinator, what it stands on, and the calls that tests make over and over."""
 
     def __init__(
-        self, coordinator: Coordinator, database: WatchedDatabase, clock: TurnedClock
+        self,
+        coordinator: Coordinator,
+        database: WatchedDatabase,
+        clock: TurnedClock,
+        log: list[MutableMapping[str, Any]],
     ) -> None:
         self.coordinator = coordinator
         self.database = database
         self.clock = clock
+        self.log = log  # what has been logged
         self.handle = coordinator.handle
 
     async def submit(self, *names: str, **options: Any) -> list[TaskId]:
@@ -172,15 +179,14 @@ async def running(
     """Open the file and run a coordinator on it; both are closed at the end."""
     clock = clock or TurnedClock()
     database = WatchedDatabase(SqliteDatabase(str(path)))
-    coordinator = Coordinator(
-        database, Settings(**settings), clock=clock, dice=dice, inline=inline
-    )
-    await coordinator.start()
-    if not duties:
-        await coordinator._duties.stop()
-    database.tries = database.commits = 0
-    try:
-        yield Engine(coordinator, database, clock)
-    finally:
-        await coordinator.stop()
-        database.close()
+    coordinator = Coordinator(database, Settings(**settings), clock=clock, dice=dice, inline=inline)
+    with capture_logs() as log:
+        await coordinator.start()
+        if not duties:
+            await coordinator._duties.stop()
+        database.tries = database.commits = 0
+        try:
+            yield Engine(coordinator, database, clock, log)
+        finally:
+            await coordinator.stop()
+            database.close()

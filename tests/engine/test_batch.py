@@ -84,7 +84,7 @@ async def test_what_comes_while_a_batch_is_carried_out_is_the_next_batch(
         assert engine.database.commits == 2
 
 
-# --- an answer never leaves before its commit -------------------------------------------------------
+# --- an answer never leaves before its commit ---------------------------------------------------
 
 
 async def test_an_answer_leaves_after_its_commit_inline(engine: Engine) -> None:
@@ -139,7 +139,7 @@ async def test_an_answer_can_be_found_by_whoever_looks_next(
             assert all(task is not None for task in found)
 
 
-# --- one failing event does not sink its batch ----------------------------------------------------
+# --- one failing event does not sink its batch --------------------------------------------------
 
 
 async def test_a_refused_event_fails_alone(engine: Engine) -> None:
@@ -203,6 +203,8 @@ async def test_a_mistake_of_ours_fails_its_own_event_and_no_other(
     assert (await engine.task(first[0])).lane.name == "first"
     assert (await engine.task(second[0])).lane.name == "second"
     assert engine.coordinator.store_problem is None
+    (line,) = engine.log
+    assert (line["event"], line["kind"]) == ("event failed", "FailJob")
 
 
 async def test_a_submission_with_too_many_lanes_fails_alone(
@@ -245,7 +247,7 @@ async def test_a_mistake_after_the_commit_does_not_carry_the_event_out_twice(
     assert [type(error) for error in raised] == [KeyError]
 
 
-# --- what a batch keeps -----------------------------------------------------------------------------
+# --- what a batch keeps -------------------------------------------------------------------------
 
 
 async def test_progress_is_kept_even_if_the_result_comes_in_the_same_batch(
@@ -257,9 +259,7 @@ async def test_progress_is_kept_even_if_the_result_comes_in_the_same_batch(
     items = [Progress(task_id, task.fence, progress=Raw(b"1"), partial=Raw(b"[7]"))]
 
     noted, reported = await asyncio.gather(
-        engine.handle(
-            ReportProgress(worker_id="w1", incarnation=worker.incarnation, items=items)
-        ),
+        engine.handle(ReportProgress(worker_id="w1", incarnation=worker.incarnation, items=items)),
         engine.report(worker, done(task)),
     )
 
@@ -303,10 +303,48 @@ async def test_a_task_cancelled_and_retried_in_one_batch_is_served_again(engine:
 
     assert cancelled == retried == Changed((task_id,), {})
     assert second.fence == first.fence + 1
+    assert (await engine.beat(worker, [task_id])).cancel == ()
     assert await engine.report(worker, done(first), done(second)) == ["stale", "accepted"]
 
 
-# --- against the model ------------------------------------------------------------------------------
+async def test_a_worker_is_told_of_a_cancellation_until_it_reports_or_lets_go(
+    engine: Engine,
+) -> None:
+    worker = await engine.register()
+    ids = await engine.submit("a", "b")
+    (first, _) = await engine.lease(worker)
+    await engine.handle(CancelTasks(tuple(ids)))
+
+    both = await engine.beat(worker, ids)
+    await engine.report(worker, done(first))
+    one = await engine.beat(worker, ids[1:])
+    last = await engine.beat(worker, [])
+    none = await engine.beat(worker, [])
+
+    assert [beat.cancel for beat in (both, one, last, none)] == [
+        tuple(ids),
+        (ids[1],),
+        (ids[1],),
+        (),
+    ]
+
+
+async def test_a_repeated_report_is_a_duplicate_even_if_the_task_is_leased_anew(
+    engine: Engine,
+) -> None:
+    worker = await engine.register()
+    await engine.submit()
+    (first,) = await engine.lease(worker)
+    failure = done(first, ok=False, retry_in_ms=0)
+    await engine.report(worker, failure)
+    (second,) = await engine.lease(worker)
+
+    outcomes = await engine.report(worker, failure, done(first), done(second))
+
+    assert outcomes == ["duplicate", "stale", "accepted"]
+
+
+# --- against the model --------------------------------------------------------------------------
 
 STEPS = st.lists(
     st.tuples(

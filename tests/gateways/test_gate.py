@@ -62,8 +62,8 @@ def test_binding_beyond_loopback_needs_a_token_or_a_flag() -> None:
         refuse_unsafe_bind(Settings(host="0.0.0.0"), [])
 
     assert refusal.value.detail == (
-        "binding to 0.0.0.0 needs a token: run `rota token create --scope admin`, "
-        "or pass --insecure"
+        "binding to 0.0.0.0 needs a token: run `rota token create --scope admin "
+        "--store sqlite:///rota.db`, or pass --insecure"
     )
     refuse_unsafe_bind(Settings(host="0.0.0.0"), [token()])
     refuse_unsafe_bind(Settings(host="0.0.0.0", insecure=True), [])
@@ -93,7 +93,11 @@ async def test_beyond_loopback_a_token_is_needed() -> None:
     assert (await closed.identify(SECRET)).name == "ci"
 
 
-@pytest.mark.parametrize("secret", ["", "rota_", SECRET[:-1], SECRET + "x", SECRET.upper(), "é"])
+@pytest.mark.parametrize(
+    "secret",
+    ["", "rota_", SECRET[:-1], SECRET + "x", SECRET.upper(), "é"],
+    ids=["empty", "prefix", "short", "long", "capitals", "foreign"],
+)
 async def test_what_is_almost_a_token_opens_nothing(secret: str) -> None:
     with pytest.raises(Unauthorized):
         await gate(Shelf(token())).identify(secret)
@@ -170,3 +174,8 @@ def test_only_an_insecure_gate_warns() -> None:
     assert gate(Shelf(), insecure=True).warnings() == []
     assert gate(Shelf(), host="0.0.0.0").warnings() == []
     assert "insecure" in gate(Shelf(), host="0.0.0.0", insecure=True).warnings()[0]
+
+
+async def test_loopback_may_be_made_to_ask_for_a_token() -> None:
+    with pytest.raises(Unauthorized):
+        await gate(Shelf(), require_token=True).identify(None)

@@ -273,3 +273,12 @@ def test_a_backup_that_reads_the_file_does_not_hold_up_the_writer(tmp_path: Path
     assert found == [("before",)]
     other.close()
     database.close()
+
+
+def test_a_store_is_for_its_user_alone(tmp_path: Path) -> None:
+    database = SqliteDatabase(str(tmp_path / "rota.db"))
+    modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    database.close()
+
+    assert set(modes) >= {"rota.db", "rota.db-wal", "rota.db.lock"}
+    assert set(modes.values()) == {0o600}

@@ -6,6 +6,7 @@ from rota.cli.connection import connected
 from rota.cli.options import json_flag
 from rota.cli.output import Table, show
 from rota.cli.times import duration
+from rota.errors import QueueNotFound
 from rota.messages import QueuePage, QueueView
 from rota.sdk import calls
 from rota.sdk.client import Client
@@ -22,6 +23,18 @@ def queues() -> None:
 def ls(client: Client, *, as_json: bool) -> None:
     """List the queues: what waits, what runs, how old the oldest is, and the rates."""
     show(client.run(calls.list_queues()), as_json=as_json, render=_table)
+
+
+@queues.command("show")
+@click.argument("name")
+@connected
+@json_flag
+def show_one(client: Client, name: str, *, as_json: bool) -> None:
+    """Show one queue."""
+    found = [queue for queue in client.run(calls.list_queues()).items if queue.name == name]
+    if not found:
+        raise QueueNotFound(name)
+    show(found[0], as_json=as_json, render=lambda queue: _table(QueuePage(items=[queue])))
 
 
 @queues.command()

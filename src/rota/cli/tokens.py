@@ -7,7 +7,6 @@ first token of a coordinator that is to be reached from elsewhere has to come fr
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import click
 import msgspec
@@ -129,20 +128,9 @@ def _ask(
 
 def _create_in_store(settings: Settings, request: TokenRequest) -> NewTokenAnswer:
     from rota import node  # noqa: PLC0415 - the store and the server, rarely needed here
-    from rota.gateways.gate import hash_of, new_secret  # noqa: PLC0415
+    from rota.gateways.gate import new_token  # noqa: PLC0415
 
-    secret = new_secret()
-    now_ms = time.time_ns() // 1_000_000
-    created = AccessToken(
-        id=uuid4().hex,
-        hash=hash_of(secret),
-        name=request.name,
-        scopes=tuple(Scope(scope) for scope in request.scopes),
-        queues=None if request.queues is None else tuple(request.queues),
-        worker_id=request.worker_id,
-        created_at_ms=now_ms,
-        expires_at_ms=None if request.expires_in_ms is None else now_ms + request.expires_in_ms,
-    )
+    created, secret = new_token(request, now_ms=time.time_ns() // 1_000_000)
     node.create_token(settings, created)
     return msgspec.convert({**_view_fields(created), "token": secret}, NewTokenAnswer)
 

@@ -14,10 +14,10 @@ from rota.core import breakers, choosing, scoring, statistics
 from rota.core.choosing import Candidate
 from rota.core.decisions import LeaseTask
 from rota.core.events import LeaseWork
-from rota.core.registry import current_worker
+from rota.core.registry import current_worker, health_of
 from rota.core.snapshot import Quality, Snapshot
 from rota.core.tasks import Lane, Task, TaskState
-from rota.core.workers import Worker, WorkerState, can_serve
+from rota.core.workers import Health, Worker, WorkerState, can_serve
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -40,7 +40,9 @@ def claim(
     worker = current_worker(snapshot, event.worker_id, event.incarnation)
     taken = snapshot.held.get(worker.incarnation, 0) + promised
     free = min(event.most, worker.max_concurrent_tasks - taken)
-    if free <= 0 or worker.state is not WorkerState.ACTIVE:
+    # One whose call waits while it has fallen silent may be gone; its next beat brings it back.
+    is_heard_of = health_of(snapshot, worker) is Health.HEALTHY
+    if free <= 0 or worker.state is not WorkerState.ACTIVE or not is_heard_of:
         return Claim(worker=worker, free=0, lanes=())
 
     lanes: list[int] = []

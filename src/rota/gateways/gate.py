@@ -1,7 +1,8 @@
 """Who is calling, and may they come in? The one place that every gateway asks.
 
-Deny by default. A coordinator bound to loopback is open to whoever is on the machine; anywhere
-else a token is needed, unless the operator asked for `--insecure`. A token that is presented is
+Deny by default. A coordinator bound to loopback is open to whoever is on the machine, unless the
+operator asked for `--require-token`, as one must behind a proxy; anywhere else a token is needed,
+unless the operator asked for `--insecure`. A token that is presented is
 checked even where none is needed: a caller who believes to be somebody must not silently be
 somebody else. Only hashes are kept, so a stolen database opens nothing.
 
@@ -21,13 +22,15 @@ from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from rota.core.access import LOCAL, AccessToken, Caller, caller_of, is_expired
+from rota.core.access import LOCAL, AccessToken, Caller, Scope, caller_of, is_expired
 from rota.errors import Forbidden, Invalid, Unauthorized
+from rota.messages import TokenRequest
 from rota.settings import Settings
 
 SECRET_PREFIX = "rota_"  # noqa: S105 - how tokens begin, not one of them
 SECRET_BYTES = 32
 SECRET_LENGTH = len(SECRET_PREFIX) + 43
+TOKEN_ID_BYTES = 6
 RELOAD_AFTER_S = 3.0  # how long a token revoked by another process may still open the door
 BUCKET_DIGITS = 8
 
@@ -42,6 +45,22 @@ def new_secret() -> str:
 def hash_of(secret: str) -> str:
     # No salt and no stretching: there is nothing to guess in 256 random bits.
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def new_token(asked: TokenRequest, *, now_ms: int) -> tuple[AccessToken, str]:
+    """A token as it is stored, and the secret that opens with it."""
+    secret = new_secret()
+    token = AccessToken(
+        id=f"t-{secrets.token_hex(TOKEN_ID_BYTES)}",
+        hash=hash_of(secret),
+        name=asked.name,
+        scopes=tuple(Scope(scope) for scope in dict.fromkeys(asked.scopes)),
+        queues=None if asked.queues is None else tuple(dict.fromkeys(asked.queues)),
+        worker_id=asked.worker_id,
+        created_at_ms=now_ms,
+        expires_at_ms=None if asked.expires_in_ms is None else now_ms + asked.expires_in_ms,
+    )
+    return token, secret
 
 
 @lru_cache(maxsize=256)
@@ -61,8 +80,8 @@ def refuse_unsafe_bind(settings: Settings, tokens: Sequence[AccessToken]) -> Non
     if is_loopback(settings.host) or settings.insecure or tokens:
         return
     raise Invalid(
-        f"binding to {settings.host} needs a token: run `rota token create --scope admin`, "
-        "or pass --insecure",
+        f"binding to {settings.host} needs a token: run `rota token create --scope admin "
+        f"--store {settings.store}`, or pass --insecure",
         field="host",
     )
 
@@ -77,7 +96,8 @@ class Gate:
     ) -> None:
         self._host = settings.host.lower()
         self._is_local = is_loopback(settings.host)
-        self._is_open = self._is_local or settings.insecure
+        is_trusted = self._is_local and not settings.require_token
+        self._is_open = is_trusted or settings.insecure
         self._load_tokens = load_tokens
         self._now_ms = now_ms
         self._buckets: dict[str, list[AccessToken]] = {}

@@ -29,6 +29,7 @@ MEMORY = ":memory:"
 PAGES_PER_CHECKPOINT = 1_000  # the log goes back into the file after so many pages
 LOG_BYTES = 8 * 1024 * 1024  # the log's size from the start: room for a checkpoint's worth twice
 CACHE_KIBIBYTES = 65_536
+PRIVATE = 0o600  # files are for the user that runs the coordinator
 BUSY_MS = 10_000  # how long to wait for a lock of another process, such as a backup
 
 SETTINGS = (
@@ -171,6 +172,9 @@ class SqliteDatabase:
         self._unlock()
 
     def _open(self) -> apsw.Connection:
+        if self.path != MEMORY and self._vfs is None:
+            # Payloads and token hashes are nobody else's business; the log gets the same mode.
+            Path(self.path).touch(PRIVATE)
         connection = apsw.Connection(self.path, vfs=self._vfs)
         connection.set_busy_timeout(BUSY_MS)
         return connection
@@ -201,7 +205,7 @@ def _lock(path: str) -> int:
     """Take the lock beside the database, or say who has it."""
     file = Path(f"{os.path.realpath(path)}.lock")  # a link to the file is the same file
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     except OSError as error:
         raise StoreError(f"{path} cannot be used as a store: {error.strerror}") from error
     try:

@@ -1,29 +1,15 @@
 """Access tokens over HTTP: made, listed and revoked by operators."""
 
-import secrets
-
-from rota.core.access import AccessToken, Action, Scope
+from rota.core.access import Action
 from rota.core.events import AddToken, RevokeToken
 from rota.errors import TokenNotFound
-from rota.gateways.gate import hash_of, new_secret
+from rota.gateways.gate import new_token
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
 from rota.messages import NewTokenAnswer, TokenPage, TokenRequest, TokenRevoked, TokenView
 
-TOKEN_ID_BYTES = 6
-
 
 async def create(call: Call[TokenRequest, NoQuery]) -> NewTokenAnswer:
-    asked, now_ms, secret = call.body, call.coordinator.clock.now_ms(), new_secret()
-    token = AccessToken(
-        id=f"t-{secrets.token_hex(TOKEN_ID_BYTES)}",
-        hash=hash_of(secret),
-        name=asked.name,
-        scopes=tuple(Scope(scope) for scope in dict.fromkeys(asked.scopes)),
-        queues=None if asked.queues is None else tuple(dict.fromkeys(asked.queues)),
-        worker_id=asked.worker_id,
-        created_at_ms=now_ms,
-        expires_at_ms=None if asked.expires_in_ms is None else now_ms + asked.expires_in_ms,
-    )
+    token, secret = new_token(call.body, now_ms=call.coordinator.clock.now_ms())
     await call.coordinator.handle(AddToken(token))
     call.service.gate.forget_tokens()
     return NewTokenAnswer(

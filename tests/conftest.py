@@ -1,0 +1,32 @@
+"""What all tests share: a clock that moves when told, and how hard hypothesis looks."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ordinary",
+    max_examples=int(os.environ.get("ROTA_EXAMPLES", "50")),
+    deadline=None,  # the machine may be busy; a slow example is no wrong one
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ordinary")
+
+
+class TurnedClock:
+    """Starts at a round number and moves when told, also backwards."""
+
+    def __init__(self, now_ms: int = 1_800_000_000_000) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def turn(self, by_ms: int) -> None:
+        self._now_ms += by_ms
+
+
+@pytest.fixture
+def clock() -> TurnedClock:
+    return TurnedClock()

@@ -1,0 +1,327 @@
+from pathlib import Path
+
+import pytest
+
+from rota.core import operating, registry
+from rota.core.events import CancelTasks
+from rota.core.ids import TaskId
+from rota.core.tasks import Ending, NewTask, TaskState
+from rota.engine.duties.runner import DUTIES
+from tests.conftest import TurnedClock
+from tests.engine.running import Engine, done, running
+from tests.engine.virtual import in_virtual_time, let_pass
+
+LEASE_MS = 15_000  # of a worker with the default interval
+HOUR_MS = 3_600_000
+
+
+async def sweep_for(engine: Engine, duration_ms: int) -> None:
+    """Let so much time pass, in steps that look like an ordinary life."""
+    for _ in range(0, duration_ms, registry.SWEEP_INTERVAL_MS):
+        await engine.turn(registry.SWEEP_INTERVAL_MS)
+
+
+# --- moments ------------------------------------------------------------------------------------
+
+
+async def test_a_delayed_task_is_queued_at_its_moment_and_not_before(engine: Engine) -> None:
+    (task_id,) = await engine.submit(delay_ms=500)
+
+    await engine.turn(499)
+    assert (await engine.task(task_id)).state is TaskState.SCHEDULED
+    await engine.turn(1)
+    assert (await engine.task(task_id)).state is TaskState.QUEUED
+
+
+async def test_more_due_tasks_than_one_step_takes_are_all_queued(engine: Engine) -> None:
+    await engine.submit_all([NewTask(name="work", delay_ms=5)] * 4_500)
+
+    await engine.turn(5)
+
+    (figures,) = await engine.coordinator.queries.queues()
+    assert (figures.depth, figures.scheduled) == (4_500, 0)
+
+
+@pytest.mark.parametrize("delay_ms", [7, 1_530, 61_003])
+def test_a_waiting_worker_gets_a_delayed_task_in_the_millisecond_it_is_due(delay_ms: int) -> None:
+    async def body(engine: Engine) -> int:
+        worker = await engine.register(heartbeat_interval_ms=HOUR_MS)
+        before_ms = engine.clock.now_ms()
+        await engine.submit(delay_ms=delay_ms)
+        (task,) = await engine.lease(worker, wait_ms=HOUR_MS)
+        assert task.started_at_ms is not None
+        return task.started_at_ms - before_ms
+
+    assert delay_ms <= in_virtual_time(body) <= delay_ms + 1
+
+
+def test_a_nearer_moment_that_comes_up_later_is_kept_too() -> None:
+    async def body(engine: Engine) -> list[int]:
+        worker = await engine.register(heartbeat_interval_ms=HOUR_MS)
+        before_ms = engine.clock.now_ms()
+        starts = []
+        await engine.submit(delay_ms=700)
+        await let_pass(100)
+        await engine.submit(delay_ms=50)
+        for _ in range(2):
+            (task,) = await engine.lease(worker, wait_ms=HOUR_MS)
+            assert task.started_at_ms is not None
+            starts.append(task.started_at_ms - before_ms)
+        return starts
+
+    first_ms, second_ms = in_virtual_time(body)
+
+    assert 150 <= first_ms <= 151
+    assert 700 <= second_ms <= 701
+
+
+def test_an_attempt_ends_in_the_millisecond_its_time_is_up() -> None:
+    async def body(engine: Engine) -> list[int]:
+        worker = await engine.register(heartbeat_interval_ms=HOUR_MS)
+        before_ms = engine.clock.now_ms()
+        (task_id,) = await engine.submit(timeout_ms=2_345, max_attempts=1)
+        await engine.lease(worker)
+        await engine.coordinator.wait_finished(task_id, wait_ms=HOUR_MS)
+        task = await engine.task(task_id)
+        assert task.error is not None
+        assert task.error.type == "timeout"
+        return [engine.clock.now_ms() - before_ms]
+
+    (ended_ms,) = in_virtual_time(body)
+    assert 2_345 <= ended_ms <= 2_346
+
+
+async def test_an_attempt_past_its_deadline_is_tried_again_and_names_its_worker(
+    engine: Engine,
+) -> None:
+    worker = await engine.register()
+    (task_id,) = await engine.submit(timeout_ms=100)
+    (first,) = await engine.lease(worker)
+
+    await engine.turn(100)
+    task = await engine.task(task_id)
+    await engine.turn(1_000)
+    (second,) = await engine.lease(worker)
+
+    assert task.state is TaskState.SCHEDULED
+    assert [(line.ending, line.worker_id) for line in task.log] == [(Ending.TIMED_OUT, "w1")]
+    assert (second.attempt, second.fence) == (2, 2)
+    assert (await engine.beat(worker, [task_id, TaskId(5)])).lost == (5,)
+    assert await engine.report(worker, done(first), done(second)) == ["stale", "accepted"]
+
+
+async def test_a_task_that_is_not_started_in_time_has_failed(engine: Engine) -> None:
+    worker = await engine.register(tasks=("work",))
+    late, started = await engine.submit("other", "work", start_within_ms=100)
+    (task,) = await engine.lease(worker)
+
+    await engine.turn(100)
+
+    failed = await engine.task(late)
+    assert failed.state is TaskState.FAILED
+    assert failed.error is not None
+    assert failed.error.type == "start_timeout"
+    assert (await engine.task(started)).state is TaskState.RUNNING
+    assert await engine.report(worker, done(task)) == ["accepted"]
+
+
+async def test_more_overdue_attempts_than_one_step_takes_all_end(engine: Engine) -> None:
+    worker = await engine.register(max_concurrent_tasks=2_000)
+    await engine.submit_all([NewTask(name="work", timeout_ms=5, max_attempts=1)] * 1_200)
+    assert len(await engine.lease(worker, 2_000)) == 1_200
+
+    await engine.turn(5)
+
+    figures = engine.coordinator.figures()
+    assert figures.finished["default", "failed"] == 1_200
+
+
+# --- the sweep ----------------------------------------------------------------------------------
+
+
+async def test_a_silent_worker_is_gone_after_its_lease_and_its_work_moves_on(
+    engine: Engine,
+) -> None:
+    silent = await engine.register("silent")
+    alive = await engine.register("alive")
+    (task_id,) = await engine.submit()
+    await engine.lease(silent)
+
+    for _ in range(16):
+        await engine.turn(registry.SWEEP_INTERVAL_MS)
+        await engine.beat(alive)
+
+    assert [one.worker.id for one in await engine.coordinator.queries.workers()] == ["alive"]
+    (task,) = await engine.lease(alive)
+    assert (task.id, task.attempt, task.fence) == (task_id, 2, 2)
+    assert engine.coordinator.figures().evicted_workers == 1
+    assert [(line["event"], line["worker_id"], line["reason"]) for line in engine.log] == [
+        ("worker removed", "silent", "unhealthy")
+    ]
+
+
+async def test_a_worker_that_only_reports_is_alive(engine: Engine) -> None:
+    worker = await engine.register()
+    await engine.submit_all([NewTask(name="work")] * 10)
+    tasks = await engine.lease(worker)
+
+    for task in tasks:
+        await sweep_for(engine, 10_000)
+        assert await engine.report(worker, done(task)) == ["accepted"]
+
+
+async def test_a_restart_gives_every_worker_a_whole_lease_to_be_heard(
+    tmp_path: Path, clock: TurnedClock
+) -> None:
+    async with running(tmp_path / "rota.db", clock) as engine:
+        worker = await engine.register()
+        await engine.submit()
+        (task,) = await engine.lease(worker)
+    clock.turn(HOUR_MS)
+    async with running(tmp_path / "rota.db", clock) as engine:
+        await engine.coordinator.tick()
+        await sweep_for(engine, LEASE_MS - 1_000)
+
+        assert await engine.report(worker, done(task)) == ["accepted"]
+
+
+async def test_a_pause_of_the_coordinator_is_no_silence_of_its_workers(engine: Engine) -> None:
+    worker = await engine.register()
+    await engine.submit()
+    (task,) = await engine.lease(worker)
+    await sweep_for(engine, 20_000 - 10_000)
+    await engine.beat(worker)
+
+    await engine.turn(HOUR_MS)
+
+    assert await engine.report(worker, done(task)) == ["accepted"]
+
+
+async def test_a_clock_set_back_kills_nobody_and_keeps_no_dead_worker_for_long(
+    engine: Engine,
+) -> None:
+    alive, dead = await engine.register("alive"), await engine.register("dead")
+    await sweep_for(engine, 3_000)
+    await engine.turn(-HOUR_MS)
+
+    for _ in range(20):
+        await engine.turn(registry.SWEEP_INTERVAL_MS)
+        await engine.beat(alive)
+
+    assert [one.worker.id for one in await engine.coordinator.queries.workers()] == ["alive"]
+    assert dead.id == "dead"
+
+
+async def test_leases_go_with_their_worker_however_short_its_patience_was_set(
+    tmp_path: Path, clock: TurnedClock
+) -> None:
+    path = tmp_path / "rota.db"
+    async with running(path, clock, degraded_after=0.2, unhealthy_after=0.5) as engine:
+        worker = await engine.register(heartbeat_interval_ms=60_000)
+        (task_id,) = await engine.submit()
+        await engine.lease(worker)
+
+        await sweep_for(engine, 32_000)
+
+        assert await engine.coordinator.queries.workers() == []
+        assert (await engine.task(task_id)).state is TaskState.QUEUED
+
+
+# --- forgetting ---------------------------------------------------------------------------------
+
+
+async def test_history_is_forgotten_when_its_time_is_over_and_not_before(
+    tmp_path: Path, clock: TurnedClock
+) -> None:
+    async with running(tmp_path / "rota.db", clock, history_keep_ms=1_000) as engine:
+        (task_id,) = await engine.submit(key="k")
+        await engine.handle(CancelTasks((task_id,)))
+
+        await engine.turn(1_000)
+        assert (await engine.task(task_id)).state is TaskState.CANCELLED
+        await engine.turn(1)
+        assert await engine.coordinator.queries.task(task_id) is None
+        assert await engine.submit(key="k") != [task_id]
+        assert engine.coordinator.figures().forgotten == 1
+
+
+async def test_much_history_is_forgotten_in_several_steps(
+    tmp_path: Path, clock: TurnedClock
+) -> None:
+    count = 2 * operating.PRUNED_PER_STEP + 10
+    async with running(tmp_path / "rota.db", clock, history_keep_ms=0) as engine:
+        ids = await engine.submit_all([NewTask(name="work")] * count)
+        await engine.handle(CancelTasks(tuple(ids)))
+        clock.turn(1)
+        commits = engine.database.commits
+
+        await engine.coordinator.tick()
+
+        assert engine.coordinator.figures().forgotten == count
+        assert engine.database.commits == commits + len(DUTIES) + 2
+
+
+# --- trouble ------------------------------------------------------------------------------------
+
+
+def test_duties_go_on_after_the_store_was_away_and_do_not_hammer_it_meanwhile() -> None:
+    async def body(engine: Engine) -> tuple[int, TaskState]:
+        (task_id,) = await engine.submit(delay_ms=100)
+        engine.database.write_problem = OSError("the disk is away")
+        tries = engine.database.tries
+        await let_pass(10_000)
+        tries = engine.database.tries - tries
+        engine.database.write_problem = None
+        await let_pass(2_000)
+        return tries, (await engine.task(task_id)).state
+
+    tries, state = in_virtual_time(body)
+
+    assert state is TaskState.QUEUED
+    assert tries <= 60
+
+
+def test_the_watch_over_moments_survives_a_read_that_fails() -> None:
+    async def body(engine: Engine) -> TaskState:
+        engine.database.read_problem = OSError("the disk is away")
+        await let_pass(5_000)
+        engine.database.read_problem = None
+        (task_id,) = await engine.submit(delay_ms=100)
+        await let_pass(2_000)
+        return (await engine.task(task_id)).state
+
+    assert in_virtual_time(body) is TaskState.QUEUED
+
+
+def test_a_clock_set_back_does_not_put_the_duties_to_sleep() -> None:
+    async def body(engine: Engine) -> int:
+        await let_pass(500)
+        engine.clock.turn(-HOUR_MS)
+        # A moment far ahead, and still before the end of the pause as it was meant to be.
+        await engine.submit(delay_ms=HOUR_MS // 2)
+        await let_pass(5_000)
+        return engine.clock.now_ms() - engine.coordinator.figures().duty_runs_ms["due_tasks"]
+
+    assert 0 <= in_virtual_time(body) <= 1_000
+
+
+def test_every_duty_notes_when_it_ran() -> None:
+    async def body(engine: Engine) -> dict[str, int]:
+        await let_pass(25_000)
+        now_ms = engine.clock.now_ms()
+        runs_ms = engine.coordinator.figures().duty_runs_ms
+        return {name: now_ms - at_ms for name, at_ms in runs_ms.items()}
+
+    ages_ms = in_virtual_time(body)
+
+    assert ages_ms.keys() == {duty.name for duty in DUTIES}
+    for duty in DUTIES:
+        assert ages_ms[duty.name] <= duty.interval_ms
+
+
+async def test_next_moments_are_read_from_the_store(engine: Engine, clock: TurnedClock) -> None:
+    assert await engine.coordinator.queries.next_moment_ms() is None
+
+    await engine.submit(delay_ms=70)
+
+    assert await engine.coordinator.queries.next_moment_ms() == clock.now_ms() + 70

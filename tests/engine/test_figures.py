@@ -1,0 +1,92 @@
+import asyncio
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.core.events import CancelTasks
+from rota.core.tasks import NewTask
+from rota.engine.figures import RATE_WINDOW_S, Rate
+from tests.engine.running import Engine, done
+
+NOW_MS = 1_800_000_000_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 100)), max_size=40))
+def test_a_rate_counts_the_last_minute_and_no_more(steps: list[tuple[int, int]]) -> None:
+    rate, now_ms = Rate(), NOW_MS
+    counted: list[tuple[int, int]] = []
+
+    for pause_ms, count in steps:
+        now_ms += pause_ms
+        rate.add(count, now_ms)
+        counted.append((now_ms // 1000, count))
+
+    newest = now_ms // 1000
+    recent = sum(count for second, count in counted if second > newest - RATE_WINDOW_S)
+    assert rate.per_second(now_ms) == recent / RATE_WINDOW_S
+
+
+def test_a_rate_fades_without_new_events() -> None:
+    rate = Rate()
+    rate.add(120, NOW_MS)
+
+    assert rate.per_second(NOW_MS + 59_000) == 2.0
+    assert rate.per_second(NOW_MS + 60_000) == 0.0
+
+
+def test_a_clock_set_back_does_not_keep_a_rate_high() -> None:
+    rate = Rate()
+    rate.add(6_000, NOW_MS)
+
+    rate.add(60, NOW_MS - 3_600_000)
+
+    assert rate.per_second(NOW_MS - 3_600_000) == 1.0
+    assert rate.per_second(NOW_MS - 3_600_000 + 61_000) == 0.0
+
+
+def test_a_rate_may_be_read_while_it_is_counted() -> None:
+    rate = Rate()
+    problems: list[BaseException] = []
+    is_over = threading.Event()
+
+    def read() -> None:
+        second = 0
+        try:
+            while not is_over.is_set():
+                second += 1
+                assert rate.per_second(NOW_MS + second * 100) >= 0
+        except BaseException as error:  # noqa: BLE001 - seen by the test
+            problems.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for step in range(20_000):
+        rate.add(1, NOW_MS + step * 100)
+    is_over.set()
+    for reader in readers:
+        reader.join()
+
+    assert problems == []
+
+
+async def test_figures_count_what_was_done(engine: Engine) -> None:
+    worker = await engine.register()
+    ids = await engine.submit_all([NewTask(name="work", max_attempts=2)] * 4)
+    tasks = await engine.lease(worker)
+    await asyncio.gather(
+        engine.report(worker, done(tasks[0]), done(tasks[1], ok=False), done(tasks[0])),
+        engine.handle(CancelTasks((ids[2],))),
+    )
+    await engine.report(worker, done(tasks[2]))
+
+    figures = engine.coordinator.figures()
+    assert figures.submitted == {"default": 4}
+    assert figures.leased == 4
+    assert figures.finished == {("default", "succeeded"): 1, ("default", "cancelled"): 1}
+    assert figures.requeued == {"failed": 1}
+    assert figures.refused_results == {"duplicate": 1, "stale": 1}
+    assert (figures.batches, figures.batched_events) == (5, 6)
+    assert figures.commit_seconds > 0
+    assert (figures.waiting, figures.failed_batches) == (0, 0)
