@@ -1,6 +1,8 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,7 @@ from rota.core.replies import Done
 from rota.core.tasks import NewTask
 from rota.engine.pipeline import Delivery, Entry
 from rota.engine.writer import MOST_PER_BATCH, InlineWriter, ThreadWriter, Writer
-from tests.engine.running import settle, soon
+from tests.engine.running import running, settle, soon
 
 LIGHT = SubmitTasks([NewTask(name="work")])
 HEAVY = QueueDueTasks()
@@ -114,3 +116,21 @@ async def test_a_batch_is_closed_when_it_is_heavy_enough() -> None:
     await bench.writer.stop()
 
     assert [len(entries) for entries in bench.batches] == [1, 2, 2, 1]
+
+
+async def test_a_mistake_after_the_commit_is_answered_and_work_goes_on(tmp_path: Path) -> None:
+    async with running(tmp_path / "rota.db", inline=False) as engine:
+        pipeline, broken = engine.coordinator._pipeline, [True]
+        count = pipeline._count
+
+        def failing(*arguments: Any) -> None:
+            if broken:
+                broken.clear()
+                raise ZeroDivisionError
+            count(*arguments)
+
+        pipeline._count = failing  # type: ignore[method-assign]  # breaks it once, on purpose
+        with pytest.raises(ZeroDivisionError):
+            await soon(asyncio.ensure_future(engine.submit_all([NewTask(name="work")] * 50)))
+
+        assert len(await engine.submit()) == 1

@@ -122,7 +122,7 @@ async def test_a_worker_that_was_silent_too_long_loses_its_leases(api: Api) -> N
     task = await api.submit()
     (lease,) = await worker.lease()
 
-    for _ in range(7):  # in small steps: a jump would look as if the coordinator had been away
+    for _ in range(9):  # in small steps: a jump would look as if the coordinator had been away
         await api.turn(500)
     answer = await worker.report({**held(lease), "ok": True})
 

@@ -48,7 +48,6 @@ class Rules(Struct, frozen=True, kw_only=True):
     strategy: Strategy = Strategy.WEIGHTED
     job_lease_ms: int = 15 * 60 * 1000
     unclaimed_lease_ms: int = 30_000
-    max_lanes: int = limits.MAX_LANES
 
 
 class Quality(Struct, frozen=True):

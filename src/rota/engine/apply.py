@@ -85,7 +85,6 @@ class _Writer:
     def revive(self, decisions: Sequence[ReviveTask]) -> None:
         ids = [one.id for one in decisions]
         self.applied.opened |= self._tasks.revive([*ids], now_ms=self._now_ms)
-        self._workers.forget_cancelled_tasks([*ids])
 
     def progress(self, decisions: Sequence[NoteProgress]) -> None:
         self._tasks.note_progress(decisions)

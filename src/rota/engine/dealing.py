@@ -22,6 +22,8 @@ from rota.store.queues import Queues
 from rota.store.tasks import Tasks
 from rota.store.workers import Workers
 
+MOST_TURNS = 10_000  # workers whose last turn is remembered; forgotten ones come first again
+
 
 class Dealer:
     def __init__(
@@ -103,7 +105,15 @@ class Dealer:
             for claim, leases in zip(group, dealt, strict=True):
                 answers[by_claim[id(claim)]] = Granted(granted(leases, known))
                 if leases:
-                    self._turns[claim.worker.id] = max(self._turns.values(), default=0) + 1
+                    self._take_turn(claim.worker.id)
+
+    def _take_turn(self, worker_id: str) -> None:
+        """Workers stand in the order of their last turns: whoever was just chosen goes last."""
+        latest = next(reversed(self._turns.values()), 0)
+        self._turns.pop(worker_id, None)
+        self._turns[worker_id] = latest + 1
+        if len(self._turns) > MOST_TURNS:
+            del self._turns[next(iter(self._turns))]
 
     def _deal_probes(self, claims: Mapping[int, Claim], answers: list[Granted | RotaError]) -> None:
         """A half-open breaker lets one task through at a time, to see how it goes."""

@@ -16,7 +16,11 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+import structlog
+
 from rota.engine.pipeline import Delivery, Entry
+
+log = structlog.get_logger("rota.engine")
 
 MOST_PER_BATCH = 10_000  # weight after which a batch is closed, so that none takes too long
 MOST_LIGHT_ENTRIES = 64  # more than this at once is no trifle
@@ -109,7 +113,12 @@ class ThreadWriter:
             entries, is_last = self._take()
             if entries:
                 started = time.perf_counter()
-                delivery = self._run(entries)
+                try:
+                    delivery = self._run(entries)
+                except Exception as error:
+                    # Our own mistake, after the commit: the callers hear of it, and work goes on.
+                    log.exception("batch could not be answered")
+                    delivery = Delivery([(entry, error) for entry in entries])
                 seconds = time.perf_counter() - started
                 self._loop.call_soon_threadsafe(self._come_back, delivery, entries, seconds)
 

@@ -110,10 +110,6 @@ class Workers:
     def forget_cancelled(self, pairs: Iterable[tuple[int, TaskId]]) -> None:
         self._tx.many("workers.drop_cancelled", pairs)
 
-    def forget_cancelled_tasks(self, ids: list[int]) -> None:
-        """Tasks that live again are not to be cancelled, whoever runs them next."""
-        self._tx.run("workers.drop_cancelled_tasks", ids)
-
     # --- numbers that only rise -------------------------------------------------------------
 
     def counter(self, name: str) -> int:

@@ -52,10 +52,6 @@ INSERT OR IGNORE INTO cancelled (incarnation, id) VALUES (?, ?)
 -- name: drop_cancelled
 DELETE FROM cancelled WHERE incarnation = ? AND id = ?
 
--- name: drop_cancelled_tasks
--- The table holds only what workers have not let go of yet: a scan of it is short.
-DELETE FROM cancelled WHERE id IN carray(?)
-
 -- name: drop_all_cancelled
 DELETE FROM cancelled WHERE incarnation = ?
 

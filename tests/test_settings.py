@@ -1,0 +1,114 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.errors import Invalid
+from rota.settings import Settings, environment_name, field_names, load
+
+
+def pyproject(folder: Path, text: str) -> Path:
+    (folder / "pyproject.toml").write_text(text)
+    return folder
+
+
+def test_without_any_source_everything_has_its_default(tmp_path: Path) -> None:
+    assert load({}, {}, folder=tmp_path) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "file", "expected"),
+    [
+        ({"port": 1}, {"ROTA_PORT": "2", "PORT": "3"}, "port = 4", 1),
+        ({"port": None}, {"ROTA_PORT": "2", "PORT": "3"}, "port = 4", 2),
+        ({}, {"PORT": "3"}, "port = 4", 3),
+        ({}, {}, "port = 4", 4),
+        ({}, {"ROTA_PORT": "", "PORT": ""}, "", 7070),
+    ],
+    ids=["flag", "environment", "PORT", "pyproject", "default"],
+)
+def test_a_flag_goes_before_the_environment_before_pyproject_before_the_default(
+    tmp_path: Path,
+    flags: dict[str, Any],
+    environment: dict[str, str],
+    file: str,
+    expected: int,
+) -> None:
+    folder = pyproject(tmp_path, f"[tool.rota]\n{file}\n")
+
+    assert load(flags, environment, folder=folder).port == expected
+
+
+def test_sources_add_up_field_by_field(tmp_path: Path) -> None:
+    folder = pyproject(tmp_path, '[tool.rota]\nlog-level = "debug"\nhost = "0.0.0.0"\n')
+
+    settings = load({"port": 0}, {"ROTA_HOST": "::1", "ROTA_INSECURE": "true"}, folder=folder)
+
+    assert settings == Settings(port=0, host="::1", log_level="debug", insecure=True)
+
+
+@pytest.mark.parametrize("field", field_names())
+def test_every_setting_has_its_variable(field: str, tmp_path: Path) -> None:
+    default = getattr(Settings(), field)
+    text = {True: "true", False: "false"}.get(default, str(default))
+
+    settings = load({}, {environment_name(field): text}, folder=tmp_path)
+
+    assert getattr(settings, field) == default
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "file", "source"),
+    [
+        ({"port": 70_000}, {}, "", "the flags"),
+        ({"port": "high"}, {}, "", "the flags"),
+        ({}, {"ROTA_PORT": "-1"}, "", "the environment"),
+        ({}, {"PORT": "x"}, "", "the environment"),
+        ({}, {"ROTA_LOG_LEVEL": "loud"}, "", "the environment"),
+        ({}, {}, "port = 70000", "pyproject.toml"),
+        ({}, {}, 'port = "80"', "pyproject.toml"),
+        ({}, {}, "colour = 1", "pyproject.toml"),
+    ],
+)
+def test_a_value_that_does_not_fit_names_its_source(
+    tmp_path: Path,
+    flags: dict[str, Any],
+    environment: dict[str, str],
+    file: str,
+    source: str,
+) -> None:
+    folder = pyproject(tmp_path, f"[tool.rota]\n{file}\n")
+
+    with pytest.raises(Invalid, match=f"from {source}") as refusal:
+        load(flags, environment, folder=folder)
+
+    assert any(word in refusal.value.detail for word in ("port", "log_level", "colour"))
+
+
+@pytest.mark.parametrize("text", ["[tool.rota", '[tool]\nrota = "no table"'])
+def test_a_pyproject_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+    with pytest.raises(Invalid, match=r"pyproject\.toml"):
+        load({}, {}, folder=pyproject(tmp_path, text))
+
+
+def test_a_pyproject_without_our_section_says_nothing(tmp_path: Path) -> None:
+    folder = pyproject(tmp_path, '[project]\nname = "somebody else"\n')
+
+    assert load({}, {}, folder=folder) == Settings()
+
+
+def test_limits_that_depend_on_each_other_are_checked_once_all_sources_are_together(
+    tmp_path: Path,
+) -> None:
+    folder = pyproject(tmp_path, "[tool.rota]\ndegraded_after = 5.0\n")
+
+    settings = load({}, {"ROTA_UNHEALTHY_AFTER": "10"}, folder=folder)
+
+    assert (settings.degraded_after, settings.unhealthy_after) == (5.0, 10.0)
+    with pytest.raises(Invalid, match="degraded_after must not be above unhealthy_after"):
+        load({}, {}, folder=folder)
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(AttributeError):
+        Settings().port = 1  # type: ignore[misc]  # frozen, which is the point
