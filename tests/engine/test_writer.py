@@ -118,7 +118,9 @@ async def test_a_batch_is_closed_when_it_is_heavy_enough() -> None:
     assert [len(entries) for entries in bench.batches] == [1, 2, 2, 1]
 
 
-async def test_a_mistake_after_the_commit_is_answered_and_work_goes_on(tmp_path: Path) -> None:
+async def test_a_mistake_after_the_commit_is_answered_and_work_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(tmp_path / "rota.db", inline=False) as engine:
         pipeline, broken = engine.coordinator._pipeline, [True]
         count = pipeline._count
@@ -129,7 +131,7 @@ async def test_a_mistake_after_the_commit_is_answered_and_work_goes_on(tmp_path:
                 raise ZeroDivisionError
             count(*arguments)
 
-        pipeline._count = failing  # type: ignore[method-assign]  # breaks it once, on purpose
+        monkeypatch.setattr(pipeline, "_count", failing)
         with pytest.raises(ZeroDivisionError):
             await soon(asyncio.ensure_future(engine.submit_all([NewTask(name="work")] * 50)))
 

@@ -1,0 +1,160 @@
+"""Broken rules about the ends of tasks, and about what is kept of them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from rota.core import accepting, attempts, operating
+from rota.core.decisions import Decision, FinishTask, ForgetHistory, RequeueTask
+from rota.core.events import PruneHistory, RetryTasks, SubmitTasks
+from rota.core.replies import Done
+from rota.core.snapshot import Snapshot
+from rota.core.tasks import Lease, Task, TaskState
+from rota.engine.pipeline import Pipeline
+from rota.store.sqlite import SqliteDatabase
+from rota.store.tasks import Tasks
+from rota.store.workers import Workers
+from tests.simulation import profiles
+from tests.simulation.mutation import mutant, skipping
+
+FAR_MS = 10**10
+
+
+# --- ends of attempts and tasks -----------------------------------------------------------------
+
+
+@mutant(profiles.CALM)
+def loses_requeue() -> Iterator[None]:
+    """A failed attempt is ended, and the next one forgotten."""
+    with skipping("tasks.queue_again", "tasks.schedule_again"):
+        yield
+
+
+@mutant(profiles.BAD_HANDLERS)
+def endless_attempts() -> Iterator[None]:
+    fail = attempts.fail
+
+    def patient(
+        snapshot: Snapshot, lease: Lease, *rest: Any, **named: Any
+    ) -> FinishTask | RequeueTask:
+        task = snapshot.tasks[lease.id]
+        options = replace(task.options, max_attempts=FAR_MS)
+        snapshot.tasks[lease.id] = replace(task, options=options)
+        return fail(snapshot, lease, *rest, **named)
+
+    with patch.object(attempts, "fail", patient):
+        yield
+
+
+@mutant(profiles.CALM, seeds=20)
+def deadlines_ignored() -> Iterator[None]:
+    """An attempt may take as long as it likes, and so may a job nobody works on."""
+    with (
+        patch.object(Tasks, "overdue", lambda *_: []),
+        patch.object(Tasks, "next_moment_ms", lambda _: None),
+    ):
+        yield
+
+
+@mutant(profiles.CALM)
+def cancel_not_final() -> Iterator[None]:
+    """A cancelled task that runs is only asked to stop, and may succeed."""
+    cancelled = operating._cancelled
+
+    def gentle(snapshot: Snapshot, task: Task) -> list[Decision]:
+        return [] if task.state is TaskState.RUNNING else cancelled(snapshot, task)
+
+    with patch.object(operating, "_cancelled", gentle):
+        yield
+
+
+@mutant(profiles.CALM)
+def success_not_final() -> Iterator[None]:
+    """A task that has succeeded can be sent round again."""
+    retry = operating.retry
+
+    def eager(snapshot: Snapshot, event: RetryTasks) -> Any:
+        for task_id in event.ids:
+            task = snapshot.tasks.get(task_id)
+            if task is not None and task.state is TaskState.SUCCEEDED:
+                snapshot.tasks[task_id] = replace(task, state=TaskState.FAILED)
+        return retry(snapshot, event)
+
+    with patch.object(operating, "retry", eager):
+        yield
+
+
+# --- what is kept -------------------------------------------------------------------------------
+
+
+@mutant(profiles.DYING_COORDINATOR)
+def answer_before_commit() -> Iterator[None]:
+    """Answers leave before the commit they speak of."""
+
+    def commit(self: SqliteDatabase) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("COMMIT")
+
+    def write(self: SqliteDatabase, body: Callable[[Any], Any]) -> Any:
+        commit(self)
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            return body(self._transaction)
+        except BaseException:
+            self._writer.execute("ROLLBACK")
+            raise
+
+    read = SqliteDatabase.read
+
+    def committed_read(self: SqliteDatabase, body: Callable[[Any], Any]) -> Any:
+        commit(self)
+        return read(self, body)
+
+    with patch.multiple(SqliteDatabase, write=write, read=committed_read):
+        yield
+
+
+@mutant(profiles.ROUGH_NETWORK)
+def forgets_keys() -> Iterator[None]:
+    """The same key is a new task each time."""
+    submit = accepting.submit
+
+    def forgetful(snapshot: Snapshot, event: SubmitTasks) -> Any:
+        return submit(snapshot, SubmitTasks([replace(task, key=None) for task in event.tasks]))
+
+    with patch.object(accepting, "submit", forgetful):
+        yield
+
+
+@mutant(profiles.CALM)
+def early_prune() -> Iterator[None]:
+    """What has just finished is forgotten."""
+
+    def prune(event: PruneHistory) -> tuple[list[Decision], Done]:
+        return [ForgetHistory(event.finished_before_ms + FAR_MS, 1_000)], Done()
+
+    with patch.object(operating, "prune", prune):
+        yield
+
+
+@mutant(profiles.WRONG_CLOCK, seeds=30)
+def ids_start_anew() -> Iterator[None]:
+    """After a restart ids follow the clock alone, which may have been set back."""
+    with (
+        patch.object(Tasks, "last_id", lambda _: 0),
+        patch.object(Workers, "counter", _only_incarnations(Workers.counter)),
+    ):
+        yield
+
+
+def _only_incarnations(counter: Callable[[Workers, str], int]) -> Callable[[Workers, str], int]:
+    return lambda self, name: counter(self, name) if name == "incarnation" else 0
+
+
+@mutant(profiles.FULL_DISK, seeds=20)
+def ghost_lanes() -> Iterator[None]:
+    """Lanes that a rollback took back are remembered."""
+    with patch.object(Pipeline, "_forget_uncommitted", lambda _: None):
+        yield

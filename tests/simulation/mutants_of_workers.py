@@ -1,0 +1,200 @@
+"""Broken rules about workers, and about what they are given."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from rota.core import attempts, claiming, registry, valves
+from rota.core.decisions import LeaseTask
+from rota.core.events import LeaseWork, ReportResults, Result
+from rota.core.snapshot import Snapshot
+from rota.core.tasks import Lane, Task
+from rota.core.workers import HealthPolicy, Worker, WorkerState
+from rota.engine import coordinator
+from rota.errors import WorkerNotFound
+from rota.store.queues import Queues
+from rota.store.tasks import Tasks
+from tests.simulation import profiles
+from tests.simulation.mutation import mutant, skipping
+
+FAR_MS = 10**10
+
+
+# --- fences and incarnations --------------------------------------------------------------------
+
+
+@mutant(profiles.SLOW_HANDLERS, seeds=40)
+def no_fence() -> Iterator[None]:
+    """A result is accepted under any fence, if only its worker holds the task."""
+    report = attempts.report
+
+    def careless(snapshot: Snapshot, event: ReportResults) -> Any:
+        def current(result: Result) -> Result:
+            lease = snapshot.leases.get(result.task_id)
+            return result if lease is None else replace(result, fence=lease.fence)
+
+        return report(snapshot, replace(event, results=[current(one) for one in event.results]))
+
+    with patch.object(attempts, "report", careless):
+        yield
+
+
+@mutant(profiles.SLEEPING_WORKERS)
+def no_incarnation() -> Iterator[None]:
+    """A zombie is served like the worker that has taken its place."""
+
+    def anyone(snapshot: Snapshot, worker_id: str, _incarnation: int) -> Worker:
+        worker = snapshot.workers.get(worker_id)
+        if worker is None:
+            raise WorkerNotFound(worker_id)
+        return worker
+
+    with (
+        patch.object(registry, "current_worker", anyone),
+        patch.object(claiming, "current_worker", anyone),
+    ):
+        yield
+
+
+@mutant(profiles.ROUGH_NETWORK)
+def attempt_as_fence() -> Iterator[None]:
+    """The fence is the number of the attempt: it does not rise when one is given back."""
+    lease_all = claiming.lease_all
+
+    def counted(snapshot: Snapshot, tasks: Sequence[Task], worker: Worker) -> list[LeaseTask]:
+        leases = lease_all(snapshot, tasks, worker)
+        return [replace(one, fence=one.attempt) for one in leases]
+
+    with patch.object(claiming, "lease_all", counted):
+        yield
+
+
+@mutant(profiles.DYING_WORKERS)
+def incarnations_reused() -> Iterator[None]:
+    """The number of the last incarnation is not kept."""
+    with skipping("workers.set_counter"):
+        yield
+
+
+# --- workers and their leases -------------------------------------------------------------------
+
+
+@mutant(profiles.ROUGH_NETWORK)
+def early_eviction() -> Iterator[None]:
+    """One missed beat, and a worker is taken for dead."""
+    rules_of = coordinator.rules_of
+
+    def impatient(settings: Any) -> Any:
+        health = HealthPolicy(degraded_after=1.0, unhealthy_after=1.0)
+        return replace(rules_of(settings), health=health)
+
+    with patch.object(coordinator, "rules_of", impatient):
+        yield
+
+
+@mutant(profiles.SLEEPING_COORDINATOR, seeds=60)
+def no_amnesty() -> Iterator[None]:
+    """The coordinator blames the workers for its own absence."""
+    with patch.object(valves, "was_paused", lambda **_: False):
+        yield
+
+
+@mutant(profiles.SLEEPING_COORDINATOR, seeds=60)
+def hasty_eviction() -> Iterator[None]:
+    """A pause too short to be noticed counts as silence of quick workers."""
+    with patch.object(registry, "_is_confirmed", lambda *_: True):
+        yield
+
+
+@mutant(profiles.DYING_WORKERS)
+def lost_leases_stay() -> Iterator[None]:
+    """A worker goes, and what it held stays with it."""
+    with patch.object(attempts, "lose", lambda *_, **__: []):
+        yield
+
+
+@mutant(profiles.ROUGH_NETWORK)
+def unclaimed_stay() -> Iterator[None]:
+    """A lease whose answer was lost is waited for, for ever."""
+    with patch.object(registry, "_release_unclaimed", lambda *_: []):
+        yield
+
+
+@mutant(profiles.ROUGH_NETWORK)
+def capacity_ignored() -> Iterator[None]:
+    """A worker gets as much as it asks for."""
+    claim = claiming.claim
+
+    def generous(
+        snapshot: Snapshot, event: LeaseWork, open_lanes: Mapping[int, Lane], **_: object
+    ) -> claiming.Claim:
+        held, snapshot.held = snapshot.held, {}
+        try:
+            return claim(snapshot, event, open_lanes)
+        finally:
+            snapshot.held = held
+
+    with patch.object(claiming, "claim", generous):
+        yield
+
+
+# --- leasing ------------------------------------------------------------------------------------
+
+
+@mutant(profiles.CALM)
+def double_grant() -> Iterator[None]:
+    """A leased task stays in the queue as well."""
+    with skipping("tasks.take_ready"):
+        yield
+
+
+@mutant(profiles.CALM)
+def pause_ignored() -> Iterator[None]:
+    with patch.object(Queues, "paused", lambda _: set()):
+        yield
+
+
+@mutant(profiles.CALM)
+def drain_ignored() -> Iterator[None]:
+    """A worker that is to drain, or in quarantine, gets work like any other."""
+    current_worker = registry.current_worker
+
+    def active(snapshot: Snapshot, worker_id: str, incarnation: int) -> Worker:
+        worker = current_worker(snapshot, worker_id, incarnation)
+        return replace(worker, state=WorkerState.ACTIVE)
+
+    with patch.object(claiming, "current_worker", active):
+        yield
+
+
+@mutant(profiles.CALM)
+def requirements_ignored() -> Iterator[None]:
+    """Anybody gets anything."""
+    with patch.object(claiming, "can_serve", lambda *_, **__: True):
+        yield
+
+
+@mutant(profiles.CALM)
+def priority_ignored() -> Iterator[None]:
+    """First come, first served, whatever the priority."""
+    head = Tasks.head
+
+    def fair(self: Tasks, lanes: Sequence[int], most: int) -> list[Task]:
+        return sorted(head(self, lanes, 1_000), key=lambda task: task.id)[:most]
+
+    with patch.object(Tasks, "head", fair):
+        yield
+
+
+@mutant(profiles.CALM)
+def early_start() -> Iterator[None]:
+    """What is scheduled for later is queued now."""
+    due = Tasks.due
+
+    def hurried(self: Tasks, now_ms: int, most: int) -> Any:
+        return due(self, now_ms + FAR_MS, most)
+
+    with patch.object(Tasks, "due", hurried):
+        yield
