@@ -259,9 +259,7 @@ def test_an_attempt_is_a_duplicate_only_if_the_worker_itself_ended_it(ending: En
     )
     add_task(snapshot, fence=1, log=(line,))
 
-    _, by_another = reported(
-        snapshot, add_worker(snapshot, "w2"), Result(TaskId(1), 1, ok=False)
-    )
+    _, by_another = reported(snapshot, add_worker(snapshot, "w2"), Result(TaskId(1), 1, ok=False))
     _, outcomes = reported(
         snapshot,
         worker,
