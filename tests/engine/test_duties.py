@@ -1,9 +1,10 @@
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from rota.core import operating, registry
-from rota.core.events import CancelTasks
+from rota.core.events import CancelTasks, ExpireAttempts
 from rota.core.ids import TaskId
 from rota.core.tasks import Ending, NewTask, TaskState
 from rota.engine.duties.runner import DUTIES
@@ -325,3 +326,12 @@ async def test_next_moments_are_read_from_the_store(engine: Engine, clock: Turne
     await engine.submit(delay_ms=70)
 
     assert await engine.coordinator.queries.next_moment_ms() == clock.now_ms() + 70
+
+
+async def test_a_time_limit_is_kept_when_the_duty_stands_twice_in_a_batch(engine: Engine) -> None:
+    (task_id,) = await engine.submit(start_within_ms=800)
+    engine.clock.turn(1_000)
+
+    await asyncio.gather(engine.handle(ExpireAttempts()), engine.handle(ExpireAttempts()))
+
+    assert (await engine.task(task_id)).state is TaskState.FAILED

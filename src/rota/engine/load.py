@@ -1,6 +1,6 @@
 """What must be known to decide these events? Loaded in bulk, before anything is decided."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from rota.core.events import (
@@ -62,7 +62,7 @@ def load(tx: Transaction, lanes: Lanes, snapshot: Snapshot, events: Sequence[Eve
     if kinds & NAMES_WORKERS:
         _load_workers(workers, tasks, snapshot, events)
     if kinds & DUTIES:
-        _load_duties(tasks, snapshot, events)
+        _load_duties(tasks, snapshot, kinds)
     if kinds & NAMES_LEASES:
         _load_results(tasks, workers, snapshot, events)
     if PauseQueue in kinds:
@@ -151,14 +151,14 @@ def _fails(event: ReportResults) -> bool:
     return any(not result.ok for result in event.results)
 
 
-def _load_duties(tasks: Tasks, snapshot: Snapshot, events: Iterable[Event]) -> None:
-    for event in events:
-        if isinstance(event, QueueDueTasks):
-            snapshot.due = tasks.due(snapshot.now_ms, DUE_PER_STEP)
-        elif isinstance(event, ExpireAttempts):
-            snapshot.overdue = tasks.overdue(snapshot.now_ms, OVERDUE_PER_STEP)
-            snapshot.unstarted = tasks.take_unstarted(snapshot.now_ms, OVERDUE_PER_STEP)
-            remember_tasks(tasks, snapshot, [*snapshot.overdue, *snapshot.unstarted])
+def _load_duties(tasks: Tasks, snapshot: Snapshot, kinds: Collection[type[Event]]) -> None:
+    """Once a kind, however often it stands in the batch: time limits to start are taken once."""
+    if QueueDueTasks in kinds:
+        snapshot.due = tasks.due(snapshot.now_ms, DUE_PER_STEP)
+    if ExpireAttempts in kinds:
+        snapshot.overdue = tasks.overdue(snapshot.now_ms, OVERDUE_PER_STEP)
+        snapshot.unstarted = tasks.take_unstarted(snapshot.now_ms, OVERDUE_PER_STEP)
+        remember_tasks(tasks, snapshot, [*snapshot.overdue, *snapshot.unstarted])
 
 
 def _load_results(
