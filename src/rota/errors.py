@@ -5,10 +5,14 @@ RotaError
 │   └── Malformed              its body is not JSON at all
 ├── Unauthorized          401  no credentials, or ones we do not know
 ├── Forbidden             403  known, but not allowed this
-├── NotFound              404  no such task, worker or queue
+├── NotFound              404  no such task, worker, queue, workflow or run
 │   ├── TaskNotFound           never accepted, or finished longer ago than history is kept
 │   ├── WorkerNotFound         not registered, or removed after its silence: register again
 │   ├── QueueNotFound          a queue that never was cannot be resumed
+│   ├── WorkflowNotFound       no such name, or not this version of it
+│   ├── RunNotFound            never started, or ended longer ago than history is kept
+│   ├── NodeNotFound           the workflow has no node of that name
+│   ├── ArtifactNotFound       never attached, or its attempt did not succeed
 │   └── TokenNotFound          not there, or revoked already
 ├── MethodNotAllowed      405  the path is there, but not for this method
 ├── Conflict              409  the request was right, but the state has moved on
@@ -16,6 +20,7 @@ RotaError
 │   ├── StaleIncarnation       the worker has registered again since
 │   ├── IllegalState           the noun is not in a state that allows this
 │   └── ResultConflict         finished already, with another result
+├── InvalidWorkflow       422  the definition has problems, all of them listed
 ├── TooLarge              413  a body or payload is over its limit
 ├── TooMany               429  one caller asks for more than its share
 ├── Overloaded            503  more is waiting than the coordinator takes on; try again later
@@ -105,6 +110,43 @@ class MethodNotAllowed(RotaError):  # noqa: N818
     code = "method_not_allowed"
     status = 405
     title = "Not for this method"
+
+
+class WorkflowNotFound(NotFound):
+    code = "workflow_not_found"
+
+    def __init__(self, name: str, version: int | None = None) -> None:
+        which = f"workflow {name!r}" if version is None else f"version {version} of {name!r}"
+        super().__init__(f"{which} not found", workflow=name, version=version)
+
+
+class RunNotFound(NotFound):
+    code = "run_not_found"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id!r} not found", run_id=run_id)
+
+
+class NodeNotFound(NotFound):
+    code = "node_not_found"
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"node {node!r} not found in the workflow", node=node)
+
+
+class ArtifactNotFound(NotFound):
+    code = "artifact_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"artifact {name!r} not found", artifact=name)
+
+
+class InvalidWorkflow(RotaError):  # noqa: N818
+    """A definition that cannot be run; `problems` lists everything that is wrong with it."""
+
+    code = "invalid_workflow"
+    status = 422
+    title = "The workflow is not valid"
 
 
 class Conflict(RotaError):  # noqa: N818

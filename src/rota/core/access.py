@@ -12,16 +12,16 @@ from rota.errors import Forbidden
 
 class Scope(StrEnum):
     ADMIN = "admin"  # everything
-    SUBMIT = "submit"  # submit, cancel and read tasks
+    SUBMIT = "submit"  # submit, cancel and read tasks; start, steer and read runs
     READ = "read"  # look, change nothing
     WORKER = "worker"  # register, lease, report; bound to queues and a worker id if it says so
 
 
 class Action(StrEnum):
-    READ = "read"  # any look at tasks, workers, queues, metrics
-    SUBMIT = "submit"  # submit, cancel or retry tasks
-    WORK = "work"  # register, beat, lease, report
-    OPERATE = "operate"  # pause queues, drain workers, manage tokens
+    READ = "read"  # any look at tasks, workers, queues, workflows, runs, metrics
+    SUBMIT = "submit"  # submit, cancel or retry tasks; start, steer or signal runs
+    WORK = "work"  # register, beat, lease, report, attach artifacts
+    OPERATE = "operate"  # pause queues, drain workers, put workflows, manage tokens
 
 
 ALLOWED: dict[Scope, frozenset[Action]] = {
@@ -84,3 +84,9 @@ def check_queue(caller: Caller, queue: str) -> None:
     """A token bound to queues acts on no other."""
     if caller.queues is not None and queue not in caller.queues:
         raise Forbidden(f"token {caller.name!r} is not for queue {queue!r}", queue=queue)
+
+
+def check_unbound(caller: Caller) -> None:
+    """Runs work across queues: a token bound to some has no say in them, and no look."""
+    if caller.queues is not None:
+        raise Forbidden(f"token {caller.name!r} is bound to queues; runs work across them")

@@ -216,6 +216,8 @@ class Task(Struct, frozen=True, kw_only=True):
     progress: bytes | None = None
     partial: bytes | None = None
     log: tuple[EndedAttempt, ...] = ()
+    run: int | None = None  # the run it works for, and the token; filled in for those who look
+    token: int | None = None
 
     @property
     def last_error(self) -> TaskError | None:

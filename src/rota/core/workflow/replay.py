@@ -1,0 +1,156 @@
+"""Does a journal still lead where it led? Feed its events to the core again, and compare.
+
+The same definition must give the same decisions, always: a difference means that a journal was
+changed, or that this version of Rota decides otherwise. With another definition the differences
+show what a change would have meant for a run that is over. From the first difference on two runs
+may have little in common, so that one counts; those after it are told all the same.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rota.core.workflow.decide import decide, new_run
+from rota.core.workflow.decisions import RunDecision
+from rota.core.workflow.definition import Definition, Graph
+from rota.core.workflow.events import RunEvent, RunStarted
+from rota.core.workflow.run import Run
+
+MOST_SHOWN = 120  # characters of a value that differs
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One step of a journal, as it was stored or exported."""
+
+    number: int
+    event: RunEvent
+    decisions: list[dict[str, Any]]  # as they were encoded
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """A step that would be decided differently."""
+
+    number: int  # of the entry
+    event: RunEvent
+    stored: list[dict[str, Any]]
+    decided: list[dict[str, Any]]
+    place: int  # of the first decision that differs, from 0
+    words: str
+
+
+def replay(definition: Definition, entries: Iterable[Entry]) -> list[Difference]:
+    """The entries of a run's journal that this definition decides differently."""
+    graph = Graph(definition)
+    run: Run | None = None
+    differences = []
+    for entry in entries:
+        if run is None:
+            started = entry.event
+            run = new_run(graph, started.input if isinstance(started, RunStarted) else None)
+        try:
+            decided = encoded(decide(run, entry.event))
+        except Exception as error:  # noqa: BLE001 - the journal is of another definition, or broken
+            words = f"the event cannot be taken up: {type(error).__name__}: {error}"
+            differences.append(_difference(entry, [], 0, words))
+            return differences
+        place = _first_difference(entry.decisions, decided)
+        if place is not None:
+            words = _told_difference(entry.decisions, decided, place)
+            differences.append(_difference(entry, decided, place, words))
+    return differences
+
+
+def encoded(decisions: Sequence[RunDecision]) -> list[dict[str, Any]]:
+    """Decisions as a journal holds them."""
+    builtins: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(decisions))
+    return builtins
+
+
+def _difference(entry: Entry, decided: list[dict[str, Any]], place: int, words: str) -> Difference:
+    return Difference(
+        number=entry.number,
+        event=entry.event,
+        stored=entry.decisions,
+        decided=decided,
+        place=place,
+        words=words,
+    )
+
+
+def _first_difference(
+    stored: Sequence[dict[str, Any]], decided: Sequence[dict[str, Any]]
+) -> int | None:
+    for place, (before, after) in enumerate(zip(stored, decided, strict=False)):
+        # As texts: to Python 1, 1.0 and true are the same.
+        if before is not after and _text(before) != _text(after):
+            return place
+    return None if len(stored) == len(decided) else min(len(stored), len(decided))
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+# --- in words -----------------------------------------------------------------------------------
+
+# What each kind of decision says, for people. `told` fills in its fields.
+WORDS: dict[str, str] = {
+    "CreateToken": "token {number} at {node}",
+    "SetTokenState": "token {number} is {state}",
+    "DispatchTask": "task {task} for token {number}",
+    "CancelTask": "the task of token {number} is cancelled",
+    "StartChild": "workflow {workflow} for token {number}",
+    "CancelChild": "the sub-workflow of token {number} is cancelled",
+    "OpenScope": "scope {number} of {key} opens with {total} branches",
+    "SetBranchState": "branch {index} of scope {scope} is {state}",
+    "CloseScope": "scope {number} closes: {because}",
+    "WriteContext": "{path} is written",
+    "SetTimer": "a {kind} timer for {number}",
+    "DropTimer": "the {kind} timer for {number} is dropped",
+    "KeepSignal": "signal {name} is kept",
+    "TakeSignal": "signal {name} is taken",
+    "CountIteration": "round {count} of {transition}",
+    "SetRunState": "the run is {state}",
+    "Considered": "{transition} {taken}: {because}",
+}
+
+
+class _Fields(dict[str, Any]):
+    """A decision's fields; one that was left out is told as a dash."""
+
+    def __missing__(self, name: str) -> str:
+        return "-"
+
+
+def told(decision: Mapping[str, Any]) -> str:
+    """A decision in words."""
+    fields = _Fields(decision)
+    kind = str(fields["type"])
+    if kind == "WriteContext":
+        fields["path"] = ".".join(decision.get("path", ()))
+    if kind == "Considered":
+        fields["taken"] = "was taken" if decision.get("taken") else "was not taken"
+    return WORDS.get(kind, kind).format_map(fields)
+
+
+def _told_difference(
+    stored: Sequence[dict[str, Any]], decided: Sequence[dict[str, Any]], place: int
+) -> str:
+    if place >= len(decided):
+        return f"missing: {told(stored[place])}"
+    if place >= len(stored):
+        return f"in addition: {told(decided[place])}"
+    before, after = stored[place], decided[place]
+    if told(before) != told(after):
+        return f"{told(after)}, instead of: {told(before)}"
+    name = next(
+        name for name in {**before, **after} if _text(before.get(name)) != _text(after.get(name))
+    )
+    return f"{told(after)}: {name} is {_shown(after, name)}, instead of {_shown(before, name)}"
+
+
+def _shown(decision: Mapping[str, Any], name: str) -> str:
+    text = _text(decision.get(name))
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"

@@ -1,0 +1,279 @@
+"""Runs in memory: tasks answered by plain functions, time turned by hand, no store, no clock.
+
+After every event the run's counters are counted again by hand, and every token must have moved as
+the table of its states allows.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from rota.core.workflow.decide import decide, new_run
+from rota.core.workflow.decisions import (
+    CancelChild,
+    CancelTask,
+    CreateToken,
+    DispatchTask,
+    RunDecision,
+    SetRunState,
+    SetTokenState,
+    StartChild,
+)
+from rota.core.workflow.definition import Definition, Graph
+from rota.core.workflow.events import (
+    ChildEnded,
+    RunCancelled,
+    RunEvent,
+    RunPaused,
+    RunResumed,
+    RunRetried,
+    RunStarted,
+    Signalled,
+    TaskEnded,
+    TimerFired,
+)
+from rota.core.workflow.reading import read
+from rota.core.workflow.run import RUN_ENDED, Run
+from rota.core.workflow.tokens import TOKEN_TRANSITIONS, TokenState
+from tests.core.workflow.checking import check, standing
+
+Handler = Callable[[Any], Any]
+Entry = tuple[RunEvent, list[RunDecision]]
+_encode = msgspec.json.Encoder().encode
+
+
+class Failed(Exception):  # noqa: N818 - what a handler raises to fail its task
+    def __init__(self, message: str = "broken", kind: str = "Broken") -> None:
+        super().__init__(message)
+        self.error = {"type": kind, "message": message}
+
+
+def defined(text: str) -> Definition:
+    """A definition from YAML, which must have no problems."""
+    definition, problems = read(text)
+    assert not problems, problems
+    assert definition is not None
+    return definition
+
+
+class Drive:
+    """One run, and the world around it."""
+
+    def __init__(
+        self,
+        workflow: str | Definition,
+        run_input: Any = None,
+        handlers: Mapping[str, Handler] | None = None,
+        *,
+        workflows: Mapping[str, str | Definition] | None = None,
+        seed: int = 0,
+        begin: bool = True,
+        **started: Any,
+    ) -> None:
+        definition = defined(workflow) if isinstance(workflow, str) else workflow
+        self.graph = Graph(definition)
+        self.input = run_input
+        self.handlers: Mapping[str, Handler] = {} if handlers is None else handlers
+        self.workflows = dict(workflows or {})
+        self.run: Run = new_run(self.graph, run_input)
+        self.random = random.Random(seed)
+        self.now_ms = 1_000
+        self.journal: list[Entry] = []
+        self.tasks: dict[int, DispatchTask] = {}
+        self.children: dict[int, Drive] = {}
+        self.cancelled: list[int] = []
+        self.states: dict[int, TokenState] = {}
+        self.token_nodes: dict[int, str] = {}
+        if begin:
+            self.feed(RunStarted(self.now_ms, run_input, **started))
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def feed(self, event: RunEvent) -> list[RunDecision]:
+        decisions = decide(self.run, event)
+        self.journal.append((event, decisions))
+        for decision in decisions:
+            self._carry_out(decision)
+        check(self.run, self.states, set(self.tasks))
+        return decisions
+
+    def _carry_out(self, decision: RunDecision) -> None:
+        match decision:
+            case CreateToken():
+                assert decision.number not in self.states
+                self.states[decision.number] = TokenState.PENDING
+                self.token_nodes[decision.number] = decision.node
+            case SetTokenState():
+                assert decision.state in TOKEN_TRANSITIONS[self.states[decision.number]]
+                self.states[decision.number] = decision.state
+            case DispatchTask():
+                self.tasks[decision.number] = decision
+            case CancelTask():
+                del self.tasks[decision.number]
+                self.cancelled.append(decision.number)
+            case StartChild():
+                self._start_child(decision)
+            case CancelChild():
+                self.children.pop(decision.number).cancel()
+                self.cancelled.append(decision.number)
+            case _:
+                pass
+
+    def _start_child(self, decision: StartChild) -> None:
+        child = self.workflows[decision.workflow]
+        seed = self.random.randrange(1_000)
+        self.children[decision.number] = Drive(
+            child, decision.input, self.handlers, workflows=self.workflows, seed=seed
+        )
+
+    def finish(self, number: int, result: Any = None) -> list[RunDecision]:
+        del self.tasks[number]
+        return self.feed(TaskEnded(self._tick(), number, ok=True, result=result))
+
+    def fail(self, number: int, error: dict[str, Any] | None = None) -> list[RunDecision]:
+        del self.tasks[number]
+        told = error or Failed().error
+        return self.feed(TaskEnded(self._tick(), number, ok=False, error=told))
+
+    def signal(self, name: str, payload: Any = None) -> list[RunDecision]:
+        return self.feed(Signalled(self._tick(), name, payload))
+
+    def pause(self) -> list[RunDecision]:
+        return self.feed(RunPaused(self._tick()))
+
+    def resume(self) -> list[RunDecision]:
+        return self.feed(RunResumed(self._tick()))
+
+    def cancel(self, reason: str = "") -> list[RunDecision]:
+        return self.feed(RunCancelled(self._tick(), reason))
+
+    def retry(self) -> list[RunDecision]:
+        return self.feed(RunRetried(self._tick()))
+
+    def turn_clock(self, to_ms: int | None = None) -> None:
+        """Fire the next timer, or all that are due at a time."""
+        if to_ms is None:
+            self._fire(min(self.run.timers, key=lambda key: (self.run.timers[key], key)))
+            return
+        self.now_ms = max(self.now_ms, to_ms)
+        while due := [key for key, at_ms in self.run.timers.items() if at_ms <= self.now_ms]:
+            self._fire(min(due, key=lambda key: (self.run.timers[key], key)))
+
+    def _fire(self, key: tuple[Any, int]) -> None:
+        self.now_ms = max(self.now_ms, self.run.timers[key])
+        self.feed(TimerFired(self.now_ms, *key))
+
+    def _tick(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+    # --- letting it run -------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Let one thing happen, whichever the dice say; time passes when nothing else can."""
+        choices: list[Callable[[], Any]] = [
+            lambda number=number: self.answer(number)  # type: ignore[misc]  # bound by default
+            for number in self.tasks
+        ]
+        choices += [
+            lambda number=number: self.child_step(number)  # type: ignore[misc]  # as above
+            for number in self.children
+        ]
+        if choices:
+            self.random.choice(choices)()
+        elif self.run.timers:
+            self.turn_clock()
+        else:
+            raise AssertionError(f"stuck: {self.run.tokens} {self.run.scopes}")
+
+    def answer(self, number: int) -> None:
+        """Perform a token's task."""
+        task = self.tasks[number]
+        try:
+            result = self.handlers[task.task](task.payload)
+        except Failed as failure:
+            self.fail(number, failure.error)
+        else:
+            self.finish(number, result)
+
+    def child_step(self, number: int) -> None:
+        child = self.children[number]
+        if not child.is_ended:
+            child.step()
+        if child.is_ended:
+            del self.children[number]
+            is_ok = child.state == "completed"
+            error = None if is_ok else child.run.error
+            self.feed(ChildEnded(self._tick(), number, is_ok, child.output, error))
+
+    def to_end(self) -> "Drive":
+        for _ in range(100_000):
+            if self.is_ended:
+                return self
+            self.step()
+        raise AssertionError("does not end")
+
+    # --- looking --------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        return self.run.state
+
+    @property
+    def is_ended(self) -> bool:
+        return self.run.is_ended
+
+    @property
+    def output(self) -> Any:
+        return self.run.output
+
+    @property
+    def error(self) -> dict[str, Any]:
+        assert self.run.error is not None
+        return self.run.error
+
+    @property
+    def decisions(self) -> list[RunDecision]:
+        return [decision for _, decisions in self.journal for decision in decisions]
+
+    def of_kind(self, kind: type) -> list[Any]:
+        return [decision for decision in self.decisions if isinstance(decision, kind)]
+
+    def at(self, node: str) -> list[int]:
+        """The tokens under way at a node, by number; not those that wait at a join after it."""
+        return [
+            number
+            for number, token in self.run.tokens.items()
+            if token.node == node and token.state is not TokenState.WAITING_FOR_SIBLINGS
+        ]
+
+    def visits(self, node: str) -> int:
+        """How often a node was begun, compensation left out."""
+        return sum(
+            1 for one in self.of_kind(CreateToken) if one.node == node and one.compensates is None
+        )
+
+    def endings(self) -> int:
+        return sum(1 for one in self.of_kind(SetRunState) if one.state in RUN_ENDED)
+
+    def document(self, name: str = "state") -> Any:
+        return self.run.context.documents[name]
+
+    # --- rebuilding -----------------------------------------------------------------------------
+
+    def rebuilt(self) -> Run:
+        """The run as its journal gives it, events and decisions having been stored meanwhile."""
+        run = new_run(self.graph, msgspec.json.decode(_encode(self.input)))
+        for event, decisions in self.journal:
+            stored = msgspec.json.decode(_encode(event), type=RunEvent)
+            again = decide(run, stored)
+            assert _encode(again) == _encode(decisions)
+        return run
+
+    def restart(self) -> None:
+        """Lose the run from memory; go on with the one the journal gives."""
+        run = self.rebuilt()
+        assert standing(run) == standing(self.run)
+        self.run = run
