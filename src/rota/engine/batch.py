@@ -10,19 +10,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rota.core.decide import decide
-from rota.core.decisions import AddTask, Decision, LeaseTask, NoteWatch, RequeueTask
+from rota.core.decisions import (
+    AddTask,
+    Decision,
+    FinishTask,
+    LeaseTask,
+    NoteWatch,
+    RequeueTask,
+)
 from rota.core.events import Event, LeaseWork, PruneHistory
 from rota.core.replies import Done, Granted, Reply
 from rota.core.snapshot import Rules, Snapshot
 from rota.core.valves import Watch
+from rota.core.workflow.commands import RunCommand
 from rota.engine.apply import Applied, apply, by_kind
+from rota.engine.artifacts import ArtifactKeeper
 from rota.engine.dealing import Dealer
 from rota.engine.load import load
+from rota.engine.run_commands import RunCommands, RunReply
+from rota.engine.runs import RunAdvancer, RunCache
 from rota.errors import RotaError
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
 
-Outcome = Reply | RotaError
+Outcome = Reply | RunReply | RotaError
+Anything = Event | RunCommand  # that may come before the engine
 
 
 @dataclass
@@ -43,6 +55,8 @@ class BatchResult:
     decisions: dict[type[Decision], list[Any]]  # by kind
     now_ms: int
     next_moment_ms: int | None = None
+    ended_runs: list[int] = field(default_factory=list)
+    dropped_files: list[str] = field(default_factory=list)
 
 
 class Batch:
@@ -50,7 +64,7 @@ class Batch:
 
     def __init__(
         self,
-        events: Sequence[Event],
+        events: Sequence[Anything],
         parked: Sequence[LeaseWork],
         *,
         now_ms: int,
@@ -58,11 +72,13 @@ class Batch:
         dice: Callable[[], float],
         lanes: Lanes,
         memory: Memory,
+        runs: RunCache,
     ) -> None:
         self._events = events
         self._parked = parked
         self._lanes = lanes
         self._memory = memory
+        self._runs = runs
         self._snapshot = Snapshot(
             now_ms=now_ms,
             rules=rules,
@@ -73,14 +89,25 @@ class Batch:
 
     def __call__(self, tx: Transaction) -> BatchResult:
         snapshot = self._snapshot
-        load(tx, self._lanes, snapshot, self._events)
+        events = [event for event in self._events if not isinstance(event, RunCommand)]
+        load(tx, self._lanes, snapshot, events)
         outcomes, decided = self._decide()
-        decisions = by_kind(decided)
+        runs = RunAdvancer(tx, self._lanes, snapshot, self._runs)
+        artifacts = ArtifactKeeper(tx, self._lanes, snapshot, self._runs)
+        commands = RunCommands(tx, runs, artifacts, now_ms=snapshot.now_ms)
+        decisions = by_kind(self._advance_runs(runs, commands, decided, outcomes))
+        artifacts.settle(decisions)
         applied = apply(tx, self._lanes, decisions, now_ms=snapshot.now_ms, tasks=snapshot.tasks)
         for index, event in enumerate(self._events):
             if isinstance(event, PruneHistory):
                 outcomes[index] = Done(applied.forgotten)
-        dealer = Dealer(tx, self._lanes, snapshot, self._memory.turns)
+        dealer = Dealer(
+            tx,
+            self._lanes,
+            snapshot,
+            self._memory.turns,
+            names_runs=self._runs.has_tasks,
+        )
         parked = self._deal(dealer, outcomes)
         if dealer.leased:
             decisions.setdefault(LeaseTask, []).extend(dealer.leased)
@@ -91,13 +118,35 @@ class Batch:
             memory=self._remember(decisions),
             decisions=decisions,
             now_ms=snapshot.now_ms,
-            next_moment_ms=_next_moment_ms(decisions),
+            next_moment_ms=_earlier(_next_moment_ms(decisions), runs.next_moment_ms),
+            ended_runs=runs.ended,
+            dropped_files=artifacts.dropped,
         )
+
+    def _advance_runs(
+        self,
+        runs: RunAdvancer,
+        commands: RunCommands,
+        decided: Sequence[Decision],
+        outcomes: list[Outcome],
+    ) -> list[Decision]:
+        """Tell runs of their tasks' ends, and carry out what callers ask of them."""
+        runs.tasks_finished([one for one in decided if isinstance(one, FinishTask)])
+        for index, event in enumerate(self._events):
+            if isinstance(event, RunCommand):
+                try:
+                    outcomes[index] = commands.carry_out(event)
+                except RotaError as error:
+                    outcomes[index] = error
+        return runs.close(decided)
 
     def _decide(self) -> tuple[list[Outcome], list[Decision]]:
         outcomes: list[Outcome] = []
         decisions: list[Decision] = []
         for event in self._events:
+            if isinstance(event, RunCommand):
+                outcomes.append(Done())  # in its place until its turn comes
+                continue
             try:
                 decided, reply = decide(self._snapshot, event)
             except RotaError as error:
@@ -126,6 +175,10 @@ class Batch:
             watch=watches[-1].watch if watches else self._memory.watch,
             turns=self._memory.turns,
         )
+
+
+def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
+    return min((moment for moment in (one_ms, other_ms) if moment is not None), default=None)
 
 
 def _next_moment_ms(decisions: Mapping[type[Decision], list[Any]]) -> int | None:

@@ -21,15 +21,20 @@ from rota.core.replies import Granted, Reply
 from rota.core.scoring import ScoringPolicy
 from rota.core.snapshot import Rules
 from rota.core.workers import HealthPolicy
+from rota.core.workflow.commands import RunCommand
+from rota.engine.batch import Anything
 from rota.engine.clock import Clock, SystemClock
+from rota.engine.contents import Contents
 from rota.engine.duties.runner import DutyRunner
 from rota.engine.figures import Figures
 from rota.engine.pipeline import Delivery, Entry, Pipeline
 from rota.engine.queries import Queries
+from rota.engine.run_commands import RunReply
 from rota.engine.wake import Waiters
 from rota.engine.writer import InlineWriter, ThreadWriter, Writer
 from rota.errors import Overloaded, Unavailable
 from rota.settings import Settings
+from rota.store.blobs import Blobs
 from rota.store.database import Database
 from rota.store.lanes import Lanes
 
@@ -55,7 +60,9 @@ class Coordinator:
         clock: Clock | None = None,
         dice: Callable[[], float] = random.random,
         inline: bool = False,
+        blobs: Blobs | None = None,
     ) -> None:
+        """Blobs: where large artifacts lie; without, they are kept in rows like small ones."""
         self.clock = clock or SystemClock()
         self.settings = settings
         self.rules = rules_of(settings)
@@ -64,8 +71,15 @@ class Coordinator:
         lanes = Lanes()
         self._figures = Figures()
         self._pipeline = Pipeline(
-            database, lanes, self._figures, clock=self.clock, rules=self.rules, dice=dice
+            database,
+            lanes,
+            self._figures,
+            clock=self.clock,
+            rules=self.rules,
+            dice=dice,
+            blobs=blobs,
         )
+        self.contents = Contents(blobs)
         make_writer = InlineWriter if inline else ThreadWriter
         self._writer: Writer = make_writer(self._pipeline.run, self._deliver)
         self._waiters = Waiters()
@@ -97,6 +111,21 @@ class Coordinator:
         """Carry out one event; returns when it is committed."""
         reply: Reply = await self._enter(event).future
         return reply
+
+    async def command(self, command: RunCommand) -> RunReply:
+        """Carry out what is asked of workflows and runs; returns when it is committed."""
+        reply: RunReply = await self._enter(command).future
+        return reply
+
+    async def carry_out(self, anything: Anything) -> Reply | RunReply:
+        reply: Reply | RunReply = await self._enter(anything).future
+        return reply
+
+    async def wait_run(self, run_id: int, *, wait_ms: int) -> None:
+        """Wait until a run has ended, or the time is over."""
+        with self._waiters.waiting_for(TaskId(run_id)) as ended:
+            if await self.queries.is_run_live(run_id) and self.is_ready:
+                await asyncio.wait([ended], timeout=wait_ms / 1000)
 
     async def lease(self, event: LeaseWork, *, wait_ms: int) -> Granted:
         """Lease work; without any, wait for some until the time is over."""
@@ -132,7 +161,7 @@ class Coordinator:
         self._figures.waiting = self._writer.weight
         return self._figures
 
-    def _enter(self, event: Event, *, stays: bool = False) -> Entry:
+    def _enter(self, event: Anything, *, stays: bool = False) -> Entry:
         if not self._writer.is_running:
             raise Unavailable("the coordinator is not running")
         entry = Entry(event, asyncio.get_running_loop().create_future(), stays=stays)

@@ -19,6 +19,7 @@ from rota.errors import RotaError
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
 from rota.store.queues import Queues
+from rota.store.runs import Runs
 from rota.store.tasks import Tasks
 from rota.store.workers import Workers
 
@@ -27,9 +28,17 @@ MOST_TURNS = 10_000  # workers whose last turn is remembered; forgotten ones com
 
 class Dealer:
     def __init__(
-        self, tx: Transaction, lanes: Lanes, snapshot: Snapshot, turns: dict[str, int]
+        self,
+        tx: Transaction,
+        lanes: Lanes,
+        snapshot: Snapshot,
+        turns: dict[str, int],
+        *,
+        names_runs: bool,
     ) -> None:
+        """Only where any task works for a run do leases have to be asked for whose they are."""
         self._tasks = Tasks(tx, lanes)
+        self._runs = Runs(tx) if names_runs else None
         self._workers = Workers(tx)
         self._queues = Queues(tx)
         self._lanes = lanes
@@ -60,6 +69,8 @@ class Dealer:
         if open_lanes:
             self._deal_groups(claims, answers)
             self._deal_probes(claims, answers)
+        if self._runs is not None and self.leased:
+            _name_runs(answers, self._runs.tasks([one.id for one in self.leased]))
         return answers
 
     def _open_lanes(self) -> dict[int, Lane]:
@@ -156,3 +167,22 @@ def granted(leases: Sequence[LeaseTask], known: Mapping[TaskId, Task]) -> list[T
         )
         for one in leases
     ]
+
+
+def _name_runs(
+    answers: Sequence[Granted | RotaError], working: Mapping[int, tuple[int, int]]
+) -> None:
+    """Say of each task which run and token it works for."""
+    if not working:
+        return
+    for answer in answers:
+        if isinstance(answer, Granted):
+            answer.leases[:] = [of_run(task, working.get(task.id)) for task in answer.leases]
+
+
+def of_run(task: Task, whose: tuple[int, int] | None) -> Task:
+    """The task with the run and token that it works for, if any."""
+    if whose is None:
+        return task
+    run, token = whose
+    return msgspec.structs.replace(task, run=run, token=token)

@@ -23,7 +23,6 @@ from rota.core.decisions import (
 )
 from rota.core.events import (
     CompleteJob,
-    Event,
     FailJob,
     Heartbeat,
     LeaseWork,
@@ -35,12 +34,17 @@ from rota.core.events import (
 from rota.core.ids import TaskId
 from rota.core.replies import Granted, Outcomes
 from rota.core.snapshot import Rules
-from rota.engine.batch import Batch, BatchResult, Memory, Outcome
+from rota.core.workflow.commands import StartRun
+from rota.engine.batch import Anything, Batch, BatchResult, Memory, Outcome
 from rota.engine.clock import Clock
 from rota.engine.figures import Figures
+from rota.engine.runs import RunCache
 from rota.errors import RotaError, Unavailable
+from rota.store.artifacts import Artifacts
+from rota.store.blobs import Blobs
 from rota.store.database import Database, Transaction
 from rota.store.lanes import Lanes
+from rota.store.runs import Runs
 from rota.store.tasks import Tasks
 from rota.store.workers import Workers
 
@@ -65,7 +69,7 @@ class Entry:
 
     __slots__ = ("event", "future", "is_gone", "is_light", "stays", "weight")
 
-    def __init__(self, event: Event, future: "asyncio.Future[Any]", *, stays: bool) -> None:
+    def __init__(self, event: Anything, future: "asyncio.Future[Any]", *, stays: bool) -> None:
         self.event = event
         self.future = future
         self.stays = stays  # a call for work that may be parked
@@ -73,7 +77,7 @@ class Entry:
         self.weight, self.is_light = _burden(event)
 
 
-def _burden(event: Event) -> tuple[int, bool]:
+def _burden(event: Anything) -> tuple[int, bool]:
     """How many changes an event stands for, and whether they are carried out in no time."""
     match event:
         case SubmitTasks():
@@ -84,7 +88,7 @@ def _burden(event: Event) -> tuple[int, bool]:
             return weight, weight <= LIGHT_TASKS
         case LeaseWork():
             return 1, event.most <= LIGHT_TASKS
-        case Heartbeat() | ReportProgress() | StartJob() | CompleteJob() | FailJob():
+        case Heartbeat() | ReportProgress() | StartJob() | CompleteJob() | FailJob() | StartRun():
             return 1, True
         case _:
             return 1, False
@@ -115,14 +119,17 @@ class Pipeline:
         clock: Clock,
         rules: Rules,
         dice: Callable[[], float],
+        blobs: Blobs | None = None,
     ) -> None:
         self._database = database
+        self._blobs = blobs
         self._lanes = lanes
         self._figures = figures
         self._clock = clock
         self._rules = rules
         self._dice = dice
         self._memory = Memory()
+        self._runs = RunCache()
         self._has_lanes = True  # False: the book may hold lanes that were never committed
         self._parked: list[Entry] = []
         self.store_problem: str | None = None
@@ -132,7 +139,13 @@ class Pipeline:
 
         def body(tx: Transaction) -> int:
             self._lanes.read(tx)
-            return max(Tasks(tx, self._lanes).last_id(), Workers(tx).counter("task"))
+            runs = Runs(tx)
+            self._runs.has_tasks = runs.has_tasks()
+            self._runs.has_staged = Artifacts(tx).has_staged()
+            if self._blobs is not None:
+                self._blobs.sweep(Artifacts(tx).files())
+            last = Tasks(tx, self._lanes).last_id()
+            return max(last, runs.last_id(), Workers(tx).counter("task"))
 
         self._memory.last_task_id = self._database.write(body)
 
@@ -150,10 +163,23 @@ class Pipeline:
         # Out of reach of the above: what is committed must never be tried again.
         self.store_problem = None
         self._memory = result.memory
+        self._runs.touched.clear()
+        self._remove_files(result.dropped_files)
         self._count(entries, result)
         return Delivery(
-            self._answers(entries, parked, result), result.applied.finished, result.next_moment_ms
+            self._answers(entries, parked, result),
+            [*result.applied.finished, *(TaskId(one) for one in result.ended_runs)],
+            result.next_moment_ms,
         )
+
+    def _remove_files(self, names: Sequence[str]) -> None:
+        """No row names these any more. What cannot be removed now is swept at the next start."""
+        if not names or self._blobs is None:
+            return
+        try:
+            self._blobs.remove(names)
+        except OSError as error:
+            log.warning("artifacts cannot be removed", problem=str(error))
 
     def _one_by_one(self, entries: Sequence[Entry]) -> Delivery:
         delivery = Delivery()
@@ -175,6 +201,7 @@ class Pipeline:
             dice=self._dice,
             lanes=self._lanes,
             memory=self._memory,
+            runs=self._runs,
         )
 
         def body(tx: Transaction) -> BatchResult:
@@ -217,6 +244,7 @@ class Pipeline:
     def _forget_uncommitted(self) -> None:
         """A rollback took new lanes back: read the book again, now or in the next transaction."""
         self._has_lanes = False
+        self._runs.roll_back()
         try:
             self._database.read(self._lanes.read)
         except Exception as error:  # noqa: BLE001 - the store is away; the next batch will say so

@@ -13,15 +13,23 @@ from rota.core.ids import TaskId
 from rota.core.snapshot import Quality
 from rota.core.tasks import FINISHED, Task, TaskState
 from rota.core.workers import Worker
+from rota.core.workflow.definition import Definition
+from rota.core.workflow.records import Artifact, JournalEntry, RunRecord, Version
+from rota.core.workflow.run import RUN_ENDED
 from rota.engine.clock import Clock
+from rota.engine.dealing import of_run
 from rota.engine.figures import Figures, QueueRates
+from rota.engine.projections import Trace
 from rota.store.access import Access
+from rota.store.artifacts import Artifacts
 from rota.store.database import Database, Transaction
 from rota.store.lanes import Lanes
 from rota.store.listing import Listing
 from rota.store.queues import LaneFigures, Queues
+from rota.store.runs import Runs
 from rota.store.tasks import Tasks
 from rota.store.workers import Workers
+from rota.store.workflows import Workflows
 
 T = TypeVar("T")
 
@@ -70,13 +78,16 @@ class Queries:
     # --- tasks --------------------------------------------------------------------------------
 
     async def task(self, task_id: TaskId) -> Task | None:
-        found = await self._read(lambda tx: Tasks(tx, self._lanes).by_ids([task_id]))
-        return found.get(task_id)
+        def body(tx: Transaction) -> Task | None:
+            task = Tasks(tx, self._lanes).by_ids([task_id]).get(task_id)
+            return None if task is None else of_run(task, Runs(tx).tasks([task_id]).get(task_id))
+
+        return await self._read(body)
 
     async def is_live(self, task_id: TaskId) -> bool:
         """Whether a task exists and has not finished."""
-        task = await self.task(task_id)
-        return task is not None and task.state not in FINISHED
+        found = await self._read(lambda tx: Tasks(tx, self._lanes).by_ids([task_id]))
+        return task_id in found and found[task_id].state not in FINISHED
 
     async def position(self, task: Task) -> int | None:
         """A queued task's place in its lane, from 1; None when it is not queued or far back."""
@@ -91,9 +102,13 @@ class Queries:
         self, selection: TaskFilter, *, limit: int, before: TaskId | None = None
     ) -> list[Task]:
         """Newest first."""
-        return await self._read(
-            lambda tx: Listing(tx, self._lanes).page(selection, limit=limit, before=before)
-        )
+
+        def body(tx: Transaction) -> list[Task]:
+            page = Listing(tx, self._lanes).page(selection, limit=limit, before=before)
+            working = Runs(tx).tasks([task.id for task in page])
+            return [of_run(task, working.get(task.id)) for task in page]
+
+        return await self._read(body)
 
     async def ids(
         self, selection: TaskFilter, *, limit: int, before: TaskId | None = None
@@ -107,7 +122,12 @@ class Queries:
 
     async def next_moment_ms(self) -> int | None:
         """When the next scheduled task, deadline or time limit comes up."""
-        return await self._read(lambda tx: Tasks(tx, self._lanes).next_moment_ms())
+
+        def body(tx: Transaction) -> int | None:
+            moments = (Tasks(tx, self._lanes).next_moment_ms(), Runs(tx).next_timer_ms())
+            return min((moment for moment in moments if moment is not None), default=None)
+
+        return await self._read(body)
 
     # --- queues -------------------------------------------------------------------------------
 
@@ -168,6 +188,81 @@ class Queries:
                 )
                 for one in workers.values()
             ]
+
+        return await self._read(body)
+
+    # --- workflows and runs ---------------------------------------------------------------------
+
+    async def workflows(self) -> list[Version]:
+        """The newest version of each."""
+        return await self._read(lambda tx: Workflows(tx).every())
+
+    async def workflow_versions(self, name: str) -> list[Version]:
+        return await self._read(lambda tx: Workflows(tx).versions(name))
+
+    async def workflow(self, name: str, version: int | None = None) -> Version | None:
+        """One version of a workflow, or the newest."""
+
+        def body(tx: Transaction) -> Version | None:
+            wanted = version or Workflows(tx).newest(name)
+            return None if wanted is None else Workflows(tx).version(name, wanted)
+
+        return await self._read(body)
+
+    async def definition(self, name: str, version: int | None = None) -> Definition | None:
+        def body(tx: Transaction) -> Definition | None:
+            wanted = version or Workflows(tx).newest(name)
+            return None if wanted is None else Workflows(tx).definition(name, wanted)
+
+        return await self._read(body)
+
+    async def run(self, run_id: int) -> RunRecord | None:
+        found = await self._read(lambda tx: Runs(tx).by_ids([run_id]))
+        return found.get(run_id)
+
+    async def is_run_live(self, run_id: int) -> bool:
+        record = await self.run(run_id)
+        return record is not None and record.state not in RUN_ENDED
+
+    async def runs(
+        self, *, workflow: str | None, state: str | None, limit: int, before: int | None
+    ) -> list[RunRecord]:
+        return await self._read(
+            lambda tx: Runs(tx).page(workflow=workflow, state=state, limit=limit, before=before)
+        )
+
+    async def journal(self, run_id: int, *, after: int, limit: int) -> list[JournalEntry]:
+        return await self._read(lambda tx: Runs(tx).journal(run_id, after=after, limit=limit))
+
+    async def trace(self, run_id: int) -> Trace:
+        """A run's tokens and scopes, read from its whole journal."""
+
+        def body(tx: Transaction) -> Trace:
+            trace = Trace(Runs(tx).journal(run_id))
+            trace.note_executing(Runs(tx).executing(run_id))
+            return trace
+
+        return await self._read(body)
+
+    async def run_tasks(self, run_id: int) -> dict[int, int]:
+        """The tokens of a run whose tasks are leased, with their tasks."""
+        return await self._read(lambda tx: Runs(tx).executing(run_id))
+
+    async def artifacts(
+        self, run_id: int, *, limit: int, before: int | None = None
+    ) -> list[Artifact]:
+        """The committed artifacts of a run, newest first."""
+        return await self._read(lambda tx: Artifacts(tx).page(run_id, limit=limit, before=before))
+
+    async def artifact(self, run_id: int, name: str) -> tuple[Artifact, bytes | None] | None:
+        """The newest committed one of a name; its content, too, when that is in the store."""
+
+        def body(tx: Transaction) -> tuple[Artifact, bytes | None] | None:
+            found = Artifacts(tx).newest(run_id, name)
+            if found is None:
+                return None
+            content = Artifacts(tx).content(found.id) if found.file is None else None
+            return found, content
 
         return await self._read(body)
 

@@ -10,7 +10,8 @@ from rota.engine.duties.deadlines import DEADLINES
 from rota.engine.duties.due import DUE_TASKS
 from rota.engine.duties.duty import Duty
 from rota.engine.duties.health import HEALTH
-from rota.engine.duties.pruning import PRUNING
+from rota.engine.duties.pruning import PRUNING, RUN_PRUNING
+from rota.engine.duties.timers import RUN_TIMERS
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("rota.duties")
 
-DUTIES = (DUE_TASKS, DEADLINES, HEALTH, PRUNING)
+DUTIES = (DUE_TASKS, DEADLINES, RUN_TIMERS, HEALTH, PRUNING, RUN_PRUNING)
 LEAST_PAUSE_MS = 1  # a moment that is always just ahead must not spin the loop
 
 
@@ -89,7 +90,7 @@ class DutyRunner:
         coordinator = self._coordinator
         while True:
             now_ms = coordinator.clock.now_ms()
-            reply = await coordinator.handle(duty.event(now_ms, coordinator.settings))
+            reply = await coordinator.carry_out(duty.event(now_ms, coordinator.settings))
             coordinator.figures().duty_runs_ms[duty.name] = now_ms
             is_more = (
                 duty.full_step is not None

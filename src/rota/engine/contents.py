@@ -1,0 +1,97 @@
+"""How do large contents come in and go out? In pieces, by way of files, never whole in memory."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import BinaryIO
+
+from msgspec import Struct
+
+from rota.errors import ArtifactNotFound, StoreError
+from rota.store.blobs import Blobs, NewBlob
+
+LARGEST_IN_ROW = 256 * 1024  # bytes; what is larger lies in a file beside the database
+PIECE_BYTES = 1024 * 1024  # read or written at once
+
+
+class Content(Struct, frozen=True, kw_only=True):
+    """What came in: in memory when it is small, else in a file that is on the disk."""
+
+    size: int
+    inline: bytes | None = None
+    file: str | None = None
+
+
+class Contents:
+    def __init__(self, blobs: Blobs | None) -> None:
+        """Without a place for files everything stays in memory, as the store itself does."""
+        self._blobs = blobs
+
+    async def take(self, pieces: AsyncIterator[bytes]) -> Content:
+        """Take all pieces; what is large is synced to the disk when this returns."""
+        incoming = _Incoming(self._blobs)
+        try:
+            async for piece in pieces:
+                await incoming.add(piece)
+            return await incoming.finish()
+        except OSError as error:
+            incoming.discard()
+            raise StoreError(f"an artifact cannot be written: {error}") from error
+        except BaseException:
+            incoming.discard()
+            raise
+
+    async def discard(self, content: Content) -> None:
+        """Nobody wants it after all."""
+        if content.file is not None and self._blobs is not None:
+            await asyncio.to_thread(self._blobs.remove, [content.file])
+
+    async def open(self, file: str, *, name: str) -> BinaryIO:
+        """A stored file; an artifact that is gone by now is not found."""
+        found = None
+        if self._blobs is not None:
+            found = await asyncio.to_thread(self._blobs.open, file)
+        if found is None:
+            raise ArtifactNotFound(name)
+        return found
+
+
+async def pieces_of(file: BinaryIO) -> AsyncGenerator[bytes]:
+    """A file in pieces; closed when its reader is through, or gives up."""
+    try:
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece
+    finally:
+        file.close()
+
+
+class _Incoming:
+    def __init__(self, blobs: Blobs | None) -> None:
+        self._blobs = blobs
+        self._blob: NewBlob | None = None
+        self._held = bytearray()
+        self._size = 0
+
+    async def add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        self._held += piece
+        if self._blobs is None or len(self._held) <= LARGEST_IN_ROW:
+            return
+        if self._blob is None:
+            self._blob = await asyncio.to_thread(self._blobs.create)
+        if len(self._held) >= PIECE_BYTES:
+            await self._write(self._blob)
+
+    async def finish(self) -> Content:
+        if self._blob is None:
+            return Content(size=self._size, inline=bytes(self._held))
+        await self._write(self._blob)
+        await asyncio.to_thread(self._blob.finish)
+        return Content(size=self._size, file=self._blob.name)
+
+    async def _write(self, blob: NewBlob) -> None:
+        piece, self._held = bytes(self._held), bytearray()
+        await asyncio.to_thread(blob.write, piece)
+
+    def discard(self) -> None:
+        if self._blob is not None:
+            self._blob.discard()

@@ -1,0 +1,240 @@
+"""Carry out what callers ask of workflows and runs, inside the batch's transaction."""
+
+from typing import Any, assert_never
+
+from msgspec import Struct
+
+from rota.core.ids import to_text
+from rota.core.replies import Done
+from rota.core.workflow import schemas
+from rota.core.workflow.commands import (
+    FireRunTimers,
+    ForkRun,
+    LookAtRun,
+    PruneRuns,
+    PutWorkflow,
+    RunCommand,
+    SignalRun,
+    StageArtifact,
+    StartRun,
+    SteerRun,
+)
+from rota.core.workflow.events import (
+    RunCancelled,
+    RunEvent,
+    RunPaused,
+    RunResumed,
+    RunRetried,
+    RunStarted,
+    Signalled,
+    TimerFired,
+)
+from rota.core.workflow.records import Artifact, RunRecord, Version
+from rota.core.workflow.run import RUN_ENDED
+from rota.engine.artifacts import ArtifactKeeper
+from rota.engine.runs import LiveRun, RunAdvancer
+from rota.errors import IllegalState, Invalid, NodeNotFound, RunNotFound, WorkflowNotFound
+from rota.store.database import Transaction
+from rota.store.runs import Runs
+from rota.store.workers import Workers
+from rota.store.workflows import Workflows
+
+TIMERS_PER_STEP = 500
+RUNS_PRUNED_PER_STEP = 100  # runs forgotten in one transaction; their journals may be long
+
+# Which wish fits which state of a run.
+WISHES: dict[str, frozenset[str]] = {
+    "cancel": frozenset({"running", "paused"}),
+    "pause": frozenset({"running"}),
+    "resume": frozenset({"paused"}),
+    "retry": frozenset({"failed", "timed_out"}),
+}
+
+
+class WorkflowKept(Struct, frozen=True):
+    version: Version
+    is_new: bool
+
+
+class RunShown(Struct, frozen=True):
+    """A run and its context, as of the commit."""
+
+    record: RunRecord
+    context: dict[str, Any]
+    is_duplicate: bool = False
+
+
+class ArtifactStaged(Struct, frozen=True):
+    artifact: Artifact
+
+
+RunReply = WorkflowKept | RunShown | ArtifactStaged | Done
+
+
+class RunCommands:
+    def __init__(
+        self, tx: Transaction, advancer: RunAdvancer, artifacts: ArtifactKeeper, *, now_ms: int
+    ) -> None:
+        self._runs = Runs(tx)
+        self._workflows = Workflows(tx)
+        self._workers = Workers(tx)
+        self._advancer = advancer
+        self._artifacts = artifacts
+        self._now_ms = now_ms
+
+    def carry_out(self, command: RunCommand) -> RunReply:  # noqa: PLR0911 - a table
+        match command:
+            case PutWorkflow():
+                return WorkflowKept(*self._workflows.put(command.definition, now_ms=self._now_ms))
+            case StartRun():
+                return self._start(command)
+            case ForkRun():
+                return self._fork(command)
+            case SteerRun():
+                return self._steer(command)
+            case SignalRun():
+                return self._signal(command)
+            case LookAtRun():
+                return self._look(command.run_id)
+            case FireRunTimers():
+                return self._fire_timers()
+            case PruneRuns():
+                return self._prune(command)
+            case StageArtifact():
+                return ArtifactStaged(self._artifacts.stage(command))
+            case _:
+                assert_never(command)
+
+    def _live(self, run_id: int) -> LiveRun:
+        live = self._advancer.find(run_id)
+        if live is None:
+            raise RunNotFound(to_text(run_id))
+        return live
+
+    def _look(self, run_id: int, *, is_duplicate: bool = False) -> RunShown:
+        """A run as it stands; of one that has ended its row tells all, without a replay."""
+        if self._advancer.cached(run_id) is None:
+            record = self._runs.by_ids([run_id]).get(run_id)
+            if record is not None and record.state in RUN_ENDED:
+                return RunShown(record, context_of(record), is_duplicate)
+        return _shown(self._live(run_id), is_duplicate=is_duplicate)
+
+    def _start(self, command: StartRun) -> RunShown:
+        if command.key is not None:
+            known = self._runs.id_by_key(command.key)
+            if known is not None:
+                return self._look(known, is_duplicate=True)
+        version = command.version or self._workflows.newest(command.workflow)
+        graph = None if version is None else self._advancer.graph(command.workflow, version)
+        if version is None or graph is None:
+            raise WorkflowNotFound(command.workflow, version)
+        problems = schemas.value_problems(graph.definition.input, command.input)
+        if problems:
+            raise Invalid(f"input: {'; '.join(problems)}", field="input", problems=problems)
+        timeout_ms = command.timeout_ms or graph.definition.timeout_ms
+        record = RunRecord(
+            id=self._advancer.new_id(),
+            workflow=command.workflow,
+            version=version,
+            state="running",
+            input=command.input,
+            key=command.key,
+            timeout_ms=timeout_ms,
+            created_at_ms=self._now_ms,
+        )
+        started = RunStarted(self._now_ms, command.input, timeout_ms=timeout_ms)
+        return _shown(self._advancer.start(record, started))
+
+    def _fork(self, command: ForkRun) -> RunShown:
+        other = self._live(command.run_id)
+        if command.from_node not in other.run.graph.definition.nodes:
+            raise NodeNotFound(command.from_node)
+        state = command.state
+        if state is None:
+            state = other.run.context.documents["state"]
+        record = RunRecord(
+            id=self._advancer.new_id(),
+            workflow=other.record.workflow,
+            version=other.record.version,
+            state="running",
+            input=other.record.input,
+            forked_from=other.record.id,
+            timeout_ms=other.record.timeout_ms,
+            created_at_ms=self._now_ms,
+        )
+        started = RunStarted(
+            self._now_ms,
+            record.input,
+            from_node=command.from_node,
+            state=state,
+            timeout_ms=record.timeout_ms,
+        )
+        return _shown(self._advancer.start(record, started))
+
+    def _steer(self, command: SteerRun) -> RunShown:
+        live = self._live(command.run_id)
+        if live.run.state not in WISHES[command.wish]:
+            raise IllegalState(
+                f"run {to_text(command.run_id)!r} is {live.run.state}, so it cannot be "
+                f"{_past(command.wish)}",
+                state=live.run.state,
+            )
+        self._advancer.feed(command.run_id, self._event(command))
+        return _shown(live)
+
+    def _event(self, command: SteerRun) -> RunEvent:
+        match command.wish:
+            case "cancel":
+                return RunCancelled(self._now_ms, command.reason)
+            case "pause":
+                return RunPaused(self._now_ms)
+            case "resume":
+                return RunResumed(self._now_ms)
+            case "retry":
+                return RunRetried(self._now_ms)
+
+    def _signal(self, command: SignalRun) -> RunShown:
+        live = self._live(command.run_id)
+        if live.run.state in RUN_ENDED:
+            raise IllegalState(
+                f"run {to_text(command.run_id)!r} is {live.run.state}; nobody listens",
+                state=live.run.state,
+            )
+        event = Signalled(self._now_ms, command.name, command.payload)
+        self._advancer.feed(command.run_id, event)
+        return _shown(live)
+
+    def _fire_timers(self) -> Done:
+        due = self._runs.due_timers(self._now_ms, TIMERS_PER_STEP)
+        self._runs.drop_timers([(run_id, kind, number) for run_id, kind, number, _ in due])
+        for run_id, kind, number, _ in due:
+            self._advancer.feed(run_id, TimerFired(self._now_ms, kind, number))  # type: ignore[arg-type]  # kinds are stored as they are
+        return Done(len(due))
+
+    def _prune(self, command: PruneRuns) -> Done:
+        gone = self._runs.forget(command.finished_before_ms, RUNS_PRUNED_PER_STEP)
+        if gone:
+            self._artifacts.forget(gone)
+            self._advancer.forget(gone)
+            # Their ids must not come again, even if the clock is set back by the next start.
+            self._workers.raise_counter("task", max(gone))
+        return Done(len(gone))
+
+
+def _past(wish: str) -> str:
+    return {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "retry": "retried"}[wish]
+
+
+def context_of(record: RunRecord) -> dict[str, Any]:
+    """The context of a run that has ended."""
+    return {"input": record.input, **(record.context or {})}
+
+
+def _shown(live: LiveRun, *, is_duplicate: bool = False) -> RunShown:
+    documents = live.run.context.documents
+    context = {
+        "input": live.record.input,
+        "state": documents["state"],
+        "output": documents["output"],
+    }
+    return RunShown(live.record, context, is_duplicate)

@@ -1,0 +1,106 @@
+"""The tasks that runs ask for in a batch, and those that they no longer want."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from rota.core import operating
+from rota.core.decisions import AddTask, Decision, FinishTask, RequeueTask
+from rota.core.events import CancelTasks
+from rota.core.ids import TaskId
+from rota.core.snapshot import Snapshot
+from rota.core.tasks import NewTask, TaskState
+from rota.core.workflow.decisions import DispatchTask
+from rota.store.tasks import Tasks
+
+
+class RunTasks:
+    def __init__(self, tasks: Tasks, snapshot: Snapshot) -> None:
+        self._tasks = tasks
+        self._snapshot = snapshot
+        self._added: list[AddTask] = []
+        self._made: dict[TaskId, tuple[int, int]] = {}  # task -> run and token
+        self._unwanted: dict[TaskId, None] = {}
+
+    def dispatch(self, run_id: int, decision: DispatchTask, task_id: TaskId) -> int:
+        task = NewTask(
+            name=decision.task,
+            payload=Raw(msgspec.json.encode(decision.payload)),
+            queue=decision.queue,
+            priority=decision.priority,
+            requires=decision.requires,
+            timeout_ms=decision.timeout_ms,
+            max_attempts=decision.max_attempts,
+            backoff=decision.backoff,
+        )
+        self._added.append(AddTask(task_id, task, self._snapshot.now_ms))
+        self._made[task_id] = (run_id, decision.number)
+        return task_id
+
+    def cancel(self, task_id: TaskId) -> None:
+        self._unwanted[task_id] = None
+
+    def close(
+        self, decided: Sequence[Decision]
+    ) -> tuple[list[Decision], list[tuple[int, int, int]]]:
+        """All decisions of the batch, and which run and token each new task works for."""
+        decisions: list[Decision] = [*decided, *self._added]
+        unwanted = self._unwanted
+        if unwanted:
+            cancelled = self._cancelled()
+            decisions = [
+                one
+                for one in decisions
+                if not isinstance(one, AddTask | RequeueTask) or one.id not in unwanted
+            ]
+            decisions += cancelled
+        return decisions, [(task, *whose) for task, whose in self._made.items()]
+
+    def _cancelled(self) -> list[Decision]:
+        """End the tasks that no run wants any more, all at once."""
+        snapshot = self._snapshot
+        standing: list[TaskId] = []
+        decisions: list[Decision] = []
+        for task_id in self._unwanted:
+            requeued = snapshot.requeued.get(task_id)
+            if self._made.pop(task_id, None) is not None or task_id in snapshot.finished:
+                continue  # decided on in this very batch: it need not be made, or has its end
+            if requeued is None:
+                standing.append(task_id)
+            else:
+                decisions.append(self._finished_instead(requeued))
+        missing = [one for one in standing if one not in snapshot.tasks]
+        if missing:
+            snapshot.tasks |= self._tasks.by_ids([*missing])
+            snapshot.leases |= self._tasks.leases([*missing])
+        if standing:
+            decided, _ = operating.cancel(snapshot, CancelTasks(tuple(standing)))
+            decisions += decided
+        return decisions
+
+    def _finished_instead(self, requeued: RequeueTask) -> FinishTask:
+        """An attempt was to be tried again, but its run no longer wants the task."""
+        task = self._snapshot.tasks.get(requeued.id)
+        return FinishTask(
+            id=requeued.id,
+            was=TaskState.RUNNING,
+            state=TaskState.CANCELLED,
+            fence=requeued.fence,
+            attempt=requeued.attempt,
+            finished_at_ms=self._snapshot.now_ms,
+            worker_id=requeued.ended.worker_id,
+            error=requeued.ended.error,
+            queue="" if task is None else task.lane.queue,
+        )
+
+
+def result_of(finished: FinishTask) -> tuple[Any, dict[str, Any] | None]:
+    """A task's result as its run reads it. JSON allows numbers that no machine has."""
+    if finished.result is None:
+        return None, None
+    try:
+        return msgspec.json.decode(finished.result), None
+    except msgspec.DecodeError as error:
+        return None, {"type": "result_unreadable", "message": f"the result: {error}"}

@@ -1,0 +1,328 @@
+"""Advance runs inside the batch's transaction: the journal, new tasks, timers, all or nothing.
+
+Theory of operation. A run is kept in memory while it is under way, together with the number of
+its last journal entry. Each event goes through the pure core, and the entry is appended in the same
+transaction as everything it leads to. When a batch is rolled back, the runs it touched are dropped
+from memory; whoever needs them next replays their journals and stands where they stood.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from rota.core.decisions import Decision, FinishTask
+from rota.core.ids import TaskId, next_ids, to_text
+from rota.core.snapshot import Snapshot
+from rota.core.tasks import TaskState
+from rota.core.workflow import schemas
+from rota.core.workflow.commands import named_version
+from rota.core.workflow.decide import decide, new_run
+from rota.core.workflow.decisions import (
+    CancelChild,
+    CancelTask,
+    DispatchTask,
+    DropTimer,
+    RunDecision,
+    SetRunState,
+    SetTimer,
+    StartChild,
+)
+from rota.core.workflow.definition import Graph
+from rota.core.workflow.events import (
+    ChildEnded,
+    RunCancelled,
+    RunEvent,
+    RunRetried,
+    RunStarted,
+    TaskEnded,
+)
+from rota.core.workflow.records import RunRecord
+from rota.core.workflow.run import RUN_ENDED, Run
+from rota.engine.run_tasks import RunTasks, result_of
+from rota.store.database import Transaction
+from rota.store.lanes import Lanes
+from rota.store.runs import Runs
+from rota.store.tasks import Tasks
+from rota.store.workflows import Workflows
+
+MOST_CACHED = 10_000  # runs kept in memory between batches
+MOST_GRAPHS = 1_000
+
+
+@dataclass
+class LiveRun:
+    """A run in memory: where it stands, and what was made for its tokens."""
+
+    record: RunRecord
+    run: Run
+    number: int = 0  # of its last journal entry
+    links: dict[int, int] = field(default_factory=dict)  # token -> task or run
+
+
+class RunCache:
+    """Runs under way, and the graphs of their definitions. Belongs to the writer."""
+
+    def __init__(self) -> None:
+        self.runs: OrderedDict[int, LiveRun] = OrderedDict()
+        self.graphs: dict[tuple[str, int], Graph] = {}
+        self.has_tasks = False  # whether any task works for a run
+        self.has_staged = False  # whether any artifact waits for the end of its attempt
+        self.touched: set[int] = set()  # by the batch that is under way
+
+    def roll_back(self) -> None:
+        """The batch was not committed: what it did to runs in memory never happened."""
+        for run_id in self.touched:
+            self.runs.pop(run_id, None)
+        self.graphs.clear()
+        self.touched.clear()
+
+    def trim(self) -> None:
+        while len(self.runs) > MOST_CACHED:
+            self.runs.popitem(last=False)
+
+
+class RunAdvancer:
+    """Feeds events to runs, and turns what follows into task decisions and rows."""
+
+    def __init__(self, tx: Transaction, lanes: Lanes, snapshot: Snapshot, cache: RunCache) -> None:
+        self._runs = Runs(tx)
+        self._workflows = Workflows(tx)
+        self._work = RunTasks(Tasks(tx, lanes), snapshot)
+        self._snapshot = snapshot
+        self._cache = cache
+        self.ended: list[int] = []
+        self.next_moment_ms: int | None = None
+        self._todo: deque[tuple[int, RunEvent]] = deque()
+
+    # --- finding -----------------------------------------------------------------------------
+
+    def find(self, run_id: int) -> LiveRun | None:
+        """A run where it stands, from memory or by replaying its journal."""
+        live = self._cache.runs.get(run_id)
+        if live is None:
+            record = self._runs.by_ids([run_id]).get(run_id)
+            if record is None:
+                return None
+            live = self._replayed(record)
+            self._cache.runs[run_id] = live
+        self._cache.runs.move_to_end(run_id)
+        self._cache.touched.add(run_id)
+        return live
+
+    def _replayed(self, record: RunRecord) -> LiveRun:
+        graph = self.graph(record.workflow, record.version)
+        assert graph is not None, "a run's definition is kept as long as the run"
+        live = LiveRun(record, new_run(graph, record.input))
+        for entry in self._runs.journal(record.id):
+            decide(live.run, entry.event)
+            live.number = entry.number
+            live.links |= {int(token): made for token, made in entry.links.items()}
+        return live
+
+    def graph(self, name: str, version: int) -> Graph | None:
+        graph = self._cache.graphs.get((name, version))
+        if graph is None:
+            definition = self._workflows.definition(name, version)
+            if definition is None:
+                return None
+            if len(self._cache.graphs) >= MOST_GRAPHS:
+                self._cache.graphs.clear()
+            graph = self._cache.graphs[name, version] = Graph(definition)
+        return graph
+
+    def cached(self, run_id: int) -> LiveRun | None:
+        return self._cache.runs.get(run_id)
+
+    def forget(self, run_ids: Sequence[int]) -> None:
+        for run_id in run_ids:
+            self._cache.runs.pop(run_id, None)
+
+    # --- advancing ---------------------------------------------------------------------------
+
+    def start(self, record: RunRecord, started: RunStarted) -> LiveRun:
+        """Begin a run; its definition and input have been checked."""
+        graph = self.graph(record.workflow, record.version)
+        assert graph is not None
+        live = LiveRun(record, new_run(graph, record.input))
+        self._cache.runs[record.id] = live
+        self._cache.touched.add(record.id)
+        self._runs.add(record)
+        self.feed(record.id, started)
+        return live
+
+    def new_id(self) -> int:
+        (number,) = next_ids(1, last=self._snapshot.last_task_id, now_ms=self._snapshot.now_ms)
+        self._snapshot.last_task_id = number
+        return number
+
+    def feed(self, run_id: int, event: RunEvent) -> None:
+        """Take up an event, and whatever it leads to in other runs."""
+        self._todo.append((run_id, event))
+        while self._todo:
+            target, one = self._todo.popleft()
+            live = self.find(target)
+            if live is None or (live.run.is_ended and not isinstance(one, RunRetried)):
+                continue  # a run ends once; what comes in late is of no interest to it
+            self._advance(live, one)
+
+    def tasks_finished(self, finished: Sequence[FinishTask]) -> None:
+        """Tell runs of the tasks that worked for them."""
+        if not finished or not self._cache.has_tasks:
+            return
+        working = self._runs.tasks([one.id for one in finished])
+        for one in finished:
+            if one.id in working:
+                self._task_finished(one, *working[one.id])
+
+    def _task_finished(self, finished: FinishTask, run_id: int, token: int) -> None:
+        is_ok = finished.state is TaskState.SUCCEEDED
+        is_cancelled = finished.state is TaskState.CANCELLED
+        result, error = None, None
+        if is_ok:
+            result, error = result_of(finished)
+            is_ok = error is None
+        elif finished.error is not None:
+            error = msgspec.to_builtins(finished.error)
+        elif is_cancelled:
+            error = {"type": "cancelled", "message": "the task was cancelled"}
+        now_ms = self._snapshot.now_ms
+        self.feed(run_id, TaskEnded(now_ms, token, is_ok, result, error, is_cancelled))
+
+    def close(self, decided: Sequence[Decision]) -> list[Decision]:
+        """All decisions of the batch about tasks, with what its runs ask of the queue."""
+        decisions, made = self._work.close(decided)
+        if made:
+            self._runs.add_tasks(made)
+            self._cache.has_tasks = True
+        self._cache.trim()
+        return decisions
+
+    def _advance(self, live: LiveRun, event: RunEvent) -> None:
+        decisions = decide(live.run, event)
+        links: dict[str, int] = {}
+        timers: list[tuple[int, int, str, int]] = []
+        dropped: list[tuple[int, str, int]] = []
+        for one in decisions:
+            self._carry_out(live, one, links, timers, dropped)
+        live.number += 1
+        run_id = live.record.id
+        self._runs.append(run_id, live.number, event, decisions, links)
+        if dropped:
+            self._runs.drop_timers(dropped)
+        standing = [one for one in timers if (one[2], one[3]) in live.run.timers]
+        if standing and not live.run.is_ended:
+            self._runs.set_timers(standing)
+            self._hint(min(due for due, *_ in standing))
+
+    def _hint(self, moment_ms: int) -> None:
+        if self.next_moment_ms is None or moment_ms < self.next_moment_ms:
+            self.next_moment_ms = moment_ms
+
+    def _carry_out(
+        self,
+        live: LiveRun,
+        decision: RunDecision,
+        links: dict[str, int],
+        timers: list[tuple[int, int, str, int]],
+        dropped: list[tuple[int, str, int]],
+    ) -> None:
+        match decision:
+            case DispatchTask():
+                made = self._work.dispatch(live.record.id, decision, TaskId(self.new_id()))
+                links[str(decision.number)] = live.links[decision.number] = made
+            case CancelTask():
+                task_id = live.links.pop(decision.number, None)
+                if task_id is not None:
+                    self._work.cancel(TaskId(task_id))
+            case StartChild():
+                made = self._start_child(live, decision)
+                links[str(decision.number)] = live.links[decision.number] = made
+            case CancelChild():
+                child = live.links.pop(decision.number, None)
+                if child is not None:
+                    reason = f"run {to_text(live.record.id)} no longer needs it"
+                    self._todo.append((child, RunCancelled(self._snapshot.now_ms, reason)))
+            case SetTimer():
+                timers.append((decision.due_at_ms, live.record.id, decision.kind, decision.number))
+            case DropTimer():
+                dropped.append((live.record.id, decision.kind, decision.number))
+            case SetRunState():
+                self._set_state(live, decision)
+            case _:
+                pass  # where the run stands; the journal has it
+
+    def _start_child(self, live: LiveRun, decision: StartChild) -> int:
+        """A run for a token; one that cannot begin has failed before it began."""
+        parent, now_ms = live.record, self._snapshot.now_ms
+        child_id = self.new_id()
+        name, wanted = named_version(decision.workflow)
+        version = wanted or self._workflows.newest(name)
+        graph = None if version is None else self.graph(name, version)
+        most = live.run.graph.definition.max_depth
+        problem: str | None = None
+        if graph is None:
+            problem = f"there is no workflow {decision.workflow!r}"
+        elif parent.depth + 1 >= most:
+            problem = f"sub-workflows are nested more than {most} deep"
+        elif found := schemas.value_problems(graph.definition.input, decision.input):
+            problem = "; ".join(found)
+        if problem is not None or version is None or graph is None:
+            error = {"type": "sub_workflow", "message": problem or ""}
+            ended = ChildEnded(now_ms, decision.number, False, None, error)  # noqa: FBT003
+            self._todo.append((parent.id, ended))
+            return 0
+        limits = [one for one in (decision.timeout_ms, graph.definition.timeout_ms) if one]
+        record = RunRecord(
+            id=child_id,
+            workflow=name,
+            version=version,
+            state="running",
+            input=decision.input,
+            parent_run=parent.id,
+            parent_token=decision.number,
+            depth=parent.depth + 1,
+            timeout_ms=min(limits, default=None),
+            created_at_ms=now_ms,
+        )
+        self._cache.runs[child_id] = LiveRun(record, new_run(graph, record.input))
+        self._cache.touched.add(child_id)
+        self._runs.add(record)
+        started = RunStarted(now_ms, record.input, timeout_ms=record.timeout_ms)
+        self._todo.append((child_id, started))
+        return child_id
+
+    def _set_state(self, live: LiveRun, decision: SetRunState) -> None:
+        is_ended = decision.state in RUN_ENDED
+        documents = live.run.context.documents
+        self._runs.set_state(
+            live.record.id,
+            decision.state,
+            context={"state": documents["state"], "output": documents["output"]},
+            output=decision.output,
+            error=decision.error,
+            finished_at_ms=self._snapshot.now_ms if is_ended else None,
+        )
+        live.record = msgspec.structs.replace(
+            live.record,
+            state=decision.state,
+            output=decision.output,
+            error=decision.error,
+            finished_at_ms=self._snapshot.now_ms if is_ended else None,
+        )
+        if not is_ended:
+            return
+        self.ended.append(live.record.id)
+        self._runs.drop_all_timers(live.record.id)
+        if live.record.parent_run is not None and live.record.parent_token is not None:
+            is_ok = decision.state == "completed"
+            error = decision.error or {"type": decision.state, "message": decision.state}
+            event = ChildEnded(
+                self._snapshot.now_ms,
+                live.record.parent_token,
+                is_ok,
+                decision.output,
+                None if is_ok else error,
+            )
+            self._todo.append((live.record.parent_run, event))

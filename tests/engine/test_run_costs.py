@@ -1,0 +1,100 @@
+"""What does a branch cost? As many statements and rows in a large fan-out as in a small one."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from rota.store.database import Database, Row, Transaction
+from tests.conftest import TurnedClock
+from tests.engine.flows import flowing
+
+T = TypeVar("T")
+
+FAN = """
+name: fan
+initial_node: begin
+nodes:
+  begin: {}
+  work: {task: work, input: {item: branch.item}}
+  end: {task: end, input: {total: size(state.all)}, output: {output.total: result}}
+transitions:
+  - {id: fan, from: begin, to: work, foreach: input.items}
+  - {from: work, to: end, synchronization: {joins_transition: fan, merge: {target: state.all}}}
+output: {total: output.total}
+"""
+HANDLERS = {"work": lambda payload: payload["item"], "end": lambda payload: payload["total"]}
+RESULTS_AT_ONCE = 50
+
+
+class CountedTransaction:
+    """Counts the statements that run, and the rows that they read or write."""
+
+    def __init__(self, inner: Transaction, counts: Counter[str]) -> None:
+        self._inner = inner
+        self._counts = counts
+
+    def rows(self, query: str, /, *parameters: object) -> list[Row]:
+        found = self._inner.rows(query, *parameters)
+        self._counts["statements"] += 1
+        self._counts["read"] += len(found)
+        return found
+
+    def run(self, query: str, /, *parameters: object) -> int:
+        changed = self._inner.run(query, *parameters)
+        self._counts["statements"] += 1
+        self._counts["written"] += max(changed, 0)
+        return changed
+
+    def many(self, query: str, rows: Iterable[Sequence[object]], /) -> int:
+        listed = list(rows)
+        self._counts["statements"] += len(listed)
+        self._counts["written"] += len(listed)
+        return self._inner.many(query, listed)
+
+
+class CountedDatabase:
+    def __init__(self, inner: Database) -> None:
+        self._inner = inner
+        self.counts: Counter[str] = Counter()
+
+    def write(self, body: Callable[[Transaction], T]) -> T:
+        return self._inner.write(lambda tx: body(CountedTransaction(tx, self.counts)))
+
+    def read(self, body: Callable[[Transaction], T]) -> T:
+        return self._inner.read(body)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+async def costs(folder: Path, branches: int) -> dict[str, float]:
+    """What a fan-out of that many branches and its join cost, by branch."""
+    async with flowing(folder / f"{branches}.db", TurnedClock()) as flows:
+        engine = flows.engine
+        counted = engine.database._inner = CountedDatabase(engine.database._inner)
+        worker = await engine.register(max_concurrent_tasks=RESULTS_AT_ONCE)
+        run_id = await flows.start(FAN, {"items": list(range(branches))})
+        while await flows.work(worker, HANDLERS, most=RESULTS_AT_ONCE):
+            pass
+        assert await flows.output(run_id) == {"total": branches}
+        return {kind: count / branches for kind, count in counted.counts.items()}
+
+
+async def test_the_cost_of_a_branch_does_not_grow_with_the_fan_out(tmp_path: Path) -> None:
+    small, large = await costs(tmp_path, 100), await costs(tmp_path, 1_000)
+
+    assert small.keys() == large.keys()
+    for kind in small:
+        assert large[kind] <= 1.05 * small[kind], (kind, small, large)
+    assert large["statements"] < 20
+
+
+@pytest.mark.slow
+async def test_ten_thousand_branches_cost_ten_times_as_much_as_a_thousand(tmp_path: Path) -> None:
+    small, large = await costs(tmp_path, 1_000), await costs(tmp_path, 10_000)
+
+    for kind in small:
+        assert large[kind] <= 1.05 * small[kind], (kind, small, large)

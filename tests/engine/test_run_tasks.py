@@ -1,0 +1,356 @@
+# ruff: noqa: E501 - a definition reads best with a line for each node
+"""What runs have others do: tasks on the ordinary queue, sub-runs, and the end of both."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.core.events import CancelTasks, RetryTasks, TaskFilter
+from rota.core.replies import Changed
+from rota.core.tasks import TaskState
+from rota.core.workflow.decisions import CancelTask
+from rota.errors import IllegalState, NodeNotFound, RunNotFound
+from tests.conftest import TurnedClock
+from tests.engine.flows import Failure, Flows, ended_tokens, flowing, perform
+from tests.engine.graphs import ANY, ANY_PARENT, CHILD, FRAGILE, LINE, PARENT
+from tests.engine.running import Engine, done, settle, soon
+
+
+@pytest.fixture
+def flows(engine: Engine) -> Flows:
+    return Flows(engine)
+
+
+# --- tasks of runs are tasks ----------------------------------------------------------------------
+
+
+async def test_a_failed_attempt_is_tried_again_before_its_run_hears_of_it(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register()
+    text = CHILD.replace(
+        "task: work",
+        "task: work, retry: {max_attempts: 2, backoff: {kind: linear, initial_ms: 1000, jitter: false}}",
+    )
+    run_id = await flows.start(text)
+
+    def refuse(_payload: Any) -> None:
+        raise Failure("not yet")
+
+    (first,) = await flows.work(worker, {"work": refuse})
+    assert await flows.state(run_id) == "running"
+    assert ended_tokens(await flows.journal(run_id)) == []
+    assert await engine.lease(worker) == []
+    await engine.turn(1_000)
+    (second,) = await flows.work(worker, {"work": refuse})
+
+    assert (first.id, first.attempt, second.attempt) == (second.id, 1, 2)
+    record = await flows.record(run_id)
+    assert record.state == "failed"
+    assert record.error is not None
+    assert (record.error["message"], record.error["node"]) == ("not yet", "work")
+
+
+async def test_an_attempt_past_its_time_counts_as_failed_for_its_run_too(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register(heartbeat_interval_ms=60_000)
+    run_id = await flows.start(
+        CHILD.replace("task: work", "task: work, timeout_ms: 1000, retry: {max_attempts: 1}")
+    )
+    (task,) = await engine.lease(worker)
+
+    await engine.turn(1_001)
+
+    record = await flows.record(run_id)
+    assert record.state == "failed", record
+    assert record.error is not None
+    assert record.error["type"] == "timeout"
+    assert await engine.report(worker, done(task)) == ["stale"]
+    assert len(await flows.journal(run_id)) == 2
+
+
+async def test_the_work_of_a_lost_worker_moves_on_inside_a_run(flows: Flows) -> None:
+    engine = flows.engine
+    lost = await engine.register("lost")
+    run_id = await flows.start(CHILD)
+    await engine.lease(lost)
+
+    heir = await engine.register("heir", heartbeat_interval_ms=600_000)
+    for _ in range(30):  # in small steps: after a long one the coordinator blames itself
+        await engine.turn(1_000)
+    (task,) = await flows.work(heir, {"work": lambda _: "done"})
+
+    assert task.attempt == 2
+    assert await flows.output(run_id) == {"done": "done"}
+
+
+async def test_needs_queue_and_priority_of_a_node_are_those_of_its_task(flows: Flows) -> None:
+    engine = flows.engine
+    await flows.start(
+        CHILD.replace("task: work", "task: work, requires: [gpu], queue: slow, priority: 7")
+    )
+
+    plain = await engine.register("plain")
+    able = await engine.register("able", capabilities=("gpu",), queues=("slow",))
+
+    assert await engine.lease(plain) == []
+    (task,) = await engine.lease(able)
+    assert (task.lane.queue, task.priority) == ("slow", 7)
+
+
+async def test_a_task_that_an_operator_cancels_fails_its_node(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register()
+    run_id = await flows.start(CHILD)
+    (task,) = await engine.lease(worker)
+
+    await engine.handle(CancelTasks((task.id,)))
+
+    record = await flows.record(run_id)
+    assert record.state == "failed"
+    assert record.error is not None
+    assert record.error["type"] == "cancelled"
+    assert await engine.report(worker, done(task)) == ["stale"]
+
+
+async def test_a_task_that_an_operator_retries_no_longer_concerns_its_run(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register()
+    run_id = await flows.start(CHILD)
+    (task,) = await engine.lease(worker)
+    await engine.handle(CancelTasks((task.id,)))
+    journal = await flows.journal(run_id)
+
+    reply = await engine.handle(RetryTasks((task.id,)))
+    await flows.work(worker, {"work": lambda _: "late"})
+
+    assert isinstance(reply, Changed)
+    assert reply.changed == (task.id,)
+    assert (await engine.task(task.id)).state is TaskState.SUCCEEDED
+    assert await flows.state(run_id) == "failed"
+    assert await flows.journal(run_id) == journal
+
+
+async def test_a_result_that_no_machine_can_read_fails_its_node(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register()
+    run_id = await flows.start(CHILD)
+    (task,) = await engine.lease(worker)
+
+    await engine.report(worker, done(task, result=b"1e999"))
+
+    record = await flows.record(run_id)
+    assert record.state == "failed"
+    assert record.error is not None
+    assert record.error["type"] == "result_unreadable"
+
+
+# --- what nobody wants any more -------------------------------------------------------------------
+
+
+async def test_losers_of_an_early_join_are_cancelled_and_their_workers_told(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register(max_concurrent_tasks=2)
+    run_id = await flows.start(ANY)
+    winner, loser = await engine.lease(worker)
+
+    await engine.report(worker, done(winner, result=b'"won"'))
+
+    assert (await engine.beat(worker, [loser.id])).cancel == (loser.id,)
+    assert await engine.report(worker, done(loser, result=b'"late"')) == ["stale"]
+    cancelled = await engine.coordinator.queries.tasks(
+        TaskFilter(states=(TaskState.CANCELLED,)), limit=10
+    )
+    assert len(cancelled) == 2  # the one that ran, and the one that had not begun
+    assert await flows.work(worker, {"end": lambda _: None})
+    assert (await flows.record(run_id)).output == {"first": ["won"]}
+
+
+async def test_a_loser_whose_result_comes_in_the_same_batch_is_accepted_and_ignored(
+    flows: Flows,
+) -> None:
+    engine = flows.engine
+    worker = await engine.register()
+    run_id = await flows.start(ANY)
+    leases = await engine.lease(worker)
+
+    outcomes = await engine.report(worker, *(done(one, result=b"%d" % one.fence) for one in leases))
+
+    assert outcomes == ["accepted"] * 3
+    await flows.work(worker, {"end": lambda _: None})
+    assert len((await flows.record(run_id)).output["first"]) == 1
+    decided = [one for entry in await flows.journal(run_id) for one in entry.decisions]
+    assert sum(isinstance(one, CancelTask) for one in decided) == 2
+    assert await flows.replays(run_id)
+
+
+async def test_a_loser_that_failed_in_the_same_batch_is_not_tried_again(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register()
+    await flows.start(ANY)
+    leases = await engine.lease(worker)
+
+    def only_the_last(payload: Any) -> int:
+        if payload["index"] < 2:
+            raise Failure("not me")
+        return 2
+
+    await engine.report(worker, *(perform(one, {"work": only_the_last}) for one in leases))
+
+    states = [(await engine.task(one.id)).state for one in leases]
+    assert states == [TaskState.CANCELLED, TaskState.CANCELLED, TaskState.SUCCEEDED]
+    assert [one.lane.name for one in await engine.lease(worker)] == ["end"]
+
+
+async def test_cancelling_a_run_reaches_its_sub_runs_their_tasks_and_workers(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register(max_concurrent_tasks=2)
+    await flows.put(CHILD)
+    parent = await flows.start(PARENT)
+    leases = await engine.lease(worker)
+    commits = engine.database.commits
+
+    await flows.steer(parent, "cancel")
+
+    assert engine.database.commits == commits + 1
+    assert [one.state for one in await flows.runs()] == ["cancelled"] * 4
+    beat = await engine.beat(worker, [one.id for one in leases])
+    assert set(beat.cancel) == {one.id for one in leases}
+    assert await engine.coordinator.queries.count(TaskFilter(states=(TaskState.CANCELLED,))) == 3
+    assert await engine.report(worker, *map(done, leases)) == ["stale", "stale"]
+
+
+async def test_sub_runs_that_lose_a_join_are_cancelled(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register(max_concurrent_tasks=2)
+    await flows.put(CHILD)
+    parent = await flows.start(ANY_PARENT)
+    winner, loser = await engine.lease(worker)
+
+    await engine.report(worker, done(winner, result=b"1"))
+
+    assert await flows.output(parent) == {"all": [1]}
+    states = sorted(one.state for one in await flows.runs() if one.parent_run is not None)
+    assert states == ["cancelled", "cancelled", "completed"]
+    assert (await engine.beat(worker, [loser.id])).cancel == (loser.id,)
+
+
+async def test_a_sub_workflow_that_cannot_begin_fails_its_node(flows: Flows) -> None:
+    run_id = await flows.start("{name: orphan, initial_node: a, nodes: {a: {workflow: nobody}}}")
+
+    record = await flows.record(run_id)
+
+    assert record.state == "failed"
+    assert record.error is not None
+    assert record.error["type"] == "sub_workflow"
+    assert await flows.replays(run_id)
+
+
+async def test_a_workflow_may_start_itself_down_to_its_depth(flows: Flows) -> None:
+    run_id = await flows.start(
+        "{name: self, max_depth: 3, initial_node: a, nodes: {a: {workflow: self}}}"
+    )
+
+    found = await flows.runs()
+
+    assert [one.depth for one in found] == [0, 1, 2]
+    assert {one.state for one in found} == {"failed"}
+    assert found[0].id == run_id
+
+
+# --- steering -------------------------------------------------------------------------------------
+
+
+async def test_a_paused_run_begins_nothing_new_and_goes_on_when_resumed(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register()
+    run_id = await flows.start(LINE)
+    (first,) = await engine.lease(worker)
+
+    await flows.steer(run_id, "pause")
+    assert await engine.report(worker, done(first, result=b"1")) == ["accepted"]
+    assert await engine.lease(worker) == []
+    assert (await flows.look(run_id)).context["state"] == {"first": 1}
+    await flows.steer(run_id, "resume")
+
+    await flows.work(worker, {"second": lambda payload: payload["got"]})
+    assert await flows.output(run_id) == {"second": 1}
+
+
+async def test_a_failed_run_goes_on_from_where_it_failed(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register()
+    run_id = await flows.start(
+        LINE.replace("task: second", "task: second, retry: {max_attempts: 1}")
+    )
+
+    def refuse(_payload: Any) -> None:
+        raise Failure("not today")
+
+    await flows.work(worker, {"first": lambda _: 1})
+    await flows.work(worker, {"second": refuse})
+    assert await flows.state(run_id) == "failed"
+    record = await flows.steer(run_id, "retry")
+    assert (record.state, record.finished_at_ms, record.error) == ("running", None, None)
+    waiting = asyncio.create_task(engine.coordinator.wait_run(run_id, wait_ms=600_000))
+    await settle()
+    await flows.work(worker, {"second": lambda payload: payload["got"] + 1})
+
+    await soon(waiting)
+    assert await flows.output(run_id) == {"second": 2}
+    assert await flows.replays(run_id)
+
+
+async def test_a_failed_run_can_be_retried_after_a_restart(
+    tmp_path: Path, clock: TurnedClock
+) -> None:
+    def refuse(_payload: Any) -> None:
+        raise Failure("not today")
+
+    async with flowing(tmp_path / "rota.db", clock) as flows:
+        worker = await flows.engine.register()
+        run_id = await flows.start(FRAGILE)
+        await flows.work(worker, {"work": refuse})
+
+    async with flowing(tmp_path / "rota.db", clock) as flows:
+        await flows.steer(run_id, "retry")
+        await flows.work(worker, {"work": lambda _: "now"})
+        assert await flows.output(run_id) == {"done": "now"}
+
+
+async def test_a_fork_begins_at_its_node_with_the_state_as_it_was_or_as_wished(
+    flows: Flows,
+) -> None:
+    engine = flows.engine
+    worker = await engine.register()
+    handlers = {"first": lambda _: 1, "second": lambda payload: payload["got"]}
+    run_id = await flows.start(LINE)
+    await flows.work_off(worker, handlers)
+
+    same = await flows.fork(run_id, "second")
+    other = await flows.fork(run_id, "second", {"first": 50})
+    done_tasks = await flows.work_off(worker, handlers)
+
+    assert done_tasks == 2
+    assert same.forked_from == other.forked_from == run_id
+    assert await flows.output(same.id) == {"second": 1}
+    assert await flows.output(other.id) == {"second": 50}
+    with pytest.raises(NodeNotFound):
+        await flows.fork(run_id, "nowhere")
+
+
+@pytest.mark.parametrize("wish", ["cancel", "pause", "resume"])
+async def test_a_run_that_has_ended_cannot_be_steered(flows: Flows, wish: Any) -> None:
+    run_id = await flows.start("{name: nothing, initial_node: a, nodes: {a: {}}}")
+
+    with pytest.raises(IllegalState):
+        await flows.steer(run_id, wish)
+    with pytest.raises(IllegalState):
+        await flows.signal(run_id, "hello")
+    assert len(await flows.journal(run_id)) == 1
+
+
+async def test_a_run_that_is_not_there_is_not_found(flows: Flows) -> None:
+    with pytest.raises(RunNotFound):
+        await flows.look(12345)
