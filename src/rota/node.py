@@ -22,8 +22,9 @@ from rota.gateways.http.app import create_app
 from rota.gateways.http.protocol import GatheringProtocol
 from rota.settings import Settings
 from rota.store.access import Access
+from rota.store.blobs import Blobs
 from rota.store.database import Database, Transaction
-from rota.store.sqlite import SqliteDatabase, path_of
+from rota.store.sqlite import MEMORY, SqliteDatabase, path_of
 
 T = TypeVar("T")
 
@@ -34,6 +35,11 @@ KEEP_ALIVE_S = 75
 
 def open_database(settings: Settings) -> SqliteDatabase:
     return SqliteDatabase(path_of(settings.store))
+
+
+def _blobs(settings: Settings) -> Blobs | None:
+    path = path_of(settings.store)
+    return None if path == MEMORY else Blobs.beside(path)
 
 
 class Node:
@@ -51,7 +57,12 @@ class Node:
         self.database = database or open_database(settings)
         clock = clock or SystemClock()
         self.coordinator = Coordinator(
-            self.database, settings, clock=clock, dice=dice, inline=inline
+            self.database,
+            settings,
+            clock=clock,
+            dice=dice,
+            inline=inline,
+            blobs=_blobs(settings) if database is None else None,
         )
         self.gate = Gate(settings, self.coordinator.queries.tokens, now_ms=clock.now_ms)
         self.app: ASGIApp = create_app(self.coordinator, self.gate, settings)

@@ -43,7 +43,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "auto"
 
     history_keep_ms: Annotated[
-        int, Meta(ge=0, description="How long finished tasks are kept, counted from their end.")
+        int,
+        Meta(
+            ge=0, description="How long finished tasks and runs are kept, counted from their end."
+        ),
     ] = 7 * DAY_MS
     job_lease_ms: Annotated[
         int,
@@ -79,6 +82,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_payload_bytes: Annotated[
         int, Meta(ge=64, description="Largest payload, result or progress value; 413 beyond.")
     ] = 4 * MEBIBYTE
+    max_artifact_bytes: Annotated[
+        int, Meta(ge=1024, description="Largest artifact of a run; larger ones get 413.")
+    ] = 256 * MEBIBYTE
     max_connections: Annotated[
         int, Meta(ge=1, description="Requests under way at once; 429 beyond.")
     ] = 4_096

@@ -81,6 +81,9 @@ async def test_an_error_in_the_work_is_the_callers_to_hear() -> None:
         ("/api/tasks/abc", ("/api/tasks/{task_id}", "abc")),
         ("/api/tasks/abc/cancel", ("/api/tasks/{task_id}/cancel", "abc")),
         ("/api/workers/a%2Fb%20c/lease", ("/api/workers/{worker_id}/lease", "a/b c")),
+        ("/api/workflows/validate", ("/api/workflows/validate", "")),
+        ("/api/workflows/a/versions/", None),
+        ("/api/workflows/a/versions/1/2", None),
         ("/health", ("/health", "")),
         ("/", None),
         ("", None),
@@ -97,3 +100,11 @@ def test_a_path_means_one_endpoint_or_none(path: str, expected: tuple[str, str] 
     meant = found and ({one.path for one in found[0].values()}, found[1])
 
     assert meant == (expected and ({expected[0]}, expected[1]))
+
+
+def test_a_path_may_have_two_parameters() -> None:
+    found = Table(ENDPOINTS).find("/api/runs/abc/artifacts/a%2Fb.txt")
+
+    assert found is not None
+    assert (found.parameter, found.second) == ("abc", "a/b.txt")
+    assert found.methods.keys() == {"PUT", "GET"}

@@ -36,6 +36,26 @@ ROWS = {
     ("POST", "/api/jobs/{}/complete"),
     ("POST", "/api/jobs/{}/fail"),
     ("GET", "/api/jobs/{}"),
+    ("PUT", "/api/workflows/{}"),
+    ("POST", "/api/workflows/validate"),
+    ("GET", "/api/workflows"),
+    ("GET", "/api/workflows/{}"),
+    ("GET", "/api/workflows/{}/versions/{}"),
+    ("POST", "/api/runs"),
+    ("GET", "/api/runs"),
+    ("GET", "/api/runs/{}"),
+    ("GET", "/api/runs/{}/tokens"),
+    ("GET", "/api/runs/{}/journal"),
+    ("GET", "/api/runs/{}/artifacts"),
+    ("GET", "/api/runs/{}/graph"),
+    ("POST", "/api/runs/{}/cancel"),
+    ("POST", "/api/runs/{}/pause"),
+    ("POST", "/api/runs/{}/resume"),
+    ("POST", "/api/runs/{}/retry"),
+    ("POST", "/api/runs/{}/signal"),
+    ("POST", "/api/runs/{}/fork"),
+    ("PUT", "/api/runs/{}/artifacts/{}"),
+    ("GET", "/api/runs/{}/artifacts/{}"),
     ("GET", "/health"),
     ("GET", "/health/live"),
     ("GET", "/health/ready"),
@@ -82,7 +102,14 @@ def test_every_operation_has_an_id_of_its_own_a_summary_and_its_errors(shown: An
 def test_requests_refuse_what_they_do_not_know(shown: Any) -> None:
     schemas = shown["components"]["schemas"]
 
-    for name in ("NewTask", "WorkerRegistration", "LeaseRequest", "ResultItem", "NoFields"):
+    for name in (
+        "NewTask",
+        "WorkerRegistration",
+        "LeaseRequest",
+        "ResultItem",
+        "NoFields",
+        "RunRequest",
+    ):
         assert schemas[name]["additionalProperties"] is False
 
 

@@ -1,5 +1,7 @@
 """How does an answer leave?"""
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,18 +21,35 @@ class Answered(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
+class Streamed(NamedTuple):
+    """An answer that is sent in pieces, for what is too large to hold."""
+
+    pieces: AsyncGenerator[bytes]
+    size: int
+    status: int = 200
+    media_type: str = "application/octet-stream"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
 def encoded(value: Any, status: int = 200) -> Answered:
     return Answered(_encoder.encode(value), status)
 
 
-async def send_answer(send: Send, answer: Answered) -> None:
+async def send_answer(send: Send, answer: Answered | Streamed) -> None:
+    size = len(answer.content) if isinstance(answer, Answered) else answer.size
     headers = [
         (b"content-type", answer.media_type.encode()),
-        (b"content-length", str(len(answer.content)).encode()),
+        (b"content-length", str(size).encode()),
         *((name.encode(), value.encode("latin-1", "replace")) for name, value in answer.headers),
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.content})
+    if isinstance(answer, Answered):
+        await send({"type": "http.response.body", "body": answer.content})
+        return
+    async with aclosing(answer.pieces) as pieces:
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
 
 
 class Page:

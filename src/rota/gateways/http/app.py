@@ -9,7 +9,18 @@ from starlette.types import ASGIApp
 
 from rota.engine.coordinator import Coordinator
 from rota.gateways.gate import Gate
-from rota.gateways.http import jobs, openapi, operations, pages, queues, tasks, tokens, workers
+from rota.gateways.http import (
+    jobs,
+    openapi,
+    operations,
+    pages,
+    queues,
+    runs,
+    tasks,
+    tokens,
+    workers,
+    workflows,
+)
 from rota.gateways.http.answers import Page, encoded
 from rota.gateways.http.endpoint import Endpoint, Service
 from rota.gateways.http.problems import problem, unknown_path, wrong_method
@@ -22,6 +33,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *queues.ENDPOINTS,
     *workers.ENDPOINTS,
     *jobs.ENDPOINTS,
+    *workflows.ENDPOINTS,
+    *runs.ENDPOINTS,
     *tokens.ENDPOINTS,
     *operations.ENDPOINTS,
 )

@@ -7,6 +7,7 @@ one to read them has limits too.
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
 from typing import Any, NoReturn
 
 import msgspec
@@ -68,8 +69,36 @@ async def _read_rest(receive: Receive, first: bytes, most: int) -> bytes:
     return b"".join(chunks)
 
 
-def _refuse_size(most: int) -> NoReturn:
-    raise TooLarge(f"the body is over {most} bytes", limit=most, setting="max_body_bytes")
+async def body_in_pieces(
+    receive: Receive, *, declared: bytes | None, most: int, setting: str
+) -> AsyncIterator[bytes]:
+    """A body as it comes; each piece in time, and all of them within the limit."""
+    if declared is not None and declared.isdigit() and int(declared) > most:
+        _refuse_size(most, setting)
+    size, more = 0, True
+    while more:
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                message = await receive()
+        except TimeoutError:
+            raise Malformed(f"the body stopped for {BODY_TIMEOUT_S:.0f} s") from None
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece: bytes = message.get("body", b"")
+        size += len(piece)
+        if size > most:
+            _refuse_size(most, setting)
+        yield piece
+        more = message.get("more_body", False)
+
+
+def _refuse_size(most: int, setting: str = "max_body_bytes") -> NoReturn:
+    raise TooLarge(f"the body is over {most} bytes", limit=most, setting=setting)
+
+
+def decode_text(body: bytes) -> str:
+    _refuse_broken_text(body)
+    return body.decode()
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:

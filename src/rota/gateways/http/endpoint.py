@@ -6,8 +6,9 @@ struct, or raises a `RotaError`.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -55,6 +56,8 @@ class Call(Generic[Body, Query]):
     body: Body
     query: Query
     receive: Receive
+    second: str = ""  # the second part of the path that stands for {…}
+    headers: Mapping[bytes, bytes] = field(default_factory=dict)
 
     @property
     def coordinator(self) -> Coordinator:
@@ -92,6 +95,14 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
+class Reading(Enum):
+    """What is done with a body before the handler is called."""
+
+    JSON = auto()  # decoded into the endpoint's struct
+    TEXT = auto()  # handed over as a text
+    STREAM = auto()  # left to the handler, which takes it in pieces
+
+
 Handler = Callable[[Call[Any, Any]], Awaitable[Any]]
 
 
@@ -106,6 +117,7 @@ class Endpoint:
     noun: str
     body: Any = None  # what it takes; None: nothing
     is_body_needed: bool = False
+    reads: Reading = Reading.JSON
     query: type[Request] = NoQuery
     status: int = 200
     other_statuses: tuple[int, ...] = ()
@@ -117,7 +129,8 @@ class Endpoint:
     decoder: msgspec.json.Decoder[Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        accepted = self.body or NoFields
+        is_json = self.reads is Reading.JSON
+        accepted = (self.body or NoFields) if is_json else NoFields
         if not self.is_body_needed and accepted is not Raw:  # Raw takes null as it is
             accepted = accepted | None
         object.__setattr__(self, "decoder", msgspec.json.Decoder(accepted))

@@ -20,13 +20,14 @@ from rota.errors import (
     Unavailable,
 )
 from rota.gateways.http import problems
-from rota.gateways.http.endpoint import Endpoint
+from rota.gateways.http.endpoint import Endpoint, Reading
 from rota.messages import NoFields, Problem
 
 REFERENCE = "#/components/schemas/{name}"
-DESCRIPTION = """A durable work coordinator: tasks, the workers that run them, and their health.
+DESCRIPTION = """A durable work coordinator: tasks, workers that run them, and workflows.
 
-Times and durations are integers in milliseconds. Bodies are JSON whatever their content type says.
+Times and durations are integers in milliseconds. Bodies are JSON whatever their content type says,
+and definitions of workflows may be YAML.
 Fields and parameters that are not listed here are refused by name. Errors are
 `application/problem+json`; match on their `code`."""
 
@@ -89,7 +90,7 @@ def _operation(
     if endpoint.takes_body:
         operation["requestBody"] = {
             "required": endpoint.is_body_needed,
-            "content": {"application/json": {"schema": _body_schema(endpoint, schema_of)}},
+            "content": _body_content(endpoint, schema_of),
         }
     operation["responses"] = _responses(endpoint, schema_of)
     if endpoint.action is not None:
@@ -130,6 +131,15 @@ def _given(schema: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
+def _body_content(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
+    if endpoint.reads is Reading.STREAM:
+        return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    content = {"application/json": {"schema": _body_schema(endpoint, schema_of)}}
+    if endpoint.reads is Reading.TEXT:
+        content["application/yaml"] = {"schema": {"type": "string"}}
+    return content
+
+
 def _body_schema(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
     schema: dict[str, Any] = schema_of[repr(endpoint.body or NoFields)]
     if endpoint.is_body_needed or endpoint.body is Raw:
@@ -139,6 +149,8 @@ def _body_schema(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any
 
 def _responses(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
     answer = {"schema": schema_of[repr(endpoint.answer)]}
+    if endpoint.answer is bytes:
+        answer = {"schema": {"type": "string", "format": "binary"}}
     responses: dict[str, dict[str, Any]] = {
         str(status): {
             "description": HTTPStatus(status).phrase,

@@ -1,12 +1,13 @@
 """How does a request find its handler, and its answer the way back?
 
-Endpoints are found by one look-up in a table, since every templated path has its one parameter in
-the third place; trying a list of patterns would cost more than many of the handlers do. What is not
-in the table (pages, and the server's own life) is left to the site behind it.
+Endpoints are found by a look-up in a table, since every templated path has its parameter in the
+third place, and a second one, if any, in the fifth; trying a list of patterns would cost more than
+many of the handlers do. What is not in the table (pages, and the server's own life) is left to the
+site behind it.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import structlog
@@ -15,17 +16,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rota.core.access import LOCAL, Caller
 from rota.errors import Internal, RotaError, StoreError, TooMany, Unauthorized
 from rota.gateways.gate import Gate
-from rota.gateways.http.answers import Answered, encoded, send_answer
-from rota.gateways.http.bodies import ClientGone, decode, read_body
-from rota.gateways.http.endpoint import Call, Endpoint, Service
+from rota.gateways.http.answers import Answered, Streamed, encoded, send_answer
+from rota.gateways.http.bodies import ClientGone, decode, decode_text, read_body
+from rota.gateways.http.endpoint import Call, Endpoint, Reading, Service
 from rota.gateways.http.parameters import parse
 from rota.gateways.http.problems import presentable, problem, wrong_method
 
 log = structlog.get_logger("rota.http")
 
-PARAMETER_PLACE = 2
-ANYTHING = "/"  # stands for the parameter; no part of a path can be this
+PARAMETER_PLACES = (2, 4)
+ANYTHING = "/"  # stands for a parameter; no part of a path can be this
 Methods = dict[str, Endpoint]
+
+
+class Found(NamedTuple):
+    """The endpoints of a path by method, and the parameters in it."""
+
+    methods: Methods
+    parameter: str = ""
+    second: str = ""
 
 
 class Table:
@@ -37,20 +46,22 @@ class Table:
             parts = tuple(
                 ANYTHING if part.startswith("{") else part for part in endpoint.path[1:].split("/")
             )
-            assert ANYTHING not in parts or parts.index(ANYTHING) == PARAMETER_PLACE
+            places = tuple(place for place, part in enumerate(parts) if part == ANYTHING)
+            assert places == PARAMETER_PLACES[: len(places)]
             self._by_path.setdefault(parts, {})[endpoint.method] = endpoint
 
-    def find(self, raw_path: str) -> tuple[Methods, str] | None:
-        """The endpoints of a path by method, and the parameter in it."""
+    def find(self, raw_path: str) -> Found | None:
+        """The endpoints of a path; the one with the fewest parameters is meant."""
         parts = raw_path[1:].split("/")
         methods = self._by_path.get(tuple(parts))
-        if methods is not None:
-            return methods, ""
-        if len(parts) <= PARAMETER_PLACE or not parts[PARAMETER_PLACE]:
-            return None
-        parameter, parts[PARAMETER_PLACE] = unquote(parts[PARAMETER_PLACE]), ANYTHING
-        methods = self._by_path.get(tuple(parts))
-        return None if methods is None else (methods, parameter)
+        parameters: list[str] = []
+        for place in PARAMETER_PLACES:
+            if methods is not None or len(parts) <= place or not parts[place]:
+                break
+            parameters.append(unquote(parts[place]))
+            parts[place] = ANYTHING
+            methods = self._by_path.get(tuple(parts))
+        return None if methods is None else Found(methods, *parameters)
 
 
 class Application:
@@ -66,7 +77,7 @@ class Application:
         if found is None:
             await self._site(scope, receive, send)
             return
-        methods, parameter = found
+        methods = found.methods
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = methods.get(method)
         if endpoint is None:
@@ -75,7 +86,7 @@ class Application:
         traffic = self._service.traffic
         traffic.in_flight += 1
         try:
-            answer = await self._answer(endpoint, parameter, scope, receive)
+            answer = await self._answer(endpoint, found, scope, receive)
             await send_answer(send, answer)
             traffic.note(endpoint.method, endpoint.path, answer.status)
         except ClientGone:
@@ -84,19 +95,21 @@ class Application:
             traffic.in_flight -= 1
 
     async def _answer(
-        self, endpoint: Endpoint, parameter: str, scope: Scope, receive: Receive
-    ) -> Answered:
+        self, endpoint: Endpoint, found: Found, scope: Scope, receive: Receive
+    ) -> Answered | Streamed:
         try:
-            call = await self._call(endpoint, parameter, scope, receive)
+            call = await self._call(endpoint, found, scope, receive)
             value = await endpoint.handler(call)
-            return value if isinstance(value, Answered) else encoded(value, endpoint.status)
+            if isinstance(value, Answered | Streamed):
+                return value
+            return encoded(value, endpoint.status)
         except ClientGone:
             raise
         except Exception as error:  # noqa: BLE001 - the last place that can answer
             return endpoint.refuse(_shown(error, endpoint))
 
     async def _call(
-        self, endpoint: Endpoint, parameter: str, scope: Scope, receive: Receive
+        self, endpoint: Endpoint, found: Found, scope: Scope, receive: Receive
     ) -> Call[Any, Any]:
         service = self._service
         most = service.settings.max_connections
@@ -111,14 +124,19 @@ class Application:
         caller = await _admit(service.gate, endpoint, headers)
         query = parse(scope["query_string"], endpoint.query)
         body = None
-        if endpoint.takes_body:
+        if endpoint.takes_body and endpoint.reads is not Reading.STREAM:
             declared = headers.get(b"content-length")
             content = await read_body(
                 receive, declared=declared, most=service.settings.max_body_bytes
             )
-            if content or endpoint.is_body_needed:
-                body = decode(content, endpoint.decoder)
-        return Call(service, caller, parameter, body, query, receive)
+            body = _read(endpoint, content)
+        return Call(service, caller, found.parameter, body, query, receive, found.second, headers)
+
+
+def _read(endpoint: Endpoint, content: bytes) -> Any:
+    if endpoint.reads is Reading.TEXT:
+        return decode_text(content)
+    return decode(content, endpoint.decoder) if content or endpoint.is_body_needed else None
 
 
 async def _admit(gate: Gate, endpoint: Endpoint, headers: dict[bytes, bytes]) -> Caller:

@@ -77,6 +77,8 @@ def task_view(task: Task, *, position: int | None = None, duplicate: bool = Fals
         created_at_ms=task.created_at_ms,
         started_at_ms=task.started_at_ms,
         finished_at_ms=task.finished_at_ms,
+        run_id=None if task.run is None else to_text(task.run),
+        token_id=None if task.run is None or task.token is None else token_id(task.run, task.token),
         duplicate=duplicate,
     )
 
@@ -97,4 +99,9 @@ def lease_view(task: Task) -> LeaseView:
         key=task.key,
         labels=options.labels,
         created_at_ms=task.created_at_ms,
+        run_id=None if task.run is None else to_text(task.run),
     )
+
+
+def token_id(run_id: int, number: int) -> str:
+    return f"{to_text(run_id)}.{number}"

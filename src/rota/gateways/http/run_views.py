@@ -1,0 +1,151 @@
+"""How do runs, their tokens, journals and graphs look to clients?"""
+
+from typing import Any, cast
+
+from rota.core.ids import to_text
+from rota.core.workflow.definition import Definition
+from rota.core.workflow.records import Artifact, JournalEntry, RunRecord
+from rota.engine.projections import TokenTrace, Trace, tokens_by_node, transitions
+from rota.engine.run_commands import RunShown
+from rota.gateways.http.views import token_id
+from rota.messages import (
+    ArtifactView,
+    GraphJoin,
+    GraphNode,
+    GraphTransition,
+    JournalEntryView,
+    RunContext,
+    RunGraph,
+    RunState,
+    RunTokenView,
+    RunView,
+)
+
+
+def run_view(
+    record: RunRecord, context: dict[str, Any] | None = None, *, duplicate: bool = False
+) -> RunView:
+    return RunView(
+        id=to_text(record.id),
+        workflow=record.workflow,
+        version=record.version,
+        state=state_of(record),
+        context=None if context is None else _context(context),
+        output=record.output,
+        error=record.error,
+        created_at_ms=record.created_at_ms,
+        started_at_ms=record.created_at_ms,
+        finished_at_ms=record.finished_at_ms,
+        parent_run_id=_id(record.parent_run),
+        parent_token_id=_token(record.parent_run, record.parent_token),
+        key=record.key,
+        forked_from=_id(record.forked_from),
+        timeout_ms=record.timeout_ms,
+        duplicate=duplicate,
+    )
+
+
+def shown_run(shown: RunShown) -> RunView:
+    return run_view(shown.record, shown.context, duplicate=shown.is_duplicate)
+
+
+def state_of(record: RunRecord) -> RunState:
+    return cast("RunState", record.state)
+
+
+def _context(context: dict[str, Any]) -> RunContext:
+    return RunContext(
+        input=context["input"], state=context.get("state"), output=context.get("output")
+    )
+
+
+def _id(number: int | None) -> str | None:
+    return None if number is None else to_text(number)
+
+
+def _token(run_id: int | None, number: int | None) -> str | None:
+    return None if run_id is None or number is None else token_id(run_id, number)
+
+
+def token_view(run_id: int, token: TokenTrace, trace: Trace) -> RunTokenView:
+    scope, index = None, None
+    if token.stack:
+        number, index = token.stack[-1]
+        scope = trace.scopes[number]
+    return RunTokenView(
+        id=token_id(run_id, token.number),
+        node_id=token.node,
+        state=token.state,
+        parent_token_id=_token(run_id, token.parent),
+        path_id=trace.path_id(token),
+        fan_out_transition_id=None if scope is None else scope.key,
+        branch_index=index,
+        branch_total=None if scope is None else scope.total,
+        task_id=_id(token.task),
+        child_run_id=_id(token.child),
+        compensates_token_id=_token(run_id, token.compensates),
+        created_at_ms=token.created_at_ms,
+        finished_at_ms=token.finished_at_ms,
+        error=token.error,
+    )
+
+
+def entry_view(entry: JournalEntry) -> JournalEntryView:
+    return JournalEntryView(
+        number=entry.number,
+        at_ms=entry.at_ms,
+        event=entry.event,
+        decisions=entry.decisions,
+        links={token: to_text(made) for token, made in entry.links.items() if made},
+    )
+
+
+def graph_view(record: RunRecord, definition: Definition, trace: Trace) -> RunGraph:
+    tokens = tokens_by_node(definition, trace)
+    return RunGraph(
+        run_id=to_text(record.id),
+        workflow=record.workflow,
+        version=record.version,
+        state=state_of(record),
+        initial_node=definition.initial_node,
+        nodes=[
+            GraphNode(
+                id=name,
+                kind=node.kind,
+                task=node.task,
+                workflow=node.workflow,
+                tokens=tokens[name],
+            )
+            for name, node in definition.nodes.items()
+        ],
+        transitions=[
+            GraphTransition(
+                id=one.id,
+                from_=one.source,
+                to=one.target,
+                taken=one.taken,
+                not_taken=one.not_taken,
+                tokens=one.tokens,
+                join=None
+                if one.join is None
+                else GraphJoin(
+                    arrived=one.join.arrived,
+                    needed=one.join.needed,
+                    scopes=one.join.scopes,
+                    fired=one.join.fired,
+                ),
+            )
+            for one in transitions(definition, trace)
+        ],
+    )
+
+
+def artifact_view(artifact: Artifact) -> ArtifactView:
+    return ArtifactView(
+        name=artifact.name,
+        size=artifact.size,
+        media_type=artifact.media_type,
+        created_at_ms=artifact.created_at_ms,
+        task_id=to_text(artifact.task),
+        committed_at_ms=artifact.committed_at_ms,
+    )

@@ -1,0 +1,81 @@
+"""Tasks and queues on the wire."""
+
+from typing import Annotated
+
+from msgspec import Meta, Raw
+
+from rota.core import limits
+from rota.core.tasks import Backoff, Labels, Name, TaskError, TaskState
+from rota.messages.base import Answer, IdText, Request, Value
+
+
+class TaskView(Answer, frozen=True, kw_only=True):
+    """A task as clients see it."""
+
+    id: str
+    name: str
+    state: TaskState
+    queue: str
+    priority: int
+    payload: Raw
+    requires: tuple[str, ...]
+    attempt: int  # attempts used up, with the one that runs
+    max_attempts: int
+    worker_id: str | None = None  # who runs it, or finished it
+    result: Value = None
+    error: TaskError | None = None  # of the last failed attempt
+    progress: Value = None  # what the handler reported last, a share from 0 to 1 or any JSON
+    partial: Value = None  # the partial result that the handler reported last
+    position: int | None = None  # from 1, while queued and near enough to the head
+    delay_ms: int | None = None
+    run_at_ms: int | None = None  # when it is due, also after a failed attempt
+    timeout_ms: int | None = None
+    start_within_ms: int | None = None
+    backoff: Backoff | None = None
+    key: str | None = None
+    labels: Labels | None = None
+    created_at_ms: int
+    started_at_ms: int | None = None  # of the attempt that runs, or finished it
+    finished_at_ms: int | None = None
+    run_id: str | None = None  # the run it works for, as `token_id`; null: none
+    token_id: str | None = None
+    duplicate: bool = False  # its key was known: this is the earlier task
+
+
+class TaskPage(Answer, frozen=True, kw_only=True):
+    items: list[TaskView]
+    next_cursor: str | None = None  # give it as `cursor` for the next page; null on the last one
+
+
+class TaskSelection(Request, frozen=True, kw_only=True):
+    """Which tasks a bulk cancel or retry means."""
+
+    state: TaskState | None = None
+    queue: Name | None = None
+    name: Name | None = None
+    label: Name | None = None
+    # These, as far as they match the rest.
+    ids: Annotated[list[IdText], Meta(max_length=limits.MAX_TASKS_PER_SUBMISSION)] | None = None
+    dry_run: bool = False  # count, and change nothing
+
+
+class TaskCount(Answer, frozen=True, kw_only=True):
+    count: int  # tasks changed, or that would be
+    dry_run: bool = False
+
+
+class QueueView(Answer, frozen=True, kw_only=True):
+    name: str
+    paused: bool
+    depth: int  # queued now
+    scheduled: int  # waiting for their time
+    running: int  # leased to workers
+    oldest_age_ms: int | None = None  # how long the oldest has been queued
+    submitted_per_s: float = 0.0  # over the last minute, as the two below
+    finished_per_s: float = 0.0
+    failed_per_s: float = 0.0
+
+
+class QueuePage(Answer, frozen=True, kw_only=True):
+    items: list[QueueView]
+    next_cursor: str | None = None

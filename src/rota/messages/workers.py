@@ -1,0 +1,177 @@
+"""Workers on the wire: registering, beating, leasing, reporting, and how they look."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Raw
+
+from rota.core import limits
+from rota.core.tasks import Labels, Name, TaskError
+from rota.core.workers import Health, WorkerState
+from rota.messages.base import Answer, Fence, IdText, Incarnation, Request, Value, WaitMs
+
+Names = Annotated[list[Name], Meta(max_length=limits.MAX_WORKER_NAMES)]
+
+
+class WorkerRegistration(Request, frozen=True, kw_only=True):
+    node_id: Name = "unnamed"  # the machine or process it runs on, for people
+    # What it has, for tasks that require it.
+    capabilities: Annotated[list[Name], Meta(max_length=limits.MAX_CAPABILITIES)] = []
+    max_concurrent_tasks: Annotated[int, Meta(ge=1, le=limits.MAX_CONCURRENT_TASKS)] = 1
+    tasks: Names | None = None  # names it can run; absent: any
+    queues: Names | None = None  # queues it serves; absent: all
+    heartbeat_interval_ms: Annotated[
+        int,
+        Meta(ge=limits.MIN_HEARTBEAT_INTERVAL_MS, le=limits.MAX_HEARTBEAT_INTERVAL_MS),
+    ] = 5_000
+    worker_id: Name | None = None  # absent: given
+    group: Name | None = None  # to find it by
+    labels: Labels | None = None
+
+
+class WorkerMetrics(Answer, frozen=True, kw_only=True):
+    tasks_completed: int = 0  # ever, as `tasks_failed` and the average
+    tasks_failed: int = 0
+    average_task_duration_ms: float = 0.0
+    p50_ms: float | None = None  # of recent tasks, as the others
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+
+
+class ScoreView(Answer, frozen=True, kw_only=True):
+    """The parts of a worker's score; each in 0..1, weighted into `priority`."""
+
+    capacity: float
+    success: float
+    speed: float
+    slow_start: float
+
+
+class BreakerView(Answer, frozen=True, kw_only=True):
+    """A task name this worker is kept from, because it keeps failing it."""
+
+    task: str
+    state: str
+    until_ms: int | None = None  # when it is tried again
+
+
+class WorkerView(Answer, frozen=True, kw_only=True):
+    id: str
+    node_id: str
+    capabilities: tuple[str, ...]
+    max_concurrent_tasks: int
+    current_tasks: int  # leased to it now
+    health: Health
+    state: WorkerState
+    last_heartbeat_ms: int
+    started_at_ms: int
+    incarnation: int  # number of this registration; shown with every call of the worker
+    heartbeat_interval_ms: int  # the one that counts; longer than asked for in very large fleets
+    lease_ms: int  # silence after which its work moves on
+    metrics: WorkerMetrics
+    tasks: tuple[str, ...] | None = None
+    queues: tuple[str, ...] | None = None
+    group: str | None = None
+    labels: Labels | None = None
+    load: dict[str, float] = {}  # as it said with its last beat
+    breakers: list[BreakerView] = []
+    priority: float | None = None  # its score; with `rank` only, as `success_rate` and `score`
+    available_capacity: int | None = None  # tasks it has room for
+    success_rate: float | None = None
+    score: ScoreView | None = None
+
+
+class WorkerPage(Answer, frozen=True, kw_only=True):
+    items: list[WorkerView]
+    next_cursor: str | None = None
+
+
+class WorkerLeft(Answer, frozen=True, kw_only=True):
+    id: str
+    released: int  # leases given back
+
+
+class HeartbeatRequest(Request, frozen=True, kw_only=True):
+    incarnation: Incarnation
+    # Ids of the tasks it has; absent: it does not say.
+    running: Annotated[list[IdText], Meta(max_length=limits.MAX_CONCURRENT_TASKS)] | None = None
+    # Figures of its own, shown with the worker.
+    load: Annotated[dict[Name, float], Meta(max_length=64)] | None = None
+
+
+class HeartbeatAnswer(Answer, frozen=True, kw_only=True):
+    health: Health
+    state: WorkerState
+    cancel: list[str] = []  # ids of tasks to stop: they were cancelled
+    lost: list[str] = []  # ids of tasks that are no longer its own
+    heartbeat_interval_ms: int
+    lease_ms: int
+
+
+class LeaseRequest(Request, frozen=True, kw_only=True):
+    incarnation: Incarnation
+    # Tasks at once; capacity bounds it too.
+    max: Annotated[int, Meta(ge=1, le=limits.MAX_LEASES_PER_CALL)] = 1
+    wait_ms: WaitMs = 0  # how long to wait for the first
+
+
+class LeaseView(Answer, frozen=True, kw_only=True):
+    task_id: str
+    fence: int  # rises with each lease of the task; goes with every word about it
+    name: str
+    payload: Raw
+    attempt: int  # which one this is, from 1
+    max_attempts: int
+    deadline_ms: int | None = None  # when the attempt runs out of time; null: never
+    timeout_ms: int | None = None  # the same bound, for workers whose clock differs from ours
+    queue: str = "default"
+    priority: int = 0
+    key: str | None = None
+    labels: Labels | None = None
+    created_at_ms: int = 0
+    run_id: str | None = None  # the run it works for, to attach artifacts to; null: none
+
+
+class LeaseAnswer(Answer, frozen=True, kw_only=True):
+    leases: list[LeaseView]
+
+
+class ResultItem(Request, frozen=True, kw_only=True):
+    """What became of one leased task: a result, an error, or a snooze."""
+
+    task_id: IdText
+    fence: Fence
+    ok: bool | None = None  # true with a result, false with an error; absent with `snooze_ms`
+    result: Value = None
+    error: TaskError | str | None = None
+    # Instead of the back-off.
+    retry_in_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
+    # Run it again after this; uses up no attempt.
+    snooze_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
+
+
+class ResultReport(Request, frozen=True, kw_only=True):
+    incarnation: Incarnation
+    results: Annotated[list[ResultItem], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
+
+
+class ResultOutcome(Answer, frozen=True, kw_only=True):
+    task_id: str
+    outcome: Literal["accepted", "duplicate", "stale", "unknown"]
+
+
+class ResultAnswer(Answer, frozen=True, kw_only=True):
+    outcomes: list[ResultOutcome]
+
+
+class ProgressItem(Request, frozen=True, kw_only=True):
+    task_id: IdText
+    fence: Fence
+    progress: Value = None  # a share from 0 to 1, or any JSON
+    partial: Value = None  # a result so far
+
+
+class ProgressReport(Request, frozen=True, kw_only=True):
+    """The object form of a progress call; a bare array of items is taken as well."""
+
+    items: Annotated[list[ProgressItem], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
+    incarnation: Incarnation | None = None

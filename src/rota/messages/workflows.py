@@ -1,0 +1,195 @@
+"""Workflows and runs on the wire."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from rota.core import limits
+from rota.core.tasks import Name
+from rota.core.workflow.commands import MAX_VERSION
+from rota.core.workflow.decisions import RunDecision
+from rota.core.workflow.definition import Definition
+from rota.core.workflow.events import RunEvent
+from rota.core.workflow.tokens import TokenState
+from rota.messages.base import Answer, Request, Value
+
+
+class WorkflowView(Answer, frozen=True, kw_only=True):
+    """One version of a workflow."""
+
+    name: str
+    version: int  # from 1; another content is another version
+    hash: str  # of the content
+    created_at_ms: int
+
+
+class WorkflowDetail(WorkflowView, frozen=True, kw_only=True):
+    definition: Definition
+    versions: list[WorkflowView] = []  # all there are, newest first; of the newest only
+
+
+class WorkflowPage(Answer, frozen=True, kw_only=True):
+    items: list[WorkflowView]  # the newest version of each
+    next_cursor: str | None = None
+
+
+class WorkflowProblem(Answer, frozen=True, kw_only=True):
+    path: str  # such as transitions[2].condition
+    code: str
+    message: str
+    line: int | None = None  # of the text that was sent
+
+
+class WorkflowCheck(Answer, frozen=True, kw_only=True):
+    ok: bool
+    problems: list[WorkflowProblem] = []
+
+
+RunState = Literal["running", "paused", "completed", "failed", "cancelled", "timed_out"]
+
+
+class RunRequest(Request, frozen=True, kw_only=True):
+    # A name, or name@version.
+    workflow: Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_LENGTH + 11)]
+    version: Annotated[int, Meta(ge=1, le=MAX_VERSION)] | None = None  # absent: the newest
+    input: Value = None  # absent: an empty object
+    # Idempotency: the same key again gives the run it named first.
+    key: Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None = None
+    # Instead of the definition's.
+    timeout_ms: Annotated[int, Meta(ge=1, le=limits.MAX_TIMEOUT_MS)] | None = None
+
+
+class RunCancellation(Request, frozen=True, kw_only=True):
+    reason: Annotated[str, Meta(max_length=1_000)] = ""  # told by the run's error
+
+
+class SignalRequest(Request, frozen=True, kw_only=True):
+    name: Name
+    payload: Value = None
+
+
+class ForkRequest(Request, frozen=True, kw_only=True):
+    from_node: Name  # where the new run begins
+    state: Value = None  # an object; absent: as the forked run has it
+
+
+class RunContext(Answer, frozen=True, kw_only=True):
+    input: Any
+    state: Any
+    output: Any
+
+
+class RunView(Answer, frozen=True, kw_only=True):
+    """A run as clients see it."""
+
+    id: str
+    workflow: str
+    version: int
+    state: RunState
+    context: RunContext | None = None  # null in lists
+    output: Any = None  # of a completed run
+    error: dict[str, Any] | None = None  # what it failed of: type, message, and the place
+    created_at_ms: int
+    started_at_ms: int
+    finished_at_ms: int | None = None
+    parent_run_id: str | None = None  # of a sub-workflow, as `parent_token_id`
+    parent_token_id: str | None = None
+    key: str | None = None
+    forked_from: str | None = None
+    timeout_ms: int | None = None
+    duplicate: bool = False  # its key was known: this is the earlier run
+
+
+class RunPage(Answer, frozen=True, kw_only=True):
+    items: list[RunView]
+    next_cursor: str | None = None
+
+
+class RunTokenView(Answer, frozen=True, kw_only=True):
+    """Where a run is, or was."""
+
+    id: str
+    node_id: str
+    state: TokenState
+    parent_token_id: str | None = None
+    path_id: str  # root, then .node.index for each open scope
+    fan_out_transition_id: str | None = None  # of the innermost scope, as the two below
+    branch_index: int | None = None
+    branch_total: int | None = None
+    task_id: str | None = None  # that works for it
+    child_run_id: str | None = None  # of a sub-workflow
+    compensates_token_id: str | None = None  # whose work it undoes
+    created_at_ms: int
+    finished_at_ms: int | None = None
+    error: dict[str, Any] | None = None
+
+
+class RunTokenPage(Answer, frozen=True, kw_only=True):
+    items: list[RunTokenView]
+    next_cursor: str | None = None
+
+
+class JournalEntryView(Answer, frozen=True, kw_only=True):
+    """Something happened to a run, and this was decided."""
+
+    number: int  # from 1, without gaps
+    at_ms: int
+    event: RunEvent
+    decisions: list[RunDecision]
+    links: dict[str, str] = {}  # token number -> id of the task or run made for it
+
+
+class JournalPage(Answer, frozen=True, kw_only=True):
+    items: list[JournalEntryView]
+    next_cursor: str | None = None  # give it as `after` for the next page
+
+
+class GraphNode(Answer, frozen=True, kw_only=True):
+    id: str
+    kind: str  # task, workflow, wait_for, approval, sleep_ms, end or pass
+    task: str | None = None
+    workflow: str | None = None
+    tokens: dict[str, int]  # by state; empty: the run has not been here
+
+
+class GraphJoin(Answer, frozen=True, kw_only=True):
+    """How far a join is, over all scopes that it has to join so far."""
+
+    arrived: int  # branches
+    needed: int
+    scopes: int
+    fired: int
+
+
+class GraphTransition(Answer, frozen=True, kw_only=True):
+    id: str
+    from_: str = field(name="from")
+    to: str
+    taken: int  # tokens that went by it; into a join: that arrived
+    not_taken: int  # times it was considered and left
+    tokens: dict[str, int]  # those that came by it, by state
+    join: GraphJoin | None = None
+
+
+class RunGraph(Answer, frozen=True, kw_only=True):
+    run_id: str
+    workflow: str
+    version: int
+    state: RunState
+    initial_node: str
+    nodes: list[GraphNode]
+    transitions: list[GraphTransition]
+
+
+class ArtifactView(Answer, frozen=True, kw_only=True):
+    name: str
+    size: int  # bytes
+    media_type: str
+    created_at_ms: int
+    task_id: str  # that attached it
+    committed_at_ms: int | None = None  # null: its task has not completed yet
+
+
+class ArtifactPage(Answer, frozen=True, kw_only=True):
+    items: list[ArtifactView]
+    next_cursor: str | None = None
