@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rota.core.tasks import TaskError as TaskError
     from rota.core.tasks import TaskState as TaskState
     from rota.errors import Invalid as Invalid
+    from rota.errors import InvalidWorkflow as InvalidWorkflow
     from rota.errors import NotFound as NotFound
     from rota.errors import Overloaded as Overloaded
     from rota.errors import RotaError as RotaError
@@ -26,9 +27,14 @@ if TYPE_CHECKING:
     from rota.sdk.outcomes import Discard as Discard
     from rota.sdk.outcomes import Retry as Retry
     from rota.sdk.outcomes import Snooze as Snooze
+    from rota.sdk.replaying import replay as replay
+    from rota.sdk.runs import RunCancelled as RunCancelled
+    from rota.sdk.runs import RunFailed as RunFailed
+    from rota.sdk.runs import RunHandle as RunHandle
     from rota.sdk.tasks import Task as Task
     from rota.sdk.worker import StopReason as StopReason
     from rota.sdk.worker import Worker as Worker
+    from rota.sdk.workflows import Workflow as Workflow
 
 _HOMES = {
     "Backoff": "rota.core.tasks",
@@ -36,11 +42,15 @@ _HOMES = {
     "Client": "rota.sdk.client",
     "Discard": "rota.sdk.outcomes",
     "Invalid": "rota.errors",
+    "InvalidWorkflow": "rota.errors",
     "NotFound": "rota.errors",
     "Overloaded": "rota.errors",
     "Retry": "rota.sdk.outcomes",
     "Rota": "rota.sdk.app",
     "RotaError": "rota.errors",
+    "RunCancelled": "rota.sdk.runs",
+    "RunFailed": "rota.sdk.runs",
+    "RunHandle": "rota.sdk.runs",
     "Snooze": "rota.sdk.outcomes",
     "StopReason": "rota.sdk.worker",
     "Task": "rota.sdk.tasks",
@@ -52,7 +62,9 @@ _HOMES = {
     "TaskState": "rota.core.tasks",
     "Unavailable": "rota.errors",
     "Worker": "rota.sdk.worker",
+    "Workflow": "rota.sdk.workflows",
     "current": "rota.sdk.context",
+    "replay": "rota.sdk.replaying",
 }
 
 __all__ = [  # noqa: PLE0604 - the table above is the one list of names

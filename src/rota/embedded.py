@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message
 from rota import settings
 from rota.errors import Unavailable
 from rota.node import Node
-from rota.sdk.transport import NotSent, Response
+from rota.sdk.transport import JSON, NotSent, Response
 
 
 class EmbeddedTransport:
@@ -38,8 +38,16 @@ class EmbeddedTransport:
     def address(self) -> str:
         return self._host.url
 
-    def send(self, method: str, path: str, body: bytes | None, *, timeout_s: float) -> Response:
-        answer = self._ask(method, path, body)
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        timeout_s: float,
+        content_type: str = JSON,
+    ) -> Response:
+        answer = self._ask(method, path, body, content_type)
         try:
             return answer.result(timeout_s)
         except TimeoutError:
@@ -49,9 +57,15 @@ class EmbeddedTransport:
             raise Unavailable("the embedded coordinator was closed") from None
 
     async def asend(
-        self, method: str, path: str, body: bytes | None, *, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        timeout_s: float,
+        content_type: str = JSON,
     ) -> Response:
-        answer = self._ask(method, path, body)
+        answer = self._ask(method, path, body, content_type)
         try:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.wrap_future(answer)
@@ -68,10 +82,12 @@ class EmbeddedTransport:
             self._is_closed = True
             release(self._host)
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> Future[Response]:
+    def _ask(
+        self, method: str, path: str, body: bytes | None, content_type: str
+    ) -> Future[Response]:
         if self._is_closed or self._host.is_closed:
             raise NotSent("the embedded coordinator is closed")
-        exchange = self._host.exchange(method, path, body)
+        exchange = self._host.exchange(method, path, body, content_type)
         return asyncio.run_coroutine_threadsafe(exchange, self._host.loop)
 
     def _unanswered(self, timeout_s: float) -> Unavailable:
@@ -93,8 +109,10 @@ class Host:
         self._thread.start()
         self._ready.result()  # raises what kept the coordinator from starting
 
-    async def exchange(self, method: str, path: str, body: bytes | None) -> Response:
-        return await exchange(self._node.app, method, path, body)
+    async def exchange(
+        self, method: str, path: str, body: bytes | None, content_type: str
+    ) -> Response:
+        return await exchange(self._node.app, method, path, body, content_type)
 
     def close(self) -> None:
         self.is_closed = True
@@ -159,9 +177,11 @@ def _identity(url: str) -> str:
 # --- one request, without a socket -------------------------------------------------------------
 
 
-async def exchange(app: ASGIApp, method: str, path: str, body: bytes | None) -> Response:
+async def exchange(
+    app: ASGIApp, method: str, path: str, body: bytes | None, content_type: str = JSON
+) -> Response:
     """Send one request to an ASGI application and read its response whole."""
-    call = _Exchange(method, path, body or b"")
+    call = _Exchange(method, path, body or b"", content_type)
     running = asyncio.ensure_future(_finished(app, call))
     try:
         return await asyncio.shield(running)
@@ -177,7 +197,7 @@ async def _finished(app: ASGIApp, call: "_Exchange") -> Response:
 
 
 class _Exchange:
-    def __init__(self, method: str, path: str, body: bytes) -> None:
+    def __init__(self, method: str, path: str, body: bytes, content_type: str) -> None:
         name, _, query = path.partition("?")
         self.scope: MutableMapping[str, Any] = {
             "type": "http",
@@ -191,7 +211,7 @@ class _Exchange:
             "root_path": "",
             "headers": [
                 (b"host", b"localhost"),
-                (b"content-type", b"application/json"),
+                (b"content-type", content_type.encode()),
                 (b"content-length", str(len(body)).encode()),
             ],
             "client": ("127.0.0.1", 0),

@@ -41,3 +41,14 @@ def endless(pid_file: str) -> None:
     Path(pid_file).write_text(str(os.getpid()))
     while True:
         pass
+
+
+@app.task(run_in="process")
+def attach_from_process(name: str) -> str | None:
+    current().attach(name, b"from a process", media_type="text/plain")
+    return current().run_id
+
+
+@app.task(run_in="process")
+async def attach_from_async_process(name: str) -> None:
+    await current().aattach(name, "from a loop in a process")

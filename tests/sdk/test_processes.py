@@ -63,6 +63,23 @@ def test_a_cancelled_handler_s_process_is_ended(app: Rota, tmp_path: Path) -> No
         os.kill(int(pid_file.read_text()), 0)
 
 
+def test_handlers_in_processes_attach_artifacts_through_their_worker(app: Rota) -> None:
+    flow = app.workflow("from_processes", output={"run": "nodes.plain.result"})
+    flow.node("plain", task="attach_from_process", input={"name": "'a.txt'"})
+    flow.node("on_loop", task="attach_from_async_process", input={"name": "'b.txt'"})
+    flow.transition("plain", "on_loop")
+
+    with working(app, concurrency=1):
+        run = flow.start()
+        output = run.result(PATIENCE_S)
+
+    assert output == {"run": run.id}
+    assert {one.name: run.artifact(one.name) for one in run.artifacts()} == {
+        "a.txt": b"from a process",
+        "b.txt": b"from a loop in a process",
+    }
+
+
 def test_only_functions_that_can_be_imported_run_in_processes() -> None:
     app = Rota()
 

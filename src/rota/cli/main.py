@@ -10,8 +10,19 @@ COMMANDS: dict[str, LazyCommand] = {
     "worker": LazyCommand("rota.cli.worker", "worker", "Start a worker for the tasks of an app."),
     "dev": LazyCommand("rota.cli.dev", "dev", "Start a coordinator and a worker in one process."),
     "submit": LazyCommand("rota.cli.submit", "submit", "Submit a task, or a file of tasks."),
+    "run": LazyCommand("rota.cli.run", "run", "Run a workflow."),
+    "validate": LazyCommand(
+        "rota.cli.validate",
+        "validate",
+        "Find everything that is wrong with a workflow's definition.",
+    ),
+    "replay": LazyCommand(
+        "rota.cli.replay", "replay", "Decide a run's journal again, and compare."
+    ),
     "tasks": LazyCommand("rota.cli.tasks", "tasks", "List, show, cancel and retry tasks."),
     "queues": LazyCommand("rota.cli.queues", "queues", "List, pause and resume queues."),
+    "runs": LazyCommand("rota.cli.runs", "runs", "List, show and steer runs of workflows."),
+    "workflows": LazyCommand("rota.cli.workflows", "workflows", "List, show and put workflows."),
     "workers": LazyCommand("rota.cli.workers", "workers", "List, show and steer workers."),
     "token": LazyCommand("rota.cli.tokens", "token", "Create, list and revoke access tokens."),
     "migrate": LazyCommand("rota.cli.migrate", "migrate", "Bring the store's schema up to date."),

@@ -29,13 +29,15 @@ class ExitCode(IntEnum):
 
 # The reference page of exit codes is made from this table.
 EXIT_CODES: dict[ExitCode, str] = {
-    ExitCode.OK: "Done; the task succeeded; the coordinator is healthy; a clean shutdown.",
-    ExitCode.FAILED: "The thing asked about failed: the task failed, was not found or was in "
-    "the wrong state, a check of `rota doctor` failed, the coordinator is unhealthy.",
+    ExitCode.OK: "Done; the task succeeded; the run completed; the coordinator is healthy; a clean "
+    "shutdown.",
+    ExitCode.FAILED: "The thing asked about failed: the task or run failed, was not found or was "
+    "in the wrong state, a definition has problems, a replay or a `diff` found a difference, a "
+    "check of `rota doctor` failed, the coordinator is unhealthy.",
     ExitCode.UNUSABLE: "Wrong usage, not allowed, or not startable: the store is locked or too "
     "new, the port is taken, the coordinator cannot be reached.",
-    ExitCode.CANCELLED: "The task that was waited for was cancelled.",
-    ExitCode.TIMED_OUT: "The wait for a task ran out; the task itself goes on.",
+    ExitCode.CANCELLED: "The task or run that was waited for was cancelled.",
+    ExitCode.TIMED_OUT: "The wait for a task or run ran out; it itself goes on.",
     ExitCode.INTERRUPTED: "Ended at once by Ctrl-C, or by a second signal during a shutdown.",
 }
 
@@ -47,6 +49,14 @@ STATE_STYLES: dict[str, str] = {
     "succeeded": "green",
     "failed": "red",
     "cancelled": "magenta",
+    "completed": "green",
+    "timed_out": "red",
+    "executing": "cyan",
+    "dispatched": "yellow",
+    "pending": "yellow",
+    "waiting_for_siblings": "blue",
+    "waiting_for_subworkflow": "blue",
+    "waiting_for_event": "blue",
     "healthy": "green",
     "degraded": "yellow",
     "unhealthy": "red",

@@ -9,7 +9,7 @@ import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -31,6 +31,11 @@ from rota.sdk.tasks import (
     Task,
     template_of,
 )
+
+if TYPE_CHECKING:
+    from rota.sdk.definitions import Source
+    from rota.sdk.runs import RunHandle
+    from rota.sdk.workflows import Workflow, WorkflowOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -131,6 +136,31 @@ class Rota:
         task: Task[..., Any] = kind(self, function, name=name, run_in=run_in, options=options)
         self.tasks[name] = task
         return task
+
+    # --- workflows ------------------------------------------------------------------------------
+
+    def workflow(self, source: "Source", /, **options: "Unpack[WorkflowOptions]") -> "Workflow":
+        """A workflow: built here by name, or read from a file, a text or a definition.
+
+        `app.workflow("panel")` is one to add nodes to, or without any the one that the
+        coordinator has under that name; `app.workflow("panel.yaml")` and a text of several lines
+        are read, and must be valid.
+        """
+        # Reading definitions takes YAML and CEL; programs without workflows need neither.
+        from rota.sdk.definitions import definition_of, is_name  # noqa: PLC0415
+        from rota.sdk.workflows import Workflow  # noqa: PLC0415
+
+        if is_name(source):
+            return Workflow(self, {"name": source, **options})
+        if options:
+            raise Invalid("a definition that is read says everything itself; give no options")
+        return Workflow.of(self, definition_of(source))
+
+    def run_handle(self, run_id: str) -> "RunHandle":
+        """The handle of a run whose id is known."""
+        from rota.sdk.runs import RunHandle  # noqa: PLC0415 - as above
+
+        return RunHandle(run_id, self._get_client)
 
     # --- calls ----------------------------------------------------------------------------------
 

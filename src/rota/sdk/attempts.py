@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.arguments import InvalidArguments
+from rota.sdk.client import Client
 from rota.sdk.context import EXECUTION
 from rota.sdk.outcomes import INVALID_ARGUMENTS, failure, item_of_error, item_of_value
 from rota.sdk.tasks import Task
@@ -56,6 +57,10 @@ class Attempt:
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
         self.on_progress(self, progress, partial)
+
+    @property
+    def client(self) -> Client:
+        return self.task.app.client
 
 
 def carry_out(attempt: Attempt) -> ResultItem:

@@ -1,13 +1,10 @@
 """What can be asked of a coordinator? One function a call of the contract, each giving a value.
 
-A `Call` says how the request is written and how its answer is read. Carrying it out is the
-client's part, blocking or not, so no call is written twice.
+Those of workflows and runs are in `run_calls`.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import cache
-from typing import Any, Generic, TypeVar
-from urllib.parse import quote, urlencode
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -38,23 +35,9 @@ from rota.messages import (
     WorkerRegistration,
     WorkerView,
 )
+from rota.sdk.requests import ANSWER_TIMEOUT_S, Call, Nothing, decoder_of, get, path_at, post
 
-T = TypeVar("T")
-
-ANSWER_TIMEOUT_S = 30.0  # beyond what the coordinator was asked to wait
-_ENCODER = msgspec.json.Encoder()
-
-
-class Call(Struct, Generic[T], frozen=True, kw_only=True):
-    """A request, and what its answer is read as."""
-
-    method: str
-    path: str
-    decoder: msgspec.json.Decoder[T]
-    body: bytes | None = None
-    timeout_s: float = ANSWER_TIMEOUT_S
-    is_repeatable: bool = False  # sending it twice does no more than sending it once
-    answers: frozenset[int] = frozenset()  # statuses beyond 2xx whose body is an answer too
+__all__ = ["ANSWER_TIMEOUT_S", "Call", "Nothing"]
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
@@ -63,42 +46,6 @@ class Receipt(Struct, frozen=True, kw_only=True):
     id: str
     state: TaskState
     duplicate: bool = False
-
-
-class Nothing(Struct, frozen=True):
-    """An answer whose content does not matter."""
-
-
-@cache
-def _decoder(answer: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(answer)
-
-
-def _get(path: str, answer: Any, query: Iterable[tuple[str, Any]] = ()) -> Call[Any]:
-    pairs = [(name, _text(value)) for name, value in query if value is not None]
-    full = f"{path}?{urlencode(pairs)}" if pairs else path
-    return Call(method="GET", path=full, decoder=_decoder(answer), is_repeatable=True)
-
-
-def _post(
-    path: str, answer: Any, body: Any = None, *, is_repeatable: bool = False, wait_ms: int = 0
-) -> Call[Any]:
-    return Call(
-        method="POST",
-        path=path,
-        decoder=_decoder(answer),
-        body=b"" if body is None else _ENCODER.encode(body),
-        is_repeatable=is_repeatable,
-        timeout_s=ANSWER_TIMEOUT_S + wait_ms / 1000,
-    )
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _at(*parts: str) -> str:
-    return "/api/" + "/".join(quote(part, safe="") for part in parts)
 
 
 # --- tasks -----------------------------------------------------------------------------------
@@ -116,12 +63,12 @@ def submit_for_receipts(tasks: Sequence[NewTask]) -> Call[list[Receipt]]:
 
 def _submission(tasks: Sequence[NewTask], answer: Any) -> Call[Any]:
     is_repeatable = all(task.key is not None for task in tasks)
-    return _post("/api/tasks", answer, tasks, is_repeatable=is_repeatable)
+    return post("/api/tasks", answer, tasks, is_repeatable=is_repeatable)
 
 
 def get_task(task_id: str, *, wait_ms: int = 0) -> Call[TaskView]:
     """One task; with `wait_ms` as soon as it has ended, or as it is when that time is over."""
-    call = _get(_at("tasks", task_id), TaskView, [("wait_ms", wait_ms or None)])
+    call = get(path_at("tasks", task_id), TaskView, [("wait_ms", wait_ms or None)])
     return msgspec.structs.replace(call, timeout_s=ANSWER_TIMEOUT_S + wait_ms / 1000)
 
 
@@ -142,38 +89,38 @@ def list_tasks(
         "limit": limit,
         "cursor": cursor,
     }
-    return _get("/api/tasks", TaskPage, wanted.items())
+    return get("/api/tasks", TaskPage, wanted.items())
 
 
 def cancel_task(task_id: str) -> Call[TaskView]:
-    return _post(_at("tasks", task_id, "cancel"), TaskView)
+    return post(path_at("tasks", task_id, "cancel"), TaskView)
 
 
 def retry_task(task_id: str) -> Call[TaskView]:
-    return _post(_at("tasks", task_id, "retry"), TaskView)
+    return post(path_at("tasks", task_id, "retry"), TaskView)
 
 
 def cancel_tasks(selection: TaskSelection) -> Call[TaskCount]:
-    return _post("/api/tasks/cancel", TaskCount, selection, is_repeatable=selection.dry_run)
+    return post("/api/tasks/cancel", TaskCount, selection, is_repeatable=selection.dry_run)
 
 
 def retry_tasks(selection: TaskSelection) -> Call[TaskCount]:
-    return _post("/api/tasks/retry", TaskCount, selection, is_repeatable=selection.dry_run)
+    return post("/api/tasks/retry", TaskCount, selection, is_repeatable=selection.dry_run)
 
 
 # --- queues ----------------------------------------------------------------------------------
 
 
 def list_queues() -> Call[QueuePage]:
-    return _get("/api/queues", QueuePage)
+    return get("/api/queues", QueuePage)
 
 
 def pause_queue(queue: str) -> Call[QueueView]:
-    return _post(_at("queues", queue, "pause"), QueueView, is_repeatable=True)
+    return post(path_at("queues", queue, "pause"), QueueView, is_repeatable=True)
 
 
 def resume_queue(queue: str) -> Call[QueueView]:
-    return _post(_at("queues", queue, "resume"), QueueView, is_repeatable=True)
+    return post(path_at("queues", queue, "resume"), QueueView, is_repeatable=True)
 
 
 # --- workers, as operators see them -------------------------------------------------------------
@@ -193,48 +140,48 @@ def list_workers(
     query += [("health", one) for one in health]
     query += [("min_available", min_available), ("group", group), ("rank", rank or None)]
     query += [("limit", limit), ("cursor", cursor)]
-    return _get("/api/workers", WorkerPage, query)
+    return get("/api/workers", WorkerPage, query)
 
 
 def get_worker(worker_id: str) -> Call[WorkerView]:
-    return _get(_at("workers", worker_id), WorkerView)
+    return get(path_at("workers", worker_id), WorkerView)
 
 
 def drain_worker(worker_id: str) -> Call[WorkerView]:
-    return _post(_at("workers", worker_id, "drain"), WorkerView, is_repeatable=True)
+    return post(path_at("workers", worker_id, "drain"), WorkerView, is_repeatable=True)
 
 
 def resume_worker(worker_id: str) -> Call[WorkerView]:
-    return _post(_at("workers", worker_id, "resume"), WorkerView, is_repeatable=True)
+    return post(path_at("workers", worker_id, "resume"), WorkerView, is_repeatable=True)
 
 
 def quarantine_worker(worker_id: str) -> Call[WorkerView]:
-    return _post(_at("workers", worker_id, "quarantine"), WorkerView, is_repeatable=True)
+    return post(path_at("workers", worker_id, "quarantine"), WorkerView, is_repeatable=True)
 
 
 # --- workers, as they speak for themselves ------------------------------------------------------
 
 
 def register_worker(registration: WorkerRegistration) -> Call[WorkerView]:
-    return _post("/api/workers", WorkerView, registration)
+    return post("/api/workers", WorkerView, registration)
 
 
 def leave_worker(worker_id: str, *, incarnation: int | None = None) -> Call[Nothing]:
     """Take a worker out of the registry: with an incarnation only if it is still that one."""
-    path = _at("workers", worker_id)
+    path = path_at("workers", worker_id)
     if incarnation is not None:
         path += f"?incarnation={incarnation}"
-    return Call(method="DELETE", path=path, decoder=_decoder(Nothing))
+    return Call(method="DELETE", path=path, decoder=decoder_of(Nothing))
 
 
 def heartbeat(worker_id: str, beat: HeartbeatRequest) -> Call[HeartbeatAnswer]:
-    path = _at("workers", worker_id, "heartbeat")
-    return _post(path, HeartbeatAnswer, beat, is_repeatable=True)
+    path = path_at("workers", worker_id, "heartbeat")
+    return post(path, HeartbeatAnswer, beat, is_repeatable=True)
 
 
 def lease(worker_id: str, request: LeaseRequest) -> Call[LeaseAnswer]:
-    path = _at("workers", worker_id, "lease")
-    return _post(path, LeaseAnswer, request, wait_ms=request.wait_ms)
+    path = path_at("workers", worker_id, "lease")
+    return post(path, LeaseAnswer, request, wait_ms=request.wait_ms)
 
 
 def report_results(
@@ -242,16 +189,16 @@ def report_results(
 ) -> Call[ResultAnswer]:
     """Report results; said again they are found to be duplicates, so that is safe."""
     report = ResultReport(incarnation=incarnation, results=results)
-    path = _at("workers", worker_id, "results")
-    return _post(path, ResultAnswer, report, is_repeatable=True)
+    path = path_at("workers", worker_id, "results")
+    return post(path, ResultAnswer, report, is_repeatable=True)
 
 
 def report_progress(
     worker_id: str, *, incarnation: int | None = None, items: list[ProgressItem]
 ) -> Call[ResultAnswer]:
     report = ProgressReport(incarnation=incarnation, items=items)
-    path = _at("workers", worker_id, "progress")
-    return _post(path, ResultAnswer, report, is_repeatable=True)
+    path = path_at("workers", worker_id, "progress")
+    return post(path, ResultAnswer, report, is_repeatable=True)
 
 
 # --- operations ------------------------------------------------------------------------------
@@ -259,16 +206,16 @@ def report_progress(
 
 def health() -> Call[HealthAnswer]:
     """The coordinator's health; an unhealthy one answers as well, with 503."""
-    return msgspec.structs.replace(_get("/health", HealthAnswer), answers=frozenset({503}))
+    return msgspec.structs.replace(get("/health", HealthAnswer), answers=frozenset({503}))
 
 
 def create_token(request: TokenRequest) -> Call[NewTokenAnswer]:
-    return _post("/api/tokens", NewTokenAnswer, request)
+    return post("/api/tokens", NewTokenAnswer, request)
 
 
 def list_tokens() -> Call[TokenPage]:
-    return _get("/api/tokens", TokenPage)
+    return get("/api/tokens", TokenPage)
 
 
 def revoke_token(token_id: str) -> Call[Nothing]:
-    return Call(method="DELETE", path=_at("tokens", token_id), decoder=_decoder(Nothing))
+    return Call(method="DELETE", path=path_at("tokens", token_id), decoder=decoder_of(Nothing))

@@ -76,18 +76,28 @@ class Client:
         self.close()
 
     def _send(self, call: Call[T]) -> Response:
-        return self.transport.send(call.method, call.path, call.body, timeout_s=call.timeout_s)
+        return self.transport.send(
+            call.method,
+            call.path,
+            call.body,
+            timeout_s=call.timeout_s,
+            content_type=call.content_type,
+        )
 
     async def _asend(self, call: Call[T]) -> Response:
         return await self.transport.asend(
-            call.method, call.path, call.body, timeout_s=call.timeout_s
+            call.method,
+            call.path,
+            call.body,
+            timeout_s=call.timeout_s,
+            content_type=call.content_type,
         )
 
     def _read(self, call: Call[T], response: Response) -> T:
         if not 200 <= response.status < 300 and response.status not in call.answers:
             raise error_of(response, self.transport.address)
         try:
-            return call.decoder.decode(response.body or b"{}")
+            return call.decoder.decode(response.body or call.empty)
         except msgspec.MsgspecError as error:
             raise Unavailable(
                 f"the answer of {self.transport.address} to {call.method} {call.path} "

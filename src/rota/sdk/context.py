@@ -15,8 +15,10 @@ from msgspec import Raw
 from rota.core.tasks import Labels
 from rota.errors import Invalid
 from rota.messages import LeaseView
+from rota.sdk.client import Client
 from rota.sdk.encoding import encode
 from rota.sdk.outcomes import Cancelled
+from rota.sdk.requests import Call
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -33,6 +35,10 @@ class Execution(Protocol):
         """Why the handler should stop; None while it should not."""
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None: ...
+
+    @property
+    def client(self) -> Client:
+        """The way to the coordinator that the task is from."""
 
 
 EXECUTION: ContextVar[Execution] = ContextVar("rota.execution")
@@ -64,6 +70,11 @@ class TaskContext:
     @property
     def queue(self) -> str:
         return self._lease.queue
+
+    @property
+    def run_id(self) -> str | None:
+        """The run of a workflow that it works for; None when it was enqueued by itself."""
+        return self._lease.run_id
 
     @property
     def key(self) -> str | None:
@@ -119,6 +130,37 @@ class TaskContext:
         """As `progress`, and gives the event loop a turn, in which a cancellation can arrive."""
         self.progress(value, partial=partial)
         await asyncio.sleep(0)
+
+    def attach(
+        self, name: str, data: bytes | str, *, media_type: str = "application/octet-stream"
+    ) -> None:
+        """Attach a blob to the run this task works for, under a name of its own.
+
+        It is the run's once the task has succeeded; an attempt that fails leaves nothing. The
+        same name again replaces what was there.
+        """
+        self._execution.client.run(self._attachment(name, data, media_type))
+
+    async def aattach(
+        self, name: str, data: bytes | str, *, media_type: str = "application/octet-stream"
+    ) -> None:
+        """As `attach`, for async handlers."""
+        await self._execution.client.arun(self._attachment(name, data, media_type))
+
+    def _attachment(self, name: str, data: bytes | str, media_type: str) -> Call[Any]:
+        from rota.sdk import run_calls  # noqa: PLC0415 - few tasks attach anything
+
+        lease = self._lease
+        if lease.run_id is None:
+            raise Invalid(f"task {lease.name!r} works for no run, so there is nowhere to attach to")
+        return run_calls.put_artifact(
+            lease.run_id,
+            name,
+            data.encode() if isinstance(data, str) else data,
+            media_type=media_type,
+            task_id=lease.task_id,
+            fence=lease.fence,
+        )
 
     @property
     def logger(self) -> "FilteringBoundLogger":

@@ -4,7 +4,7 @@ import ssl
 from functools import cached_property
 
 from rota.errors import Unavailable
-from rota.sdk.transport import NotSent
+from rota.sdk.transport import JSON, NotSent
 
 
 class Endpoint:
@@ -36,13 +36,16 @@ class Endpoint:
             lines.append(f"authorization: Bearer {self._token}")
         return "\r\n".join(["", *lines, ""]).encode()
 
-    def request(self, method: str, path: str, body: bytes | None) -> bytes:
+    def request(
+        self, method: str, path: str, body: bytes | None, content_type: str = JSON
+    ) -> bytes:
         start = f"{method} {self._base}{path} HTTP/1.1".encode()
         if body is None:
             return b"%b%b\r\n" % (start, self._headers)
-        return b"%b%bcontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (
+        return b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (
             start,
             self._headers,
+            content_type.encode(),
             len(body),
             body,
         )

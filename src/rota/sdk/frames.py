@@ -23,7 +23,7 @@ class Home(Struct, frozen=True, kw_only=True):
     main_file: str | None = None  # to be run for what was `__main__` in the worker
 
 
-class Assignment(Struct, frozen=True, kw_only=True):
+class Assignment(Struct, frozen=True, kw_only=True, tag=True):
     """Worker to process: run this."""
 
     home: Home
@@ -44,14 +44,36 @@ class Ended(Struct, frozen=True, kw_only=True, tag=True):
     item: ResultItem
 
 
-News = Progressed | Ended
+class Asked(Struct, frozen=True, kw_only=True, tag=True):
+    """Process to worker: carry this request to the coordinator."""
+
+    number: int  # the answer has the same
+    method: str
+    path: str
+    body: bytes | None
+    timeout_s: float
+    content_type: str
+
+
+class Answered(Struct, frozen=True, kw_only=True, tag=True):
+    """Worker to process: what the coordinator answered, or why it did not."""
+
+    number: int
+    status: int = 0
+    body: bytes = b""
+    headers: dict[str, str] = {}
+    problem: str | None = None
+
+
+News = Progressed | Ended | Asked
+Orders = Assignment | Answered
 
 _encoder = msgspec.json.Encoder()
-assignment_decoder = msgspec.json.Decoder(Assignment)
+orders_decoder: msgspec.json.Decoder[Orders] = msgspec.json.Decoder(Orders)
 news_decoder: msgspec.json.Decoder[News] = msgspec.json.Decoder(News)
 
 
-def framed(message: Assignment | News) -> bytes:
+def framed(message: Orders | News) -> bytes:
     content = _encoder.encode(message)
     return len(content).to_bytes(LENGTH_BYTES) + content
 

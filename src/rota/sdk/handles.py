@@ -7,18 +7,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from rota.core import limits
 from rota.core.tasks import FINISHED, TaskError, TaskState
 from rota.errors import RotaError, Unavailable
 from rota.messages import TaskView
 from rota.sdk import calls
 from rota.sdk.client import Client
+from rota.sdk.waiting import Wait
 
 R = TypeVar("R")
-
-WAIT_MS = 30_000  # one question's patience; a longer wait is several questions
-CUT_OFF_LIMIT_S = 60.0  # how long a wait without its own limit outlasts a missing coordinator
-ASK_AGAIN_AFTER_S = 0.5
 
 
 class TaskFailed(RotaError):  # noqa: N818 - read where it is caught: `except TaskFailed`
@@ -71,27 +67,29 @@ class TaskHandle(Generic[R]):
         Raises `TaskFailed` with the handler's error, `TaskCancelled`, or `TimeoutError` when
         `timeout` seconds have passed first; the task itself then goes on.
         """
-        wait = _Wait(self.id, timeout)
+        wait = Wait(f"task {self.id!r}", timeout)
         while True:
             try:
-                view = self._client().run(wait.question())
+                view = self._client().run(self._question(wait))
             except Unavailable as error:
                 time.sleep(wait.pause_s(error))
                 continue
-            if wait.is_over(view):
+            if view.state in FINISHED:
                 return self._value(view)
+            wait.go_on(view.state)
 
     async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as `result`
         """As `result`, for async code."""
-        wait = _Wait(self.id, timeout)
+        wait = Wait(f"task {self.id!r}", timeout)
         while True:
             try:
-                view = await self._client().arun(wait.question())
+                view = await self._client().arun(self._question(wait))
             except Unavailable as error:
                 await asyncio.sleep(wait.pause_s(error))
                 continue
-            if wait.is_over(view):
+            if view.state in FINISHED:
                 return self._value(view)
+            wait.go_on(view.state)
 
     def view(self) -> TaskView:
         """Everything the coordinator tells about the task."""
@@ -120,6 +118,9 @@ class TaskHandle(Generic[R]):
     async def aretry(self) -> None:
         await self._client().arun(calls.retry_task(self.id))
 
+    def _question(self, wait: Wait) -> calls.Call[TaskView]:
+        return calls.get_task(self.id, wait_ms=wait.question_ms())
+
     def _value(self, view: TaskView) -> R:
         if view.state is TaskState.CANCELLED:
             raise TaskCancelled(self.id)
@@ -132,41 +133,3 @@ class TaskHandle(Generic[R]):
             # Written by another version of the handler; what it said is still worth having.
             value = msgspec.json.decode(content)
         return value
-
-
-class _Wait:
-    """The patience of one wait: how long to ask, and how long to bear having no answer."""
-
-    def __init__(self, task_id: str, timeout_s: float | None) -> None:
-        self._task_id = task_id
-        self._timeout_s = timeout_s
-        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        self._cut_off_since: float | None = None
-
-    def question(self) -> calls.Call[TaskView]:
-        wait_ms = WAIT_MS
-        if self._deadline is not None:
-            left_s = max(0.0, self._deadline - time.monotonic())
-            wait_ms = min(wait_ms, int(left_s * 1000))
-        return calls.get_task(self._task_id, wait_ms=min(wait_ms, limits.MAX_WAIT_MS))
-
-    def is_over(self, view: TaskView) -> bool:
-        self._cut_off_since = None
-        if view.state in FINISHED:
-            return True
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            raise TimeoutError(
-                f"task {self._task_id!r} is still {view.state} after {self._timeout_s:g} s"
-            )
-        return False
-
-    def pause_s(self, error: Unavailable) -> float:
-        """How long to wait before asking again; gives up by raising the error."""
-        now = time.monotonic()
-        self._cut_off_since = self._cut_off_since or now
-        limit = self._deadline
-        if limit is None:
-            limit = self._cut_off_since + CUT_OFF_LIMIT_S
-        if now + ASK_AGAIN_AFTER_S > limit:
-            raise error
-        return ASK_AGAIN_AFTER_S

@@ -15,7 +15,7 @@ from rota.errors import Invalid
 from rota.sdk.blocking import BlockingPool
 from rota.sdk.endpoint import Endpoint
 from rota.sdk.looping import LoopPool
-from rota.sdk.transport import Response
+from rota.sdk.transport import JSON, Response
 
 
 class HttpTransport:
@@ -34,20 +34,34 @@ class HttpTransport:
     def address(self) -> str:
         return self._endpoint.address
 
-    def send(self, method: str, path: str, body: bytes | None, *, timeout_s: float) -> Response:
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        timeout_s: float,
+        content_type: str = JSON,
+    ) -> Response:
         self._notice_fork()
-        request = self._endpoint.request(method, path, body)
+        request = self._endpoint.request(method, path, body, content_type)
         return self._blocking.exchange(request, timeout_s=timeout_s)
 
     async def asend(
-        self, method: str, path: str, body: bytes | None, *, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        timeout_s: float,
+        content_type: str = JSON,
     ) -> Response:
         self._notice_fork()
         loop = asyncio.get_running_loop()
         pool = self._looping.get(loop)
         if pool is None:
             pool = self._add_pool(loop)
-        request = self._endpoint.request(method, path, body)
+        request = self._endpoint.request(method, path, body, content_type)
         return await pool.exchange(request, timeout_s=timeout_s)
 
     def close(self) -> None:

@@ -5,12 +5,14 @@ When the worker is gone, so is this process, even in the middle of a handler.
 """
 
 import asyncio
+import itertools
 import os
 import runpy
 import signal
 import socket
 import sys
 import threading
+from concurrent.futures import Future
 from functools import cache
 from importlib import import_module
 from queue import SimpleQueue
@@ -18,20 +20,25 @@ from typing import Any
 
 from msgspec import Raw
 
+from rota.errors import Unavailable
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.attempts import acarry_out, carry_out
+from rota.sdk.client import Client
 from rota.sdk.context import EXECUTION
 from rota.sdk.frames import (
     LENGTH_BYTES,
+    Answered,
+    Asked,
     Assignment,
     Ended,
     Home,
     Progressed,
-    assignment_decoder,
     framed,
+    orders_decoder,
 )
 from rota.sdk.outcomes import PROCESS_DIED, failure
 from rota.sdk.tasks import Task
+from rota.sdk.transport import JSON, Response
 
 ORPHANED = 70  # exit code when the worker is gone
 MAIN_NAME = "__rota_main__"  # so that a guarded `if __name__ == "__main__"` stays unrun
@@ -48,27 +55,88 @@ class Errand:
         self._line = line
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
-        self._line.send(framed(Progressed(progress=progress, partial=partial)))
+        self._line.say(framed(Progressed(progress=progress, partial=partial)))
+
+    @property
+    def client(self) -> Client:
+        return Client(self._line)
 
 
 class Line:
-    """The way to the worker and back."""
+    """The way to the worker and back; for a client, also the way to the coordinator."""
+
+    is_embedded = False
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()  # a handler may report progress from several threads
         self.assignments: SimpleQueue[Assignment] = SimpleQueue()
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, Future[Answered]] = {}
 
-    def send(self, frame: bytes) -> None:
+    @property
+    def address(self) -> str:
+        return "the coordinator of this handler's worker"
+
+    def say(self, frame: bytes) -> None:
         with self._lock:
             self._connection.sendall(frame)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        timeout_s: float,
+        content_type: str = JSON,
+    ) -> Response:
+        """Have the worker carry a request; it alone knows the way, and the token."""
+        number = next(self._numbers)
+        answer = self._asked[number] = Future()
+        self.say(
+            framed(
+                Asked(
+                    number=number,
+                    method=method,
+                    path=path,
+                    body=body,
+                    timeout_s=timeout_s,
+                    content_type=content_type,
+                )
+            )
+        )
+        answered = answer.result()  # ends at the latest with the worker, and so does this process
+        if answered.problem is not None:
+            raise Unavailable(answered.problem)
+        return Response(answered.status, answered.body, answered.headers)
+
+    async def asend(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        timeout_s: float,
+        content_type: str = JSON,
+    ) -> Response:
+        return await asyncio.to_thread(
+            self.send, method, path, body, timeout_s=timeout_s, content_type=content_type
+        )
+
+    def close(self) -> None:
+        """Closed with the process."""
 
     def listen(self) -> None:
         """Take in assignments; ends with the process, because the worker does."""
         with self._connection.makefile("rb") as stream:
             while length := stream.read(LENGTH_BYTES):
                 content = stream.read(int.from_bytes(length))
-                self.assignments.put(assignment_decoder.decode(content))
+                match orders_decoder.decode(content):
+                    case Assignment() as assignment:
+                        self.assignments.put(assignment)
+                    case Answered() as answered:
+                        self._asked.pop(answered.number).set_result(answered)
         os._exit(ORPHANED)
 
 
@@ -108,7 +176,7 @@ def main() -> None:
     threading.Thread(target=line.listen, daemon=True).start()
     while True:
         item = carried_out(line.assignments.get(), line)
-        line.send(framed(Ended(item=item)))
+        line.say(framed(Ended(item=item)))
 
 
 if __name__ == "__main__":

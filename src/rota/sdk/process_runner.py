@@ -13,10 +13,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 
+from rota.errors import Unavailable
 from rota.messages import ResultItem
 from rota.sdk.attempts import Attempt
 from rota.sdk.frames import (
     LENGTH_BYTES,
+    Answered,
+    Asked,
     Assignment,
     Ended,
     Progressed,
@@ -25,6 +28,7 @@ from rota.sdk.frames import (
     news_decoder,
 )
 from rota.sdk.outcomes import PROCESS_DIED, failure, item_of_value
+from rota.sdk.transport import Transport
 
 KILL_AFTER_S = 5.0  # for a handler that does not heed SIGTERM
 
@@ -133,11 +137,34 @@ class _Process:
                         return item
                     case Progressed(progress=progress, partial=partial):
                         attempt.note_progress(progress, partial)
+                    case Asked() as asked:
+                        await self._answer(asked, attempt.client.transport)
         except (asyncio.IncompleteReadError, OSError):
             self.is_alive = False
             code = await self.wait()
             text = f"the handler's process ended {_ending(code)} before its handler did"
             return failure(attempt.lease, PROCESS_DIED, text)
+
+    async def _answer(self, asked: Asked, transport: Transport) -> None:
+        """Carry a handler's request to the coordinator, and the answer back."""
+        try:
+            response = await transport.asend(
+                asked.method,
+                asked.path,
+                asked.body,
+                timeout_s=asked.timeout_s,
+                content_type=asked.content_type,
+            )
+        except Unavailable as error:
+            answered = Answered(number=asked.number, problem=error.detail)
+        else:
+            answered = Answered(
+                number=asked.number,
+                status=response.status,
+                body=response.body,
+                headers=dict(response.headers),
+            )
+        self._writer.write(framed(answered))
 
     def terminate(self) -> None:
         if self.is_alive:

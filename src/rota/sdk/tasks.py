@@ -25,6 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Place = Literal["thread", "process", "loop"]
+_PLAIN = NewTask(name="plain")  # has all options as they are when nothing is said
 
 
 class Options(TypedDict, total=False):
@@ -88,6 +89,21 @@ class Task(Generic[P, R]):
         changed = copy.copy(self)
         changed._template = template_of(self.name, options, self._template)  # noqa: SLF001 - own copy
         return changed
+
+    @property
+    def node_options(self) -> dict[str, Any]:
+        """What a workflow's node of this task takes over from it, as far as it is special."""
+        own = self._template
+        options = {
+            name: getattr(own, name)
+            for name in ("queue", "requires", "priority", "timeout_ms")
+            if getattr(own, name) != getattr(_PLAIN, name)
+        }
+        if (own.max_attempts, own.backoff) != (_PLAIN.max_attempts, _PLAIN.backoff):
+            options["retry"] = {"max_attempts": own.max_attempts}
+            if own.backoff is not None:
+                options["retry"]["backoff"] = msgspec.to_builtins(own.backoff)
+        return {"task": self.name, **options}
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Submission[R]:
         """Check the arguments of a call and keep it for `enqueue_many`."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, cast
 from rota.errors import Invalid, Unavailable
 
 DEFAULT_EMBEDDED_URL = "sqlite:///rota.db"
+JSON = "application/json"
 
 
 class Response(NamedTuple):
@@ -33,10 +34,24 @@ class Transport(Protocol):
     def is_embedded(self) -> bool:
         """Whether the coordinator runs inside this program."""
 
-    def send(self, method: str, path: str, body: bytes | None, *, timeout_s: float) -> Response: ...
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        timeout_s: float,
+        content_type: str = JSON,
+    ) -> Response: ...
 
     async def asend(
-        self, method: str, path: str, body: bytes | None, *, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        timeout_s: float,
+        content_type: str = JSON,
     ) -> Response: ...
 
     def close(self) -> None: ...

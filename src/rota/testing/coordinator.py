@@ -19,11 +19,12 @@ from rota.embedded import exchange
 from rota.errors import IllegalState, Invalid
 from rota.messages import TaskView
 from rota.node import Node
-from rota.sdk import calls
+from rota.sdk import calls, run_calls
 from rota.sdk.app import Rota
 from rota.sdk.client import Client
+from rota.sdk.runs import RUN_ENDED
 from rota.sdk.tasks import Task
-from rota.sdk.transport import Response
+from rota.sdk.transport import JSON, Response
 from rota.settings import Settings
 from rota.testing.clock import TurnedClock
 from rota.testing.draining import Drain, Drained
@@ -33,6 +34,7 @@ from rota.testing.performing import Performed, aperform, arun_here, perform, run
 P = ParamSpec("P")
 R = TypeVar("R")
 
+ENDED = frozenset({*FINISHED, *RUN_ENDED})
 ENQUEUED = (TaskState.QUEUED, TaskState.SCHEDULED)
 MOST_TURNS = 1_000  # of the clock in one drain; more is a task that never ends
 
@@ -125,12 +127,18 @@ class TestCoordinator:
         raise AssertionError(f"no end after {MOST_TURNS} turns of the clock")
 
     def _turn_to_next(self) -> bool:
-        waiting = self.tasks(state=TaskState.SCHEDULED)
-        if not waiting:
+        """To when the next task is due, or a run's next timer; False when nothing is to come."""
+        is_more = self.tasks(state=TaskState.SCHEDULED) or self._has_runs()
+        if not is_more:
             return False
         next_ms = self._run(self._node.coordinator.queries.next_moment_ms())
-        self.clock.turn_to(max(next_ms or 0, self.clock.now_ms() + 1))
+        if next_ms is None:
+            return False
+        self.clock.turn_to(max(next_ms, self.clock.now_ms() + 1))
         return True
+
+    def _has_runs(self) -> bool:
+        return bool(self.client.run(run_calls.list_runs(state="running", limit=1)).items)
 
     def _tasks(self) -> dict[str, Task[..., Any]]:
         if not self._apps:
@@ -221,20 +229,27 @@ class TestCoordinator:
     def _keep_up(self) -> None:
         self._run(self._node.coordinator.tick())
 
-    def exchange(self, method: str, path: str, body: bytes | None) -> Response:
-        return self._run(exchange(self._node.app, method, path, body))  # type: ignore[no-any-return]  # of exchange
+    def exchange(self, method: str, path: str, body: bytes | None, content_type: str) -> Response:
+        return self._run(exchange(self._node.app, method, path, body, content_type))  # type: ignore[no-any-return]  # of exchange
 
-    def finish(self, task_id: str) -> None:
-        """Somebody waits for a task's end: bring it about, or say why that cannot be."""
-        view = self.client.run(calls.get_task(task_id))
-        if view.state not in FINISHED and self._apps:
+    def finish(self, path: str) -> None:
+        """Somebody waits for the end of a task or run: bring it about, or say what hinders it."""
+        noun, thing_id = path.split("/")[-2:]
+        state = self._state(noun, thing_id)
+        if state not in ENDED and self._apps:
             self.drain()
-            view = self.client.run(calls.get_task(task_id))
-        if view.state not in FINISHED:
+            state = self._state(noun, thing_id)
+        if state not in ENDED:
             raise IllegalState(
-                f"task {task_id!r} is {view.state}, and in a test nothing comes of waiting: "
-                "turn the clock, attach the app that has its task, or drain(until_finished=True)"
+                f"{noun.removesuffix('s')} {thing_id!r} is {state}, and in a test nothing comes "
+                "of waiting: turn the clock, attach the app that has its task, send the signal "
+                "it waits for, or drain(until_finished=True)"
             )
+
+    def _state(self, noun: str, thing_id: str) -> str:
+        if noun == "runs":
+            return self.client.run(run_calls.get_run(thing_id)).state
+        return self.client.run(calls.get_task(thing_id)).state
 
 
 def _sent(steps: Any, item: Any) -> Any:
@@ -280,17 +295,24 @@ class _InlineTransport:
         body: bytes | None,
         *,
         timeout_s: float,  # noqa: ARG002 - nothing here takes time
+        content_type: str = JSON,
     ) -> Response:
         parts = urlsplit(path)
         if "wait_ms" in dict(parse_qsl(parts.query)):
-            self._coordinator.finish(parts.path.rpartition("/")[2])
+            self._coordinator.finish(parts.path)
             path = parts.path
-        return self._coordinator.exchange(method, path, body)
+        return self._coordinator.exchange(method, path, body, content_type)
 
     async def asend(
-        self, method: str, path: str, body: bytes | None, *, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        timeout_s: float,
+        content_type: str = JSON,
     ) -> Response:
-        return self.send(method, path, body, timeout_s=timeout_s)
+        return self.send(method, path, body, timeout_s=timeout_s, content_type=content_type)
 
     def close(self) -> None:
         """Closed with its coordinator."""

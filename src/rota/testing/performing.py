@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from rota.core.tasks import TaskError
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.attempts import acarry_out, carry_out
+from rota.sdk.client import Client
 from rota.sdk.context import EXECUTION
 from rota.sdk.tasks import Task
 
@@ -55,6 +56,10 @@ class Rehearsal:
             self.reported.append(msgspec.json.decode(progress))
         if self._on_progress is not None:
             self._on_progress(self.lease, progress, partial)
+
+    @property
+    def client(self) -> Client:
+        return self.task.app.client
 
 
 def perform(task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Performed[R]:

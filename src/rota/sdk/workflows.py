@@ -1,0 +1,290 @@
+"""How does a program describe a workflow, and have it run?
+
+    flow = app.workflow("panel", output={"winner": "output.winner"})
+    ask = flow.node("ask", task=ask_task, input={"question": "input.question"})
+    judge = flow.node("judge", task=judge_task, input={"by": "branch.item"})
+    tally = flow.node("tally", task=tally_task, input={"verdicts": "state.verdicts"})
+    panel = flow.transition(ask, judge, foreach="input.judges", id="panel")
+    flow.join(judge, tally, of=panel, merge={"source": "branch.output", "target": "state.verdicts"})
+
+    run = flow.start({"question": "To be?", "judges": ["a", "b", "c"]})
+    print(run.result())
+
+What is built is the definition that YAML would give, and `yaml` writes it. A text in `input`,
+`output`, `condition` and the like is an expression (CEL); anything else stands for itself.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+
+import msgspec
+
+from rota.core.workflow.definition import Definition
+from rota.core.workflow.problems import Problem
+from rota.core.workflow.reading import convert
+from rota.errors import Invalid
+from rota.messages import RunRequest, RunView, WorkflowView
+from rota.sdk import run_calls
+from rota.sdk.client import Client
+from rota.sdk.definitions import invalid, yaml_of
+from rota.sdk.encoding import encode
+from rota.sdk.requests import Call
+from rota.sdk.runs import RunHandle
+from rota.sdk.tasks import Task
+
+if TYPE_CHECKING:
+    from rota.sdk.app import Rota
+
+Schema = Mapping[str, Any] | bool
+Expressions = Mapping[str, Any]
+
+
+class WorkflowOptions(TypedDict, total=False):
+    """What may be said of a workflow as a whole."""
+
+    description: str
+    input: Schema  # JSON Schema of what it is started with
+    state: Schema
+    output: Expressions  # what a run gives in the end
+    output_schema: Schema
+    initial_node: str  # the first one made, unless another is named
+    on_no_route: Literal["end", "fail"]
+    timeout_ms: int
+    max_depth: int
+
+
+class NodeOptions(TypedDict, total=False):
+    """What a node does: one of the first six, or none; and how."""
+
+    task: Task[..., Any] | str
+    workflow: "Workflow | str"
+    wait_for: Mapping[str, Any] | str  # a signal's name, or with `timeout_ms`
+    approval: Mapping[str, Any] | bool
+    sleep_ms: int
+    end: Literal["completed", "failed"]
+    input: Expressions
+    output: Expressions  # "state.a" or "output.b" -> expression over `result`
+    output_schema: Schema
+    requires: Sequence[str]
+    queue: str
+    priority: int
+    retry: Mapping[str, Any]
+    timeout_ms: int
+    on_error: Sequence[Mapping[str, Any]]
+    compensate: Task[..., Any] | str
+
+
+class TransitionOptions(TypedDict, total=False):
+    """When a transition is taken, and how many tokens it makes."""
+
+    id: str
+    priority: int  # lower first; all that match of the first tier are taken
+    condition: str
+    spawn_count: int | str
+    foreach: str
+    sibling_group: str
+    max_parallel: int
+    max_iterations: int
+
+
+class JoinOptions(TypedDict, total=False):
+    """How branches become one again."""
+
+    wait_for: Literal["any", "all"] | int | Mapping[str, Any]  # a number: that many
+    merge: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    timeout_ms: int
+    on_timeout: Literal["fail", "proceed"]
+    late: Literal["cancel", "absorb"]
+    on_branch_failure: Literal["fail", "continue"]
+
+
+class Workflow:
+    """A workflow under construction, or one that is known by name alone."""
+
+    def __init__(self, app: "Rota", document: Mapping[str, Any]) -> None:
+        self._app = app
+        self._document: dict[str, Any] = {"nodes": {}, "transitions": [], **document}
+        self._definition: Definition | None = None
+        self._deployed: tuple[Client, Definition, WorkflowView] | None = None
+
+    @classmethod
+    def of(cls, app: "Rota", definition: Definition) -> Self:
+        return cls(app, msgspec.to_builtins(definition))
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return str(self._document["name"])
+
+    # --- building -----------------------------------------------------------------------------
+
+    def node(self, node_id: str, **options: Unpack[NodeOptions]) -> str:
+        """Add a node; gives its id, for transitions. The first one is where runs begin.
+
+        A task given as such brings its own queue, capabilities, attempts and time limit along,
+        as far as the node says nothing else.
+        """
+        if node_id in self._document["nodes"]:
+            raise Invalid(f"workflow {self.name!r} has a node {node_id!r} already", node=node_id)
+        given = {name: _plain(value) for name, value in options.items()}
+        if isinstance(given.get("wait_for"), str):
+            given["wait_for"] = {"event": given["wait_for"]}
+        task = options.get("task")
+        if isinstance(task, Task):
+            given = {**task.node_options, **given}
+        self._document["nodes"][node_id] = given
+        self._document.setdefault("initial_node", node_id)
+        self._definition = None
+        return node_id
+
+    def transition(self, from_: str, to: str, **options: Unpack[TransitionOptions]) -> str:
+        """Let a node follow another; with `foreach` or `spawn_count`, once for each branch.
+
+        Gives what a join of those branches calls them: the group or the id, if there is one.
+        """
+        self._add({"from": from_, "to": to, **options})
+        return options.get("sibling_group") or options.get("id") or ""
+
+    def join(
+        self,
+        from_: str | Sequence[str],
+        to: str,
+        *,
+        of: str,
+        id: str | None = None,  # noqa: A002 - the field's name
+        condition: str | None = None,
+        priority: int | None = None,
+        **rule: Unpack[JoinOptions],
+    ) -> None:
+        """Let a node follow when the branches `of` a fan-out have arrived, as one.
+
+        `of` is what `transition` gave for it, its id, or its `sibling_group`. Branches that end
+        at several nodes are joined by naming them all.
+        """
+        if not of:
+            raise Invalid("a fan-out that is joined needs an id: transition(…, id=…)")
+        synchronization = {"joins_transition": of, **_plain(rule)}
+        wanted = synchronization.get("wait_for")
+        if isinstance(wanted, int):
+            synchronization["wait_for"] = {"m_of_n": wanted}
+        more = {"id": id, "condition": condition, "priority": priority}
+        for one in [from_] if isinstance(from_, str) else from_:
+            transition = {"from": one, "to": to, "synchronization": synchronization}
+            given = {name: value for name, value in more.items() if value is not None}
+            self._add(transition | given)
+
+    def _add(self, transition: dict[str, Any]) -> None:
+        self._document["transitions"].append(transition)
+        self._definition = None
+
+    # --- what was built -----------------------------------------------------------------------
+
+    @property
+    def definition(self) -> Definition:
+        """The immutable value; raises `InvalidWorkflow` when it has problems."""
+        if self._definition is None:
+            definition, problems = convert(self._document)
+            if definition is None or problems:
+                raise invalid(problems, f"workflow {self.name!r}")
+            self._definition = definition
+        return self._definition
+
+    def problems(self) -> list[Problem]:
+        """Everything that is wrong with it; nothing when it can be run."""
+        return convert(self._document)[1]
+
+    def validate(self) -> None:
+        """Raise `InvalidWorkflow`, which lists all problems, if there are any."""
+        _ = self.definition
+
+    def yaml(self) -> str:
+        return yaml_of(self.definition)
+
+    # --- running it ---------------------------------------------------------------------------
+
+    def deploy(self) -> WorkflowView:
+        """Hand the definition to the coordinator; the same content again is the same version."""
+        definition, client = self.definition, self._app.client
+        view = client.run(run_calls.put_workflow(definition))
+        self._deployed = (client, definition, view)
+        return view
+
+    async def adeploy(self) -> WorkflowView:
+        """As `deploy`, for async code."""
+        definition, client = self.definition, self._app.client
+        view = await client.arun(run_calls.put_workflow(definition))
+        self._deployed = (client, definition, view)
+        return view
+
+    def start(
+        self,
+        input: Any = None,  # noqa: A002 - what it is called everywhere
+        *,
+        key: str | None = None,
+        timeout_ms: int | None = None,
+        version: int | None = None,
+    ) -> RunHandle:
+        """Start a run, deploying the definition first if this has not been done.
+
+        Without `input` it is an empty object.
+
+        The same `key` again gives the run that it named first. A workflow that was only named
+        is one that the coordinator has; without `version` its newest.
+        """
+        self._app.start()
+        if self._document["nodes"]:
+            version = self._version() or self.deploy().version
+        call = self._call(input, version, key, timeout_ms)
+        return RunHandle.of(self._app.client.run(call), lambda: self._app.client)
+
+    async def astart(
+        self,
+        input: Any = None,  # noqa: A002 - as above
+        *,
+        key: str | None = None,
+        timeout_ms: int | None = None,
+        version: int | None = None,
+    ) -> RunHandle:
+        """As `start`, for async code."""
+        self._app.start()
+        if self._document["nodes"]:
+            version = self._version() or (await self.adeploy()).version
+        call = self._call(input, version, key, timeout_ms)
+        return RunHandle.of(await self._app.client.arun(call), lambda: self._app.client)
+
+    def _version(self) -> int | None:
+        """The version it was deployed as, if it was: as it is now, and where the app speaks to."""
+        if self._deployed is None:
+            return None
+        client, definition, view = self._deployed
+        is_there = client is self._app.client and definition is self.definition
+        return view.version if is_there else None
+
+    def _call(
+        self, run_input: Any, version: int | None, key: str | None, timeout_ms: int | None
+    ) -> Call[RunView]:
+        request = RunRequest(
+            workflow=self.name,
+            version=version,
+            input=None if run_input is None else msgspec.Raw(encode(run_input)),
+            key=key,
+            timeout_ms=timeout_ms,
+        )
+        return run_calls.start_run(request)
+
+
+def _plain(value: Any) -> Any:
+    """A value as a document holds it: tasks and workflows by their names."""
+    match value:
+        case Task() | Workflow():
+            return value.name
+        case str():
+            return str(value)
+        case Mapping():
+            return {str(name): _plain(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case _:
+            return msgspec.to_builtins(value)

@@ -1,0 +1,249 @@
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from msgspec import Raw
+
+from rota.cli import watching
+from rota.cli.output import ExitCode
+from rota.messages import ResultItem
+from rota.sdk import calls, run_calls
+from rota.sdk.client import Client
+from tests.cli.conftest import Command, Hand, document
+from tests.cli.flows import FAN_OUT, SIGNALLED, done_by_hand, started, written
+
+
+def test_a_run_is_started_awaited_and_its_output_printed(
+    rota: Command, client: Client, tmp_path: Path
+) -> None:
+    file = written(tmp_path, FAN_OUT.format(queue="awaited"))
+    hands = threading.Thread(target=done_by_hand, args=(client, "awaited", 3))
+    hands.start()
+
+    ended = rota("run", file, "--input", '{"items": [1, 2]}', "--wait")
+    hands.join()
+
+    assert ended.exit_code == ExitCode.OK, ended.stderr
+    assert json.loads(ended.stdout) == {"all": {"all": [{"item": 1}, {"item": 2}]}}
+
+
+def test_watching_without_a_terminal_says_each_change(
+    rota: Command, client: Client, tmp_path: Path
+) -> None:
+    file = written(tmp_path, FAN_OUT.format(queue="watched"))
+    given = tmp_path / "input.json"
+    given.write_text('{"items": [1, 2, 3]}')
+    hands = threading.Thread(
+        target=done_by_hand, args=(client, "watched", 4), kwargs={"failing": 1}
+    )
+    hands.start()
+
+    ended = rota("run", file, "--input", f"@{given}", "--watch", "--json")
+    hands.join()
+
+    assert document(ended)["state"] == "completed"
+    lines = [" ".join(line.split()[2:]) for line in ended.stderr.splitlines()]
+    assert lines[0].startswith("run ")
+    assert "begin: 1 done" in lines
+    assert "work: 2 done, 1 failed" in lines
+    assert any(line.startswith("work (branch ") and "broken" in line for line in lines)
+    assert lines[-1] == "completed"
+
+
+def test_a_run_that_fails_ends_with_the_real_error(
+    rota: Command, client: Client, tmp_path: Path
+) -> None:
+    text = FAN_OUT.format(queue="failing").replace("on_branch_failure: continue", "late: cancel")
+    run_id = started(rota, tmp_path, text, {"items": [1]})
+    done_by_hand(client, "failing", 1, failing=1)
+
+    shown = rota("runs", "show", run_id).stdout
+    retried = document(rota("runs", "retry", run_id, "--json"))["items"]
+    done_by_hand(client, "failing", 2)
+
+    assert "error work: Error: broken" in " ".join(shown.split())
+    assert [run["state"] for run in retried] == ["running"]
+    assert client.run(run_calls.get_run(run_id, wait_ms=30_000)).state == "completed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--wait", "--wait-timeout-ms", "0"), ExitCode.TIMED_OUT, "is still running"),
+        (("--watch", "--timeout-ms", "1"), ExitCode.FAILED, "timed out: timeout"),
+    ],
+)
+def test_waiting_ends_with_the_exit_codes_of_submit(
+    rota: Command, tmp_path: Path, arguments: tuple[str, ...], code: ExitCode, said: str
+) -> None:
+    ended = rota("run", written(tmp_path, SIGNALLED.format(name="codes")), *arguments)
+
+    assert ended.exit_code == code
+    assert said in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_a_cancelled_run_is_exit_code_3(rota: Command, tmp_path: Path) -> None:
+    text = SIGNALLED.format(name="cancelled")
+    file = written(tmp_path, text)
+    run_id = document(rota("run", file, "--key", "c", "--json"))["id"]
+
+    cancelled = document(rota("runs", "cancel", run_id, "--reason", "not needed", "--json"))
+    waited = rota("run", file, "--key", "c", "--wait")
+
+    assert [run["state"] for run in cancelled["items"]] == ["cancelled"]
+    assert waited.exit_code == ExitCode.CANCELLED
+    assert "had this key already" in waited.stderr
+    assert "was cancelled: not needed" in waited.stderr
+
+
+def test_a_run_is_told_what_it_waits_for(rota: Command, client: Client, tmp_path: Path) -> None:
+    run_id = started(rota, tmp_path, SIGNALLED.format(name="told"))
+
+    run = client.run(run_calls.get_run(run_id))
+    picture = watching.Looker(client, run).look(run)
+    approved = rota("runs", "signal", run_id, "approve", "--payload", '{"approved": true}')
+    rota("runs", "signal", run_id, "go", "--payload", "-", stdin='"now"')
+
+    assert picture is not None
+    assert picture.counts("approve") == {"waiting": 1}
+    assert f"rota runs signal {run_id} approve --payload" in picture.hints[0]
+    assert approved.stdout == f"run {run_id} was told approve\n"
+    shown = document(rota("runs", "show", run_id, "--json"))
+    assert (shown["state"], shown["output"]) == ("completed", {"said": "now"})
+
+
+def test_a_deployed_workflow_is_run_by_its_name(rota: Command, tmp_path: Path) -> None:
+    rota("workflows", "put", written(tmp_path, SIGNALLED.format(name="deployed")))
+
+    ended = rota("run", "deployed", "--json")
+
+    assert document(ended)["workflow"] == "deployed"
+
+
+def test_runs_are_listed_paused_and_resumed(rota: Command, tmp_path: Path) -> None:
+    text = SIGNALLED.format(name="listed")
+    first, second = (started(rota, tmp_path, text) for _ in range(2))
+
+    paused = rota("runs", "pause", first, "nothing")
+    listed = rota("runs", "ls", "--workflow", "listed", "--state", "running")
+    resumed = document(rota("runs", "resume", first, "--json"))
+    page = rota("runs", "ls", "--workflow", "listed", "--limit", "1")
+
+    assert paused.exit_code == ExitCode.FAILED
+    assert "'nothing' not found" in paused.stderr
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == ["RUN", second]
+    assert resumed["items"][0]["state"] == "running"
+    assert "--cursor" in page.stderr
+
+
+def test_tokens_journal_and_graph_are_shown(rota: Command, client: Client, tmp_path: Path) -> None:
+    run_id = started(rota, tmp_path, FAN_OUT.format(queue="looked"), {"items": ["a", "b"]})
+    done_by_hand(client, "looked", 3)
+
+    tokens = rota("runs", "tokens", run_id).stdout.splitlines()
+    journal = rota("runs", "journal", run_id).stdout.splitlines()
+    graph = rota("runs", "graph", run_id).stdout
+    document_of_journal = document(rota("runs", "journal", run_id, "--json"))
+
+    assert [line.split()[1] for line in tokens] == ["NODE", "begin", "work", "work", "total"]
+    assert "2 of 2" in tokens[3]
+    assert [line.split()[3] for line in journal[1:]] == ["RunStarted", *["TaskEnded"] * 3]
+    assert "scope 1 of each opens with 2 branches" in rota("runs", "journal", run_id).stdout
+    assert "each: taken 2" in graph
+    assert "2 of 2 arrived, fired 1" in graph
+    assert [entry["number"] for entry in document_of_journal["items"]] == [1, 2, 3, 4]
+
+
+def test_a_fork_is_a_new_run(rota: Command, client: Client, tmp_path: Path) -> None:
+    run_id = started(rota, tmp_path, FAN_OUT.format(queue="forked"), {"items": []})
+    done_by_hand(client, "forked", 1)
+
+    fork_id = rota(
+        "runs", "fork", run_id, "--from", "total", "--state", '{"all": [7]}'
+    ).stdout.strip()
+    done_by_hand(client, "forked", 1)
+
+    fork = document(rota("runs", "show", fork_id, "--json"))
+    assert fork["forked_from"] == run_id
+    assert fork["output"] == {"all": {"all": [7]}}
+    unknown = rota("runs", "fork", run_id, "--from", "nowhere")
+    assert unknown.exit_code == ExitCode.FAILED
+
+
+def test_artifacts_are_listed_and_given(rota: Command, client: Client, tmp_path: Path) -> None:
+    run_id = started(rota, tmp_path, FAN_OUT.format(queue="kept"), {"items": []})
+    hand = Hand(client, "kept")
+    lease = hand.lease()
+    attached = run_calls.put_artifact(
+        run_id,
+        "a b.txt",
+        b"kept\n",
+        media_type="text/plain",
+        task_id=lease.task_id,
+        fence=lease.fence,
+    )
+    client.run(attached)
+    hand.report(lease, ok=True, result=Raw(b"1"))
+    target = tmp_path / "copy.txt"
+
+    listed = rota("runs", "artifacts", run_id).stdout.splitlines()
+    given = rota("runs", "artifacts", run_id, "a b.txt")
+    copied = rota("runs", "artifacts", run_id, "a b.txt", "-o", str(target))
+
+    assert listed[1].startswith("a b.txt")
+    assert "text/plain" in listed[1]
+    assert given.stdout == "kept\n"
+    assert (copied.stdout, target.read_text()) == ("", "kept\n")
+    missing = rota("runs", "artifacts", run_id, "other")
+    assert missing.exit_code == ExitCode.FAILED
+
+
+def test_a_picture_is_drawn_for_a_terminal(
+    rota: Command, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "is_terminal", lambda _stream: True)
+    file = written(tmp_path, FAN_OUT.format(queue="drawn"))
+    hands = threading.Thread(target=done_by_hand, args=(client, "drawn", 3))
+    hands.start()
+
+    ended = rota("run", file, "--input", '{"items": [1, 2]}', "--watch")
+    hands.join()
+
+    assert ended.exit_code == ExitCode.OK, ended.stderr
+    assert "drawn v1" in ended.stderr
+    assert "━" in ended.stderr
+    assert json.loads(ended.stdout)["all"] == {"all": [{"item": 1}, {"item": 2}]}
+
+
+def test_input_that_is_not_json_is_wrong_usage(rota: Command, tmp_path: Path) -> None:
+    file = written(tmp_path, SIGNALLED.format(name="usage"))
+
+    for given in ("{", "@missing.json"):
+        ended = rota("run", file, "--input", given)
+        assert ended.exit_code == ExitCode.UNUSABLE
+        assert "--input" in ended.stderr
+
+
+def test_an_unknown_run_is_exit_code_1(rota: Command) -> None:
+    ended = rota("runs", "show", "nothing")
+
+    assert ended.exit_code == ExitCode.FAILED
+    assert ended.stderr == "error: run 'nothing' not found (run_not_found)\n"
+
+
+def test_a_task_of_a_run_is_cancelled_with_it(
+    rota: Command, client: Client, tmp_path: Path
+) -> None:
+    run_id = started(rota, tmp_path, FAN_OUT.format(queue="stopped"), {"items": [1]})
+    hand = Hand(client, "stopped")
+    lease = hand.lease()
+
+    rota("runs", "cancel", run_id)
+
+    item = ResultItem(task_id=lease.task_id, fence=lease.fence, ok=True, result=Raw(b"1"))
+    report = calls.report_results(
+        hand.worker.id, incarnation=hand.worker.incarnation, results=[item]
+    )
+    assert client.run(report).outcomes[0].outcome == "stale"

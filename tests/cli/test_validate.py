@@ -1,0 +1,71 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rota.cli.main import cli
+from rota.cli.output import ExitCode
+
+RIGHT = "name: one\ninitial_node: a\nnodes:\n  a: {task: t}\n"
+WRONG = """name: one
+initial_node: b
+nodes:
+  a: {task: t, input: {x: "input.("}}
+transitions:
+  - {from: a, to: nowhere}
+  - {from: a, to: a, colour: red}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "flow.yaml"
+    path.write_text(WRONG)
+    return path
+
+
+def validate(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(cli, ["validate", *arguments], input=stdin)
+
+
+def test_a_right_definition_is_said_to_be_right(file: Path) -> None:
+    file.write_text(RIGHT)
+
+    ended = validate(str(file))
+
+    assert ended.exit_code == ExitCode.OK
+    assert ended.stdout == f"{file}: one is valid: 1 node, 0 transitions\n"
+
+
+def test_all_problems_are_told_each_with_its_line(file: Path) -> None:
+    ended = validate(str(file))
+
+    places = [line.split(" ")[0] for line in ended.stdout.splitlines()]
+    assert ended.exit_code == ExitCode.FAILED
+    assert {f"{file}:2:", f"{file}:4:", f"{file}:6:", f"{file}:7:"} <= set(places)
+    assert "transitions[0].to: no node 'nowhere' (unknown_node)" in ended.stdout
+
+
+def test_problems_are_given_as_json_too(file: Path) -> None:
+    ended = validate(str(file), "--json")
+
+    verdict = json.loads(ended.stdout)
+    assert ended.exit_code == ExitCode.FAILED
+    assert verdict["ok"] is False
+    assert {"path", "code", "message", "line"} == set(verdict["problems"][0])
+    assert json.loads(validate("-", "--json", stdin=RIGHT).stdout) == {"ok": True, "problems": []}
+
+
+def test_what_is_no_yaml_is_a_problem_as_well() -> None:
+    ended = validate("-", stdin="a: [1\nb: {")
+
+    assert ended.exit_code == ExitCode.FAILED
+    assert ended.stdout.startswith("-:2: ")
+
+
+def test_a_file_that_is_not_there_is_wrong_usage() -> None:
+    ended = validate("missing.yaml")
+
+    assert ended.exit_code == ExitCode.UNUSABLE
+    assert "missing.yaml cannot be read" in ended.stderr

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+
+from rota.cli.output import ExitCode
+from rota.core.workflow.reading import read
+from tests.cli.conftest import Command, document
+
+FLOW = """name: {name}
+description: Two steps.
+initial_node: first
+nodes:
+  first: {{task: begin, input: {{count: {count}}}}}
+  second: {{task: finish}}
+transitions:
+  - {{from: first, to: second}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "flow.yaml"
+
+
+def put(rota: Command, file: Path, name: str, count: int = 1) -> int:
+    file.write_text(FLOW.format(name=name, count=count))
+    version: int = document(rota("workflows", "put", str(file), "--json"))["version"]
+    return version
+
+
+def test_the_same_content_is_the_same_version(rota: Command, file: Path) -> None:
+    versions = [put(rota, file, "versioned", count) for count in (1, 1, 2, 1)]
+
+    known = document(rota("workflows", "versions", "versioned", "--json"))["items"]
+    assert versions == [1, 1, 2, 1]
+    assert [one["version"] for one in known] == [2, 1]
+    assert rota("workflows", "put", str(file)).stdout == "versioned version 1\n"
+
+
+def test_workflows_are_listed_with_their_newest_version(rota: Command, file: Path) -> None:
+    put(rota, file, "listed", 1)
+    put(rota, file, "listed", 2)
+
+    lines = rota("workflows", "ls").stdout.splitlines()
+
+    assert lines[0].split() == ["WORKFLOW", "VERSION", "HASH", "CREATED"]
+    assert [line.split()[:2] for line in lines if line.startswith("listed ")] == [["listed", "2"]]
+
+
+def test_a_workflow_is_shown_and_given_back_as_yaml(rota: Command, file: Path) -> None:
+    put(rota, file, "shown", 1)
+    put(rota, file, "shown", 2)
+
+    text = rota("workflows", "show", "shown").stdout
+    newest = rota("workflows", "show", "shown", "--yaml").stdout
+    first = rota("workflows", "show", "shown", "--version", "1", "--yaml").stdout
+
+    assert "task begin → second" in text
+    assert "Two steps." in text
+    assert read(newest) == read(FLOW.format(name="shown", count=2))
+    assert read(first) == read(FLOW.format(name="shown", count=1))
+    assert document(rota("workflows", "show", "shown", "--json"))["definition"]["name"] == "shown"
+
+
+def test_a_difference_is_shown_between_versions_and_files(rota: Command, file: Path) -> None:
+    put(rota, file, "changed", 1)
+    put(rota, file, "changed", 2)
+
+    versions = rota("workflows", "diff", "changed")
+    same = rota("workflows", "diff", "changed", str(file))
+    file.write_text(FLOW.format(name="changed", count=3))
+    proposed = rota("workflows", "diff", "changed", str(file))
+
+    assert versions.exit_code == ExitCode.FAILED
+    assert [line.strip() for line in versions.stdout.splitlines() if line[:2] in {"+ ", "- "}] == [
+        "-    input: {count: 1}",
+        "+    input: {count: 2}",
+    ]
+    assert (same.exit_code, same.stdout) == (ExitCode.OK, "no difference\n")
+    assert "+    input: {count: 3}" in proposed.stdout
+
+
+def test_a_definition_with_problems_is_not_put(rota: Command, file: Path) -> None:
+    file.write_text(FLOW.format(name="broken", count=1).replace("to: second", "to: third"))
+
+    ended = rota("workflows", "put", str(file))
+
+    assert ended.exit_code == ExitCode.FAILED
+    assert f"{file}:8: transitions[0].to: no node 'third'" in ended.stderr
+    assert ended.stderr.endswith("has 1 problem (invalid_workflow)\n")
+
+
+def test_an_unknown_workflow_is_exit_code_1(rota: Command) -> None:
+    ended = rota("workflows", "show", "nothing")
+
+    assert ended.exit_code == ExitCode.FAILED
+    assert ended.stderr == "error: workflow 'nothing' not found (workflow_not_found)\n"

@@ -1,0 +1,122 @@
+"""Every example workflow runs to its end, on a real coordinator with a real worker."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.workflows import tasks
+from rota import RunFailed, RunHandle, Workflow
+from rota.sdk.client import Client
+from tests.sdk.serving import PATIENCE_S, Server, working
+
+FOLDER = Path(tasks.__file__).parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, Server(tmp_path_factory.mktemp("server")) as server:
+        patch.setattr(tasks, "PAUSE_S", 0.0)
+        client = Client.connect(server.url)
+        tasks.app.use(client)
+        with working(tasks.app, concurrency=20):
+            yield
+        tasks.app.reset()
+        client.close()
+
+
+def workflow(name: str) -> Workflow:
+    return tasks.app.workflow(FOLDER / f"{name}.yaml")
+
+
+def tokens_at(run: RunHandle, node_id: str) -> list[str]:
+    """The states of the tokens of a node."""
+    return [str(token.state) for token in run.tokens() if token.node_id == node_id]
+
+
+def output_of(name: str, run_input: Any) -> Any:
+    return workflow(name).start(run_input).result(timeout=PATIENCE_S)
+
+
+def test_every_example_is_run_here() -> None:
+    names = {path.stem for path in FOLDER.glob("*.yaml")}
+
+    assert names == {"document_pipeline", "judging_panel", "nested", "refine", "release"}
+
+
+def test_the_document_pipeline_retries_merges_and_bears_a_loss() -> None:
+    run = workflow("document_pipeline").start({"documents": ["b", "flaky", "missing", "a"]})
+
+    output = run.result(timeout=PATIENCE_S)
+
+    assert output["summarized"] == 3
+    assert [line.partition(":")[0] for line in output["report"].splitlines()[:3]] == [
+        "b",
+        "flaky",
+        "a",
+    ]
+    assert tokens_at(run, "fetch").count("failed") == 1
+    (artifact,) = run.artifacts()
+    assert run.artifact(artifact.name).decode() == output["report"]
+
+
+def test_the_judging_panel_goes_on_with_three_verdicts() -> None:
+    judges = ["ada", "bob", "slow sid", "cleo", "slow sue"]
+    run = workflow("judging_panel").start({"question": "Tea?", "judges": judges})
+
+    output = run.result(timeout=PATIENCE_S)
+
+    assert output["votes"] in {2, 3}
+    assert sorted(tokens_at(run, "judge")) == ["cancelled"] * 2 + ["completed"] * 3
+
+
+def test_a_release_goes_out_when_it_is_approved() -> None:
+    run = workflow("release").start({"version": "1.0"})
+
+    run.signal("sign_off", {"approved": True})
+
+    assert run.result(timeout=PATIENCE_S) == {"released": "shop-1.0.tar.gz"}
+
+
+@pytest.mark.parametrize(("approved", "reason"), [(True, "does not start"), (False, "refused")])
+def test_a_release_that_fails_is_undone_last_step_first(
+    monkeypatch: pytest.MonkeyPatch, *, approved: bool, reason: str
+) -> None:
+    undone: list[str] = []
+    lock = threading.Lock()
+    for task in (tasks.unstage_release, tasks.discard_release):
+
+        async def undo(node: str, result: dict[str, str], error: dict[str, Any]) -> None:
+            with lock:
+                undone.append(node)
+
+        monkeypatch.setattr(task, "function", undo)
+    run = workflow("release").start({"version": "1.1", "breaks": True})
+
+    run.signal("sign_off", {"approved": approved})
+
+    with pytest.raises(RunFailed, match=reason):
+        run.result(timeout=PATIENCE_S)
+    assert undone == ["stage", "build"]
+
+
+def test_nested_fan_outs_keep_their_branches_apart() -> None:
+    regions = [
+        {"name": "alps", "shops": ["zug", "chur", "bern"]},
+        {"name": "coast", "shops": ["kiel"]},
+        {"name": "empty", "shops": []},
+    ]
+
+    assert output_of("nested", {"regions": regions}) == {
+        "total": 150,
+        "regions": {"alps": 110, "coast": 40, "empty": 0},
+    }
+
+
+def test_refining_goes_round_until_it_is_good_enough() -> None:
+    output = output_of("refine", {"topic": "tea", "good_enough": 0.9})
+
+    assert (output["rounds"], output["score"]) == (2, 1.0)
+    assert output["text"].startswith("On tea. More is said now.")
