@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-RATE, LATENCY, TIMES = "{:,.0f}/s", "{:.2f} ms", "{:.2f}x"
+from benchmarks.workflows import CHAIN_STEPS, FAN_BRANCHES, ITEMS
+
+RATE, LATENCY, TIMES, SECONDS = "{:,.0f}/s", "{:.2f} ms", "{:.2f}x", "{:.2f} s"
 
 Results = dict[str, Any]
 
@@ -37,6 +39,23 @@ def over_celery(results: Results) -> float | None:
     theirs = results["peers"].get("celery", {}).get("drain", {}).get("per_s")
     return ours / theirs if ours and theirs else None
 
+
+def over_dbos(measurement: str) -> Callable[[Results], float | None]:
+    """How many times DBOS's rate of such runs is ours."""
+
+    def read(results: Results) -> float | None:
+        ours = _rota(measurement, "per_s")(results)
+        facts = results["peers"].get("dbos", {})
+        theirs = facts.get(measurement.replace("-", "_"), {}).get("per_s")
+        return ours / theirs if ours and theirs else None
+
+    return read
+
+
+OVER_DBOS = {
+    "one-task runs, over DBOS's": over_dbos("runs-one"),
+    "three-step runs, over DBOS's": over_dbos("runs-three"),
+}
 
 BARS = (
     Bar(
@@ -80,13 +99,53 @@ BARS = (
         lambda times: times <= 1.5,
         TIMES,
     ),
+    Bar(
+        "one-task runs, over DBOS's",
+        "dbos",
+        "≥ 5x",
+        OVER_DBOS["one-task runs, over DBOS's"],
+        lambda times: times >= 5,
+        TIMES,
+    ),
+    Bar(
+        "three-step runs, over DBOS's",
+        "dbos",
+        "≥ 10x",
+        OVER_DBOS["three-step runs, over DBOS's"],
+        lambda times: times >= 10,
+        TIMES,
+    ),
+    Bar(
+        f"a step of {CHAIN_STEPS}, p50",
+        "chain",
+        "≤ 3 ms",
+        _rota("chain", "p50_ms"),
+        lambda latency_ms: latency_ms <= 3,
+        LATENCY,
+    ),
+    Bar(
+        f"{FAN_BRANCHES} branches and their join, p50",
+        "fan-out",
+        "≤ 60 ms",
+        _rota("fan-out", "p50_ms"),
+        lambda latency_ms: latency_ms <= 60,
+        LATENCY,
+    ),
+    Bar(
+        f"foreach of {ITEMS[-1]:,}, joined",
+        "foreach",
+        "≤ 5 s",
+        _rota("foreach", "seconds"),
+        lambda seconds: seconds <= 5,
+        SECONDS,
+    ),
 )
 
 
 def judge(results: Results) -> list[Verdict]:
     """A bar that was tried and could not be measured is missed; one not tried is left out.
 
-    Only Celery may be missing: it needs a Redis, which not every machine has.
+    Peers may be missing: Celery needs a Redis, which not every machine has.
     """
     verdicts = []
     for bar in BARS:

@@ -78,7 +78,7 @@ def measure(
     command = [
         *(python, "-m", "benchmarks.peers", peer.module),
         *("--tasks", str(plan.peer_tasks), "--samples", str(plan.samples)),
-        *("--limit-s", str(plan.peer_limit_s)),
+        *("--runs", str(plan.peer_runs), "--limit-s", str(plan.peer_limit_s)),
     ]
     process = Process(
         command,
@@ -89,7 +89,7 @@ def measure(
             measuring.VARIANT_VARIABLE: peer.variant,
         },
     )
-    end_s = time.monotonic() + measuring.SUBMIT_LIMIT_S + 2 * plan.peer_limit_s + SLACK_S
+    end_s = time.monotonic() + measuring.most_s(plan.peer_limit_s) + SLACK_S
     told = 0
     try:
         while process.exit_code is None and time.monotonic() < end_s:
@@ -116,7 +116,8 @@ def _tell(log: Path, told: int, say: Say) -> int:
 
 def summary(facts: Facts) -> str:
     if "per_s" in facts:
-        return f"{facts['per_s']:,.0f}/s ({facts['tasks']:,} tasks in {facts['seconds']:.2f} s)"
+        what = "runs" if "runs" in facts else "tasks"
+        return f"{facts['per_s']:,.0f}/s ({facts[what]:,} {what} in {facts['seconds']:.2f} s)"
     if "p50_ms" in facts:
         return f"p50 {facts['p50_ms']:.2f} ms, p99 {facts['p99_ms']:.2f} ms"
     if "depths" in facts:
@@ -125,6 +126,9 @@ def summary(facts: Facts) -> str:
             for depth, entry in facts["depths"].items()
         )
         return f"{', '.join(costs)} (x{facts['ratio']:.2f})"
+    if "items" in facts:
+        sizes = (f"{seconds:.2f} s for {int(items):,}" for items, seconds in facts["items"].items())
+        return f"{', '.join(sizes)} (x{facts['over_linear']:.2f} of linear)"
     return str(facts)
 
 

@@ -15,7 +15,12 @@ class Plan(NamedTuple):
     claim_depths: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     claim_calls: int = 200  # timed at each depth
     large_tasks: int | None = None  # a second, longer drain
+    runs: int = 5_000  # of small workflows, in one turn
+    run_connections: int = 128  # of the one client process that starts them; more is no faster
+    chains: int = 30  # of forty steps, one at a time
+    fans: int = 50  # of a hundred branches, one at a time
     peer_tasks: int = 20_000
+    peer_runs: int = 1_000  # of one step, and of three
     limit_s: float = 180.0  # for each measurement
     peer_limit_s: float = 60.0  # for each step of a peer
 
@@ -30,5 +35,9 @@ def quick(plan: Plan) -> Plan:
         samples=50,
         claim_depths=(1_000, 10_000, 100_000),
         claim_calls=50,
+        runs=1_000,
+        chains=10,
+        fans=10,
+        peer_runs=500,
         peer_limit_s=15.0,
     )

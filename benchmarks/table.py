@@ -8,8 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks import machine
-from benchmarks.bars import LATENCY, RATE, TIMES, Verdict, over_celery
+from benchmarks.bars import LATENCY, OVER_DBOS, RATE, SECONDS, TIMES, Verdict, over_celery
 from benchmarks.comparing import PEERS
+from benchmarks.workflows import CHAIN_STEPS, FAN_BRANCHES
 
 MIN_WIDTH = 150  # of a table written to a file, where no terminal says how wide it is
 
@@ -43,6 +44,10 @@ ROWS: tuple[Row, ...] = (
     ("submit in batches, SDK", "submit-batches-sdk", None, per_s, RATE),
     ("pick-up, p50", "pickup", "pickup", p50_ms, LATENCY),
     ("pick-up, p99", "pickup", "pickup", p99_ms, LATENCY),
+    ("one-task runs", "runs-one", "runs_one", per_s, RATE),
+    ("three-step runs", "runs-three", "runs_three", per_s, RATE),
+    (f"a step of {CHAIN_STEPS}, p50", "chain", None, p50_ms, LATENCY),
+    (f"{FAN_BRANCHES} branches and their join, p50", "fan-out", None, p50_ms, LATENCY),
 )
 
 
@@ -99,6 +104,16 @@ def _own_rows(results: Results) -> list[tuple[str, str]]:
     rows = []
     if (times := over_celery(results)) is not None:
         rows.append(("drain, over Celery's", TIMES.format(times)))
+    rows += [
+        (title, TIMES.format(times))
+        for title, over in OVER_DBOS.items()
+        if (times := over(results)) is not None
+    ]
+    foreach = rota.get("foreach", {})
+    rows += [
+        (f"foreach of {int(items):,}, joined", SECONDS.format(seconds))
+        for items, seconds in foreach.get("items", {}).items()
+    ]
     rows += [
         (f"claim one of {depth:,} queued", COST.format(entry["us_per_task"]))
         for depth, entry in depths.items()

@@ -69,6 +69,10 @@ class Tallied(NamedTuple):
     last_ns: int
 
     @property
+    def seconds(self) -> float:
+        return (self.last_ns - self.first_ns) / 1e9
+
+    @property
     def per_s(self) -> float:
         """Runs a second between the first run and the last."""
         elapsed_ns = self.last_ns - self.first_ns

@@ -1,4 +1,6 @@
-"""DBOS on SQLite: queued workflows without steps, started by a process that polls one file.
+"""DBOS on SQLite: queued workflows, started by a process that polls one file.
+
+A task is a workflow without steps; runs of one step and of three are measured as well.
 
 The file is switched to WAL before DBOS opens it, which it keeps to and which makes it much
 faster; the queue is polled every 10 ms instead of every second. The bound on concurrency keeps the
@@ -32,6 +34,8 @@ config: DBOSConfig = {
 }
 tally = witness.Tally(folder)
 caller = witness.Caller(folder)
+RUNS = {1: "one_step", 3: "three_steps"}
+run_tallies = {steps: witness.Tally(measuring.tally_of(folder, steps)) for steps in RUNS}
 
 
 @DBOS.workflow()
@@ -44,6 +48,25 @@ def call(submitted_ns: int) -> None:
     caller.call(submitted_ns, time.monotonic_ns())
 
 
+@DBOS.step()
+def step() -> None:
+    """Nothing: what is measured is everything around it."""
+
+
+@DBOS.workflow()
+def one_step() -> None:
+    step()
+    run_tallies[1].count()
+
+
+@DBOS.workflow()
+def three_steps() -> None:
+    step()
+    step()
+    step()
+    run_tallies[3].count()
+
+
 def work() -> None:
     """The worker process: run what is queued until told to stop."""
     stopped = threading.Event()
@@ -54,8 +77,20 @@ def work() -> None:
     DBOS.destroy()
 
 
+def call_runs(steps: int, runs: int) -> None:
+    """A process without a queue: call the workflow again and again."""
+    DBOS(config=config)
+    DBOS.launch()
+    workflow = {1: one_step, 3: three_steps}[steps]
+    for _ in range(runs):
+        workflow()
+    DBOS.destroy()
+
+
 class Peer:
     def __init__(self) -> None:
+        for steps in RUNS:
+            measuring.tally_of(folder, steps).mkdir()
         with sqlite3.connect(file) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
         connection.close()
@@ -81,6 +116,10 @@ class Peer:
     def worker(self) -> list[str]:
         return measuring.python("-c", f"import {__name__} as peer; peer.work()")
 
+    def caller(self, steps: int, runs: int) -> list[str]:
+        program = f"import {__name__} as peer; peer.call_runs({steps}, {runs})"
+        return measuring.python("-c", program)
+
     def submit(self) -> None:
         self._client.enqueue(
             {"queue_name": QUEUE, "workflow_name": "noop", "app_version": APP_VERSION}
@@ -90,4 +129,9 @@ class Peer:
         self._client.enqueue(
             {"queue_name": QUEUE, "workflow_name": "call", "app_version": APP_VERSION},
             submitted_ns,
+        )
+
+    def submit_run(self, steps: int) -> None:
+        self._client.enqueue(
+            {"queue_name": QUEUE, "workflow_name": RUNS[steps], "app_version": APP_VERSION}
         )

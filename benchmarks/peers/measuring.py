@@ -3,6 +3,9 @@
 1. Submit no-op tasks one by one from one process while no worker runs; that fills the queue.
 2. Start one worker and let it work the queue off: the rate from the first run to the last.
 3. Submit tasks one at a time to the idle worker: from the start of the call to the handler.
+4. A peer that has workflows: runs of one step, and of three. Queued first and worked off by a fresh
+   worker, as in 1 and 2; and called one after the other in one process, without a queue. The way
+   that is faster counts. For one step so does the drain, whose workflows have none at all.
 
 Every step has a time limit. A step that reaches it reports the rate of what it did, with the count.
 """
@@ -14,9 +17,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from benchmarks import witness
 
@@ -27,13 +31,15 @@ REDIS_SETTINGS_VARIABLE = "ROTA_BENCHMARK_REDIS_SETTINGS"
 SUBMIT_LIMIT_S = 20.0
 STALL_LIMIT_S = 15.0  # a worker that runs nothing for this long is not going to
 PICKUP_LIMIT_S = 10.0  # for one sample
+RUN_STEPS = {"runs_one": 1, "runs_three": 3}
 GAP_S = (0.02, 0.05)  # idle time between two samples, random so as to hit no poll's rhythm
 
 
 class Options(NamedTuple):
     tasks: int
     samples: int
-    limit_s: float  # for each of drain and pick-up
+    runs: int
+    limit_s: float  # for each of drain, pick-up and runs
     folder: Path
 
 
@@ -51,39 +57,112 @@ class Peer(Protocol):
         """Queue one task that calls back with its start time."""
 
 
+@runtime_checkable
+class WorkflowPeer(Protocol):
+    """A peer that has workflows of several durable steps."""
+
+    def submit_run(self, steps: int) -> None:
+        """Queue one run of that many no-op steps; at its end it counts itself in `tally_of`."""
+
+    def caller(self, steps: int, runs: int) -> list[str]:
+        """The command of a process that runs that many itself, one by one."""
+
+
+def tally_of(folder: Path, steps: int) -> Path:
+    """Where the runs of that many steps are counted."""
+    return folder / f"runs-{steps}"
+
+
+def most_s(limit_s: float) -> float:
+    """How long all steps may take together."""
+    return SUBMIT_LIMIT_S + 2 * limit_s + len(RUN_STEPS) * (SUBMIT_LIMIT_S + 2 * limit_s)
+
+
 def main(make: Callable[[], Peer]) -> None:
     options = _options()
     peer = make()
     say("peer", **peer.describe())
     queued = measure_submit(peer, options)
-    log = (options.folder / "worker.log").open("wb")
-    worker = subprocess.Popen(peer.worker(), stdout=log, stderr=log)
-    try:
-        measure_drain(options, worker, queued)
+    with working(peer.worker(), options) as worker:
+        drained = measure_drain(options, worker, queued)
         measure_pickup(peer, options)
-    finally:
-        stop(worker)
-        log.close()
+    if isinstance(peer, WorkflowPeer):
+        for what, steps in RUN_STEPS.items():
+            done = {
+                "queued": _queued(peer, options, steps),
+                "called": _called(peer, options, steps),
+            }
+            if steps == 1:
+                done["without a step"] = drained
+            say_runs(what, done)
+
+
+@contextmanager
+def working(command: list[str], options: Options) -> Iterator[subprocess.Popen[bytes]]:
+    with (options.folder / "worker.log").open("wb") as log:
+        worker = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            yield worker
+        finally:
+            stop(worker)
 
 
 def measure_submit(peer: Peer, options: Options) -> int:
-    submitted = 0
-    start_s = time.perf_counter()
-    while submitted < options.tasks:
-        peer.submit()
-        submitted += 1
-        if submitted % 100 == 0 and time.perf_counter() - start_s > SUBMIT_LIMIT_S:
-            break
-    elapsed_s = time.perf_counter() - start_s
+    submitted, elapsed_s = _submit(peer.submit, options.tasks)
     say("submit_one", tasks=submitted, seconds=elapsed_s, per_s=submitted / elapsed_s)
     return submitted
 
 
-def measure_drain(options: Options, worker: subprocess.Popen[bytes], queued: int) -> None:
+def _submit(submit: Callable[[], None], wanted: int) -> tuple[int, float]:
+    """Submit one by one; how many were accepted in which time."""
+    submitted = 0
+    start_s = time.perf_counter()
+    while submitted < wanted:
+        submit()
+        submitted += 1
+        if submitted % 100 == 0 and time.perf_counter() - start_s > SUBMIT_LIMIT_S:
+            break
+    return submitted, time.perf_counter() - start_s
+
+
+def measure_drain(
+    options: Options, worker: subprocess.Popen[bytes], queued: int
+) -> witness.Tallied:
+    done = _drain(options, worker, queued, options.folder)
+    say("drain", tasks=done.runs, queued=queued, seconds=done.seconds, per_s=done.per_s)
+    if done.runs < queued:
+        raise SystemExit(f"{queued - done.runs} tasks were left at the time limit; no idle worker")
+    return done
+
+
+def _queued(peer: Any, options: Options, steps: int) -> witness.Tallied:
+    queued, _ = _submit(lambda: peer.submit_run(steps), options.runs)
+    with working(peer.worker(), options) as worker:
+        return _drain(options, worker, queued, tally_of(options.folder, steps))
+
+
+def _called(peer: Any, options: Options, steps: int) -> witness.Tallied:
+    """The caller's process is the only one of its tally: the files of the others go away first."""
+    tallies = tally_of(options.folder, steps)
+    for file in tallies.glob("*.tally"):
+        file.unlink()
+    with working(peer.caller(steps, options.runs), options) as process:
+        return _drain(options, process, options.runs, tallies)
+
+
+def say_runs(what: str, done: dict[str, witness.Tallied]) -> None:
+    way, best = max(done.items(), key=lambda item: item[1].per_s)
+    rates = {name: one.per_s for name, one in done.items()}
+    say(what, runs=best.runs, seconds=best.seconds, per_s=best.per_s, way=way, ways_per_s=rates)
+
+
+def _drain(
+    options: Options, worker: subprocess.Popen[bytes], queued: int, tallies: Path
+) -> witness.Tallied:
     end_s = time.monotonic() + options.limit_s
     moved_s, seen = time.monotonic(), 0
     while time.monotonic() < end_s:
-        runs = witness.tallied(options.folder).runs
+        runs = witness.tallied(tallies).runs
         if runs >= queued:
             break
         if runs > seen:
@@ -94,16 +173,7 @@ def measure_drain(options: Options, worker: subprocess.Popen[bytes], queued: int
             log = _tail(options.folder / "worker.log")
             raise SystemExit(f"the worker ran {runs} of {queued} tasks and stopped: {log}")
         time.sleep(0.02)
-    done = witness.tallied(options.folder)
-    say(
-        "drain",
-        tasks=done.runs,
-        queued=queued,
-        seconds=(done.last_ns - done.first_ns) / 1e9,
-        per_s=done.per_s,
-    )
-    if done.runs < queued:
-        raise SystemExit(f"{queued - done.runs} tasks were left at the time limit; no idle worker")
+    return witness.tallied(tallies)
 
 
 def measure_pickup(peer: Peer, options: Options) -> None:
@@ -152,9 +222,10 @@ def _options() -> Options:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", type=int, default=20_000)
     parser.add_argument("--samples", type=int, default=300)
+    parser.add_argument("--runs", type=int, default=1_000)
     parser.add_argument("--limit-s", type=float, default=60.0)
     given = parser.parse_args()
-    return Options(given.tasks, given.samples, given.limit_s, witness.folder())
+    return Options(given.tasks, given.samples, given.runs, given.limit_s, witness.folder())
 
 
 def python(*arguments: str) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from reference_pages import cli, errors, http, limits, metrics, settings, states
+from reference_pages import cli, errors, http, limits, metrics, settings, states, workflows
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
@@ -15,6 +15,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "http.md": http.page,
     "cli.md": cli.page,
     "metrics.md": metrics.page,
+    "workflow-definition.md": workflows.page,
 }
 
 NOTE = "<!-- Made from the code by scripts/reference.py: change the code, then run `make docs`. -->"

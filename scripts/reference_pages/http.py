@@ -4,16 +4,20 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from reference_pages.markdown import code, codes, document, number, sentence, table
 from reference_pages.sources import comments
 from rota import messages
 from rota.core.access import ALLOWED, Scope
+from rota.core.workflow import decisions, definition, events
 from rota.gateways.http import openapi, operations
 from rota.gateways.http.app import ENDPOINTS
 from rota.gateways.http.endpoint import Endpoint
 
 Schema = dict[str, Any]
 
+STRUCTURES = (messages, operations, events, decisions)  # where they are defined
 LARGEST = 2**53  # what every JSON reader can take; no limit of ours
 
 
@@ -100,7 +104,9 @@ def _structure(name: str, schema: Schema) -> str:
     title, text = f"### {name}", schema.get("description", "")
     if "enum" in schema:
         return document(title, text, f"One of {codes(schema['enum'])}. See [States](states.md).")
-    struct = getattr(messages, name, None) or getattr(operations, name)
+    if getattr(getattr(definition, name, None), "__module__", "") == definition.__name__:
+        return document(title, "See [Definition of a workflow](workflow-definition.md).")
+    struct = next(getattr(module, name) for module in STRUCTURES if hasattr(module, name))
     fields: Schema = schema.get("properties", {})
     base = struct.__base__
     if base.__name__.endswith("View"):
@@ -109,10 +115,17 @@ def _structure(name: str, schema: Schema) -> str:
     if not fields:
         return document(title, text)
     if issubclass(struct, messages.Answer):
-        rows = _answer_rows(fields, comments(struct))
+        rows = _answer_rows(fields, _said(struct))
         return document(title, text, table(("field", "kind", "meaning"), rows))
-    rows = _request_rows(fields, comments(struct), needed=schema.get("required", []))
+    rows = _request_rows(fields, _said(struct), needed=schema.get("required", []))
     return document(title, text, table(("field", "kind", "default", "meaning"), rows))
+
+
+def _said(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """What the code says of each field, by its name on the wire."""
+    said = {"type": "the kind"} | comments(struct)
+    fields = msgspec.structs.fields(struct)
+    return said | {one.encode_name: said[one.name] for one in fields if one.name in said}
 
 
 Rows = Iterable[tuple[str, ...]]
@@ -150,6 +163,8 @@ def kind(schema: Schema) -> str:
         return codes(schema["enum"])
     name: str = schema.get("type", "any JSON")
     match name:
+        case "array" if "prefixItems" in schema:
+            name = f"list of {' and '.join(map(_bare, schema['prefixItems']))}"
         case "array":
             name = f"list of {_bare(schema['items'])}{_most(schema, 'maxItems')}"
         case "object":

@@ -1,14 +1,17 @@
-"""The page on states: of tasks, attempts, workers and breakers."""
+"""The page on states: of tasks, attempts, runs, their tokens, workers and breakers."""
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from reference_pages.markdown import code, codes, document, sentence, table
 from reference_pages.sources import comments
 from rota.core.breakers import BREAKER_TRANSITIONS, BreakerState
 from rota.core.tasks import FINISHED, TASK_TRANSITIONS, Ending, TaskState
 from rota.core.workers import WORKER_TRANSITIONS, Health, WorkerState
+from rota.core.workflow.tokens import TOKEN_TRANSITIONS, TokenState
+from rota.engine.run_commands import WISHES
+from rota.messages import RunState
 
 State = TypeVar("State", bound=StrEnum)
 Transitions = Mapping[State, frozenset[State]]
@@ -27,6 +30,14 @@ def page() -> str:
         "How an attempt that did not finish its task came to its end. The ending of each attempt "
         "stands in the task's history (`GET /api/jobs/{job_id}`).",
         table(("ending", "meaning"), _meanings(Ending)),
+        "## Runs",
+        "A run of a [workflow](../explanation/workflows.md). It ends once; only a retry opens a "
+        "failed one again.",
+        table(("state", "meaning", "an operator may"), _run_states()),
+        "## Tokens of runs",
+        "Where a run is. `executing` is shown for a token whose task a worker holds; the journal "
+        "has it as `dispatched`.",
+        _machine(TokenState, TOKEN_TRANSITIONS),
         "## Health of workers",
         "Computed from the age of the last heartbeat when asked, never stored. See "
         "[Workers and their health](../explanation/workers-and-health.md).",
@@ -40,6 +51,28 @@ def page() -> str:
         _machine(BreakerState, BREAKER_TRANSITIONS),
         _diagram(BREAKER_TRANSITIONS, first=(BreakerState.CLOSED,)),
     )
+
+
+RUN_STATES = {
+    "running": "under way",
+    "paused": "what is under way finishes, and nothing new begins",
+    "completed": "over, with an output",
+    "failed": "over, with an error; what could be undone has been",
+    "cancelled": "over, because somebody wanted it",
+    "timed_out": "over, because it took longer than it may",
+}
+
+
+def _run_states() -> list[tuple[str, str, str]]:
+    assert set(RUN_STATES) == set(get_args(RunState)), "a state is not told, or not there"
+    return [
+        (
+            code(state),
+            sentence(meaning),
+            codes(wish for wish, states in WISHES.items() if state in states) or "nothing",
+        )
+        for state, meaning in RUN_STATES.items()
+    ]
 
 
 def _meanings(states: type[StrEnum]) -> list[tuple[str, str]]:

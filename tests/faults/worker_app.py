@@ -14,7 +14,7 @@ from rota import Rota, current
 from rota.messages import ResultAnswer
 from rota.sdk.client import Client
 from rota.sdk.http import HttpTransport
-from rota.sdk.transport import Response
+from rota.sdk.transport import JSON, Response
 
 WORK_S = 0.005
 
@@ -28,9 +28,17 @@ def write_down(*line: str | int) -> None:
 
 class RecordingTransport(HttpTransport):
     async def asend(
-        self, method: str, path: str, body: bytes | None, *, timeout_s: float
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        *,
+        timeout_s: float,
+        content_type: str = JSON,
     ) -> Response:
-        response = await super().asend(method, path, body, timeout_s=timeout_s)
+        response = await super().asend(
+            method, path, body, timeout_s=timeout_s, content_type=content_type
+        )
         if path.endswith("/results") and response.status == 200:
             assert body is not None
             results = {

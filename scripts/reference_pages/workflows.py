@@ -1,0 +1,333 @@
+"""The page on definitions of workflows: every field, merge strategy, problem and error there is.
+
+What a field means is told here, beside the page that tells it; a field, a strategy or a code that
+is not told, or told and no longer there, stops the making of the page.
+"""
+
+import ast
+import inspect
+import pkgutil
+from collections.abc import Collection, Iterator, Mapping
+from importlib import import_module
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+from msgspec import NODEFAULT, Struct
+
+from reference_pages.markdown import code, codes, document, sentence, table
+from rota import engine
+from rota.core import workflow as package
+from rota.core.workflow.definition import (
+    Approval,
+    Definition,
+    ErrorRoute,
+    Merge,
+    Node,
+    Retry,
+    Synchronization,
+    Transition,
+    WaitFor,
+)
+from rota.core.workflow.expressions import NAMES
+
+DEFINITION = {
+    "name": "of the workflow",
+    "description": "for people",
+    "input": "JSON Schema of what a run is started with; an input that breaks it starts nothing",
+    "state": "JSON Schema of the state at the end of a run",
+    "initial_node": "where a run begins",
+    "nodes": "by id: letters, digits and `_`",
+    "transitions": "what follows what",
+    "output": "what a completed run gives, each value an expression; absent: the `output` document",
+    "output_schema": "JSON Schema of what a completed run gives",
+    "on_no_route": "a token that no transition fits: it ends, or the run fails with `no_route`",
+    "timeout_ms": "most time a run may take; beyond it, it is `timed_out`",
+    "max_depth": "most sub-workflows inside each other",
+}
+NODE = {
+    "task": "the task to run, on the ordinary queue by ordinary workers",
+    "workflow": "the workflow to run: `name`, the newest, or `name@version`",
+    "wait_for": "wait for a signal; its payload is the result",
+    "approval": "wait for somebody's yes or no: a signal named like the node",
+    "sleep_ms": "wait that long",
+    "end": "end the run at once, as completed or failed, whatever else is under way",
+    "input": "what the task or sub-workflow gets: each value an expression",
+    "output": "what is kept: `state.a.b` or `output.x` to an expression over `result`",
+    "output_schema": "JSON Schema of the result; one that breaks it fails the run",
+    "requires": "capabilities a worker must have",
+    "queue": "of the task",
+    "priority": "of the task; higher first",
+    "retry": "attempts of the task, and the wait between them",
+    "timeout_ms": "of an attempt, of a sub-workflow, or of a wait",
+    "on_error": "where a failure leads; the first route that matches is taken",
+    "compensate": "the task that undoes this node if the run fails later",
+}
+TRANSITION = {
+    "from": "the node it leaves",
+    "to": "the node it leads to",
+    "id": "what a join and the journal call it",
+    "priority": "tiers: of the lowest number with a match, all that match are taken",
+    "condition": "an expression that must be true",
+    "spawn_count": "fan out: that many branches; a number or an expression",
+    "foreach": "fan out: a branch for each item of the list an expression gives",
+    "sibling_group": "fan out: the transitions of one node in a group are branches of one scope",
+    "max_parallel": "most branches under way at once",
+    "synchronization": "a join; see below",
+    "max_iterations": "most times it is taken in a run, or in a branch; each cycle needs one",
+}
+SYNCHRONIZATION = {
+    "wait_for": "`all`, `any`, or `{m_of_n: K}` branches",
+    "joins_transition": "the id or the `sibling_group` of the fan-out whose branches are joined",
+    "merge": "what of the branches goes where; one or a list",
+    "timeout_ms": "most time from the fan-out to the join",
+    "on_timeout": "fail the run, or go on with what has arrived",
+    "late": "what becomes of the others when a join fires early: cancelled, or left to finish and "
+    "ignored",
+    "on_branch_failure": "fail the run, or go on without that branch",
+}
+MERGE = {
+    "source": "an expression in the branch; `branch.output` is the result of the node that "
+    "arrived, `branch.error` that of a branch that failed",
+    "target": "a place in `state` or `output`",
+    "strategy": "see below",
+    "key": "an expression in the branch, for `keyed`",
+}
+SMALL: dict[str, tuple[type[Struct], dict[str, str]]] = {
+    "retry": (
+        Retry,
+        {
+            "max_attempts": "in all",
+            "backoff": "as for [a task](../how-to/retries-and-backoff.md)",
+        },
+    ),
+    "wait_for": (
+        WaitFor,
+        {"event": "name of the signal", "timeout_ms": "then the node fails with `timeout`"},
+    ),
+    "approval": (
+        Approval,
+        {"title": "for whoever decides", "timeout_ms": "then the node fails with `timeout`"},
+    ),
+    "on_error": (
+        ErrorRoute,
+        {"to": "the node that follows", "match": "an expression over `error`; absent: any error"},
+    ),
+}
+STRATEGIES = {
+    "append": "a list of the values; when each of them is a list, of their items",
+    "collect": "a list of the values, as they are",
+    "merge": "one object of all fields; of two the branch with the higher index wins",
+    "keyed": "an object: from `key`, or else the branch index, to the value",
+    "last_wins": "the value of the branch with the highest index",
+}
+NAME_MEANINGS = {
+    "input": "what the run was started with; never changes",
+    "state": "what nodes have written, as this branch sees it",
+    "output": "as `state`; what the run gives unless the definition maps it",
+    "nodes": "`nodes.<id>.result` of each node that is through, or `.error`",
+    "result": "of the node; in its `output` mapping",
+    "branch": "`index`, `total`, `item`, and `parent` for the branch outside; in a branch. In a "
+    "merge also `output` or `error`",
+    "error": "`type`, `message` and more; in `on_error`",
+}
+PROBLEMS = {
+    "unreadable": "neither YAML nor JSON",
+    "too_long": "the text is longer than a definition may be",
+    "bad_shape": "a value of the wrong type, out of its range, or missing",
+    "unknown_field": "a field that there is not",
+    "duplicate_id": "an id or a name that stands there twice",
+    "unknown_node": "a node that there is not",
+    "several_kinds": "a node that is more than one thing",
+    "leaves_the_end": "a transition out of an `end`",
+    "bad_target": "an output or merge target outside `state` and `output`",
+    "bad_schema": "a schema that is none",
+    "split_group": "a `sibling_group` of several nodes",
+    "two_fan_outs": "`foreach` and `spawn_count` on one transition",
+    "join_and_fan_out": "a transition that joins and fans out",
+    "needless_key": "a `key` that its strategy does not use",
+    "unreachable_node": "no way leads to the node",
+    "endless_cycle": "a cycle without `max_iterations`",
+    "fan_out_in_itself": "a fan-out inside its own branches, which would never all be in",
+    "unknown_fan_out": "a join of something that is no fan-out",
+    "join_out_of_reach": "a join where no branch of its fan-out can come",
+    "different_joins": "transitions of one join whose rules differ",
+    "quorum_too_high": "more branches wanted than there are",
+    "bad_expression": "CEL that cannot be read",
+    "unknown_name": "a name that no expression knows",
+    "name_out_of_scope": "a name that is not there at this place",
+}
+ERRORS = {
+    "condition_failed": "a condition failed, or gave neither true nor false",
+    "mapping_failed": "an input or output mapping failed",
+    "fan_out_failed": "`foreach` gave no list, `spawn_count` no number, or too many branches",
+    "merge_failed": "a merge failed",
+    "output_failed": "the output mapping of the run failed",
+    "output_invalid": "a result or an output breaks its schema",
+    "state_invalid": "the state breaks its schema at the end",
+    "quorum_unreachable": "too few branches are left for a join",
+    "join_timeout": "a join's time is over",
+    "no_route": "no transition fits, and `on_no_route` is `fail`",
+    "ended_failed": "the run came to a node with `end: failed`",
+    "rejected": "an approval was refused",
+    "timeout": "an attempt, a wait or the run took too long",
+    "cancelled": "the task or the run was cancelled",
+    "sub_workflow": "a sub-workflow could not begin",
+    "result_unreadable": "a result that no machine can read, such as 1e999",
+    "unknown_node": "a fork from a node that there is not",
+    "too_many_steps": "the run went on and on without anything happening outside it",
+    "error": "a failure that said nothing else",
+}
+COMPUTED = {"unknown_field", "bad_shape", "unknown_name", "bad_expression", "state_invalid"}
+
+
+def page() -> str:
+    return document(
+        "# Definition of a workflow",
+        "YAML or JSON, or built in Python; one immutable value in each case, known by the hash of "
+        "its content. How the parts play together is told in "
+        "[Workflows](../explanation/workflows.md).",
+        _fields(Definition, DEFINITION),
+        "## Nodes",
+        f"A node is one of {codes(_kinds())}, or none of them: then it passes through, and its "
+        "`input` is its result.",
+        _fields(Node, NODE),
+        'An `approval` may be just `true`. Yes is a payload of `true` or `{"approved": true}`; '
+        "anything else is no, and fails the node with `rejected`.",
+        *(
+            block
+            for name, (kind, meanings) in SMALL.items()
+            for block in (f"### `{name}`", _fields(kind, meanings))
+        ),
+        "## Transitions",
+        _fields(Transition, TRANSITION),
+        "### `synchronization`",
+        "All transitions that join one scope at one node are one join, whatever nodes they come "
+        "from; they must say the same.",
+        _fields(Synchronization, SYNCHRONIZATION),
+        "### `merge`",
+        _fields(Merge, MERGE),
+        "Always in the order of the branches, never in that of their arrival.",
+        table(("strategy", "gives"), _told(STRATEGIES, _strategies(), "strategies")),
+        "## Expressions",
+        "[CEL](https://cel.dev). Texts in `input`, `output`, `condition`, `foreach`, "
+        "`spawn_count`, `match`, `source` and `key` are expressions; other values stand for "
+        "themselves. A text is written with quotes inside: `'\"draft\"'`.",
+        table(("name", "is"), _told(NAME_MEANINGS, NAMES, "names")),
+        "## Problems",
+        "`rota validate`, `POST /api/workflows/validate` and a refused `PUT` tell all at once, "
+        "each with its path, and its line where the definition was a text.",
+        table(("code", "meaning"), _told(PROBLEMS, _problem_codes(), "problem codes")),
+        "## Errors of runs",
+        "`error.type` of a run that failed. An error of a task keeps the type its handler gave "
+        "it, and `node` says where it happened; one of the workflow itself has a `place` in the "
+        "definition.",
+        table(("type", "meaning"), _told(ERRORS, _error_types(), "types of errors")),
+    )
+
+
+def _told(
+    meanings: Mapping[str, str], there: Collection[str], what: str
+) -> Iterator[tuple[str, str]]:
+    """A row for each, in the order of the meanings; both must name the same."""
+    if differing := set(meanings) ^ set(there):
+        raise SystemExit(f"{__file__}: {what} told and there differ in {sorted(differing)}")
+    return ((code(name), sentence(meaning)) for name, meaning in meanings.items())
+
+
+def _fields(kind: type[Struct], meanings: Mapping[str, str]) -> str:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    told = _told(meanings, fields, f"fields of {kind.__name__}")
+    rows = [
+        (name, _values(fields[name.strip("`")].type), _default(fields[name.strip("`")]), meaning)
+        for name, meaning in told
+    ]
+    return table(("field", "values", "default", "meaning"), rows)
+
+
+def _default(field: Any) -> str:
+    if field.required:
+        return "needed"
+    value = field.default if field.default is not NODEFAULT else None
+    if value in (None, "", ()):
+        return ""
+    return code(str(value).lower() if isinstance(value, bool) else value)
+
+
+def _values(kind: Any) -> str:
+    """The type of a field as people say it, from its JSON Schema."""
+    schema, parts = msgspec.json.schema_components([kind])
+    one = schema[0]
+    found = [_value(each, parts) for each in one.get("anyOf", [one])]
+    return " or ".join(word for word in dict.fromkeys(found) if word)
+
+
+WORDS = {
+    "integer": "a whole number",
+    "string": "a text",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def _value(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
+    if "$ref" in schema:
+        part = parts[schema["$ref"].rpartition("/")[2]]
+        return "an object" if part.get("title") not in {"Node", "Transition"} else part["title"]
+    if "enum" in schema:
+        return codes(one for one in schema["enum"] if one is not None)
+    return WORDS.get(schema.get("type", ""), "")
+
+
+def _kinds() -> list[str]:
+    """What a node can be: the fields before those that every node has."""
+    names = [field.encode_name for field in msgspec.structs.fields(Node)]
+    return names[: names.index("input")]
+
+
+def _strategies() -> tuple[str, ...]:
+    return get_args(get_type_hints(Merge)["strategy"])
+
+
+# --- what the code can say ----------------------------------------------------------------------
+
+
+def _problem_codes() -> set[str]:
+    found = set()
+    for call in _calls("problem", "Problem"):
+        words = [*call.args[1:2], *(one.value for one in call.keywords if one.arg == "code")]
+        found |= {str(one.value) for one in words if isinstance(one, ast.Constant)}
+    return found | (COMPUTED & PROBLEMS.keys())
+
+
+def _error_types() -> set[str]:
+    found = {
+        str(call.args[0].value)
+        for call in _calls("Trouble", "troubling")
+        if call.args and isinstance(call.args[0], ast.Constant)
+    }
+    for tree in _trees():
+        found |= {
+            str(value.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Dict)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if isinstance(key, ast.Constant) and key.value == "type"
+            if isinstance(value, ast.Constant)
+        }
+    return found | (COMPUTED & ERRORS.keys())
+
+
+def _calls(*names: str) -> Iterator[ast.Call]:
+    for tree in _trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", None) in names:
+                yield node
+
+
+def _trees() -> Iterator[ast.Module]:
+    """The code that says what is wrong with definitions and runs."""
+    core = [f"{package.__name__}.{one.name}" for one in pkgutil.iter_modules(package.__path__)]
+    around = [f"{engine.__name__}.{one.name}" for one in pkgutil.iter_modules(engine.__path__)]
+    for name in core + [one for one in around if one.startswith("rota.engine.run")]:
+        yield ast.parse(inspect.getsource(import_module(name)))
