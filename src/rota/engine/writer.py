@@ -24,7 +24,7 @@ log = structlog.get_logger("rota.engine")
 
 MOST_PER_BATCH = 10_000  # weight after which a batch is closed, so that none takes too long
 MOST_LIGHT_ENTRIES = 64  # more than this at once is no trifle
-QUICK_S = 0.001  # light batches that take longer than this on average go to the thread
+QUICK_S = 0.004  # light batches that take longer than this on average go to the thread
 DURATION_SHARE = 0.1  # how much the newest duration counts in that average
 
 Run = Callable[[Sequence[Entry]], Delivery]
