@@ -1,4 +1,4 @@
-"""Something to see: a coordinator on one SQLite file, an example worker, and tasks flowing.
+"""Something to see: a coordinator on one SQLite file, example workers, tasks and a workflow.
 
 Started by `make up`; ends with Ctrl-C. Arguments go to `rota up`, such as `--port 8080`.
 """
@@ -17,6 +17,7 @@ ROTA = Path(sys.executable).with_name("rota")
 STORE = ROOT / ".rota" / "rota.db"
 ROUND_S = 5.0  # a few new tasks every so often, so that something moves
 STOP_S = 20.0
+REGIONS = [{"name": "alps", "shops": ["zug", "chur"]}, {"name": "coast", "shops": ["kiel"]}]
 
 
 def start(*arguments: str, **options: object) -> "subprocess.Popen[str]":
@@ -47,11 +48,12 @@ Rota is up.
             {url}/docs      its API, to read
             {url}/health    its health
   state     {STORE}
-  look      .venv/bin/rota tasks ls · .venv/bin/rota workers ls · .venv/bin/rota queues ls
+  look      .venv/bin/rota tasks ls · .venv/bin/rota workers ls · .venv/bin/rota runs ls
             (with --url {url} if you changed the port)
   stop      Ctrl-C
 
-An example worker runs examples/app.py; new tasks arrive every {ROUND_S:.0f} seconds.
+Two workers run examples/app.py and examples/workflows/tasks.py. Every {ROUND_S:.0f} seconds
+new tasks arrive, and a run of examples/workflows/nested.yaml starts.
 """,
         flush=True,
     )
@@ -62,7 +64,9 @@ def feed(url: str, stop: threading.Event) -> None:
     sys.path.insert(0, str(ROOT))
     os.environ["ROTA_URL"] = url
     from examples import app  # noqa: PLC0415 - the address must be set before
+    from examples.workflows.tasks import app as flows  # noqa: PLC0415
 
+    nested = flows.workflow(ROOT / "examples" / "workflows" / "nested.yaml")
     number = 0
     while not stop.is_set():
         number += 1
@@ -73,7 +77,9 @@ def feed(url: str, stop: threading.Event) -> None:
                 "slow": app.slow.enqueue(steps=4, step_ms=250),
                 "primes": app.primes.enqueue(below=100_000),
             }
+            run = nested.start({"regions": REGIONS})
             results = [f"{name} {one.result(timeout=60)!r}" for name, one in handles.items()]
+            results.append(f"nested {run.result(timeout=60)}")
             print(f"  round {number}: {' · '.join(results)}", flush=True)
         except Exception as error:  # noqa: BLE001 - shown, and tried again in the next round
             if not stop.is_set():
@@ -86,15 +92,18 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     serving, url = coordinator(sys.argv[1:])
-    working = start("worker", "examples.app:app", "--url", url)
+    working = [
+        start("worker", app, "--url", url)
+        for app in ("examples.app:app", "examples.workflows.tasks:app")
+    ]
     tell(url)
     threading.Thread(target=feed, args=(url, stop), daemon=True).start()
     while not stop.wait(0.5):
-        if serving.poll() is not None or working.poll() is not None:
+        if any(process.poll() is not None for process in (serving, *working)):
             break
     stop.set()
-    # The worker first: it hands back what it holds while there is somebody to take it.
-    for process in (working, serving):
+    # The workers first: they hand back what they hold while there is somebody to take it.
+    for process in (*working, serving):
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         try:
