@@ -5,7 +5,7 @@ RotaError
 │   └── Malformed              its body is not JSON at all
 ├── Unauthorized          401  no credentials, or ones we do not know
 ├── Forbidden             403  known, but not allowed this
-├── NotFound              404  no such task, worker, queue, workflow or run
+├── NotFound              404  no such task, worker, queue, workflow, run or service
 │   ├── TaskNotFound           never accepted, or finished longer ago than history is kept
 │   ├── WorkerNotFound         not registered, or removed after its silence: register again
 │   ├── QueueNotFound          a queue that never was cannot be resumed
@@ -13,13 +13,19 @@ RotaError
 │   ├── RunNotFound            never started, or ended longer ago than history is kept
 │   ├── NodeNotFound           the workflow has no node of that name
 │   ├── ArtifactNotFound       never attached, or its attempt did not succeed
+│   ├── KeyNotFound            nothing is kept under this key, or no longer
+│   ├── ServiceNotFound        no worker ever registered for it, and no operator made it
+│   ├── MemberNotFound         the service has no such member, or no longer
 │   └── TokenNotFound          not there, or revoked already
 ├── MethodNotAllowed      405  the path is there, but not for this method
 ├── Conflict              409  the request was right, but the state has moved on
 │   ├── StaleLease             the lease is no longer the caller's
 │   ├── StaleIncarnation       the worker has registered again since
+│   ├── StaleEpoch             the shard has been granted anew since, or nobody owns it
 │   ├── IllegalState           the noun is not in a state that allows this
-│   └── ResultConflict         finished already, with another result
+│   ├── ResultConflict         finished already, with another result
+│   ├── VersionConflict        the value of a key has changed since
+│   └── LockLost               the lock was released, or its time ran out
 ├── InvalidWorkflow       422  the definition has problems, all of them listed
 ├── TooLarge              413  a body or payload is over its limit
 ├── TooMany               429  one caller asks for more than its share
@@ -134,11 +140,36 @@ class NodeNotFound(NotFound):
         super().__init__(f"node {node!r} not found in the workflow", node=node)
 
 
+class KeyNotFound(NotFound):
+    code = "key_not_found"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"key {key!r} not found", key=key)
+
+
 class ArtifactNotFound(NotFound):
     code = "artifact_not_found"
 
     def __init__(self, name: str) -> None:
         super().__init__(f"artifact {name!r} not found", artifact=name)
+
+
+class ServiceNotFound(NotFound):
+    code = "service_not_found"
+
+    def __init__(self, service: str) -> None:
+        super().__init__(f"service {service!r} not found", service=service)
+
+
+class MemberNotFound(NotFound):
+    code = "member_not_found"
+
+    def __init__(self, service: str, worker_id: str) -> None:
+        super().__init__(
+            f"member {worker_id!r} not found in service {service!r}",
+            service=service,
+            worker_id=worker_id,
+        )
 
 
 class InvalidWorkflow(RotaError):  # noqa: N818
@@ -180,12 +211,51 @@ class StaleIncarnation(Conflict):
         )
 
 
+class StaleEpoch(Conflict):
+    """An effect of somebody who no longer owns the shard it is about."""
+
+    code = "stale_epoch"
+
+    def __init__(self, service: str, shard: int, *, epoch: int) -> None:
+        super().__init__(
+            f"nobody owns shard {shard} of service {service!r} under epoch {epoch}",
+            service=service,
+            shard=shard,
+            epoch=epoch,
+        )
+
+
 class IllegalState(Conflict):
     code = "illegal_state"
 
 
 class ResultConflict(Conflict):
     code = "result_conflict"
+
+
+class VersionConflict(Conflict):
+    """A value has changed since the caller looked at it."""
+
+    code = "version_conflict"
+
+    def __init__(self, key: str, *, wanted: int, current: int) -> None:
+        super().__init__(
+            f"{key!r} has version {current}, not {wanted}", key=key, wanted=wanted, current=current
+        )
+
+
+class LockLost(Conflict):
+    """Somebody who no longer has a lock acts as if it had."""
+
+    code = "lock_lost"
+
+    def __init__(self, lock: str, owner: str, *, fence: int) -> None:
+        super().__init__(
+            f"lock {lock!r} is not held by {owner!r} under fence {fence}",
+            lock=lock,
+            owner=owner,
+            fence=fence,
+        )
 
 
 class TooLarge(RotaError):  # noqa: N818

@@ -1,3 +1,5 @@
+from contextlib import nullcontext
+
 import pytest
 
 from rota.core.access import (
@@ -10,6 +12,8 @@ from rota.core.access import (
     caller_of,
     check,
     check_queue,
+    check_service,
+    check_unbound,
     check_worker,
     is_expired,
 )
@@ -17,9 +21,9 @@ from rota.errors import Forbidden
 
 EXPECTED = {
     Scope.ADMIN: set(Action),
-    Scope.SUBMIT: {Action.SUBMIT, Action.READ},
-    Scope.READ: {Action.READ},
-    Scope.WORKER: {Action.WORK},
+    Scope.SUBMIT: {Action.SUBMIT, Action.READ, Action.KEEP, Action.RECALL, Action.SCALE},
+    Scope.READ: {Action.READ, Action.RECALL, Action.SCALE},
+    Scope.WORKER: {Action.WORK, Action.KEEP, Action.RECALL, Action.SCALE},
 }
 
 
@@ -65,6 +69,9 @@ def test_scopes_add_up() -> None:
         Action.SUBMIT,
         Action.READ,
         Action.WORK,
+        Action.KEEP,
+        Action.RECALL,
+        Action.SCALE,
     }
 
 
@@ -76,6 +83,18 @@ def test_a_token_bound_to_queues_acts_on_no_other() -> None:
         check_queue(bound, "film")
     with pytest.raises(Forbidden):
         check_queue(caller(Scope.WORKER, queues=()), "mail")
+
+
+def test_a_token_bound_to_queues_or_services_has_no_part_in_what_all_share() -> None:
+    of_services = AccessToken(
+        id="t", hash="h", name="n", scopes=(Scope.WORKER,), services=("feed",), created_at_ms=0
+    )
+
+    check_unbound(caller(Scope.WORKER), "values")
+    check_unbound(Caller(name="c", scopes=(Scope.WORKER,), worker_id="w1"), "values")
+    for bound in (caller(Scope.WORKER, queues=("mail",)), caller_of(of_services)):
+        with pytest.raises(Forbidden, match="values are shared by all"):
+            check_unbound(bound, "values")
 
 
 def test_a_token_bound_to_a_worker_acts_for_no_other() -> None:
@@ -98,8 +117,44 @@ def test_a_caller_is_what_its_token_says() -> None:
     )
 
     assert caller_of(token) == Caller(
-        name="n", scopes=(Scope.WORKER,), queues=("mail",), worker_id="w1"
+        name="n", scopes=(Scope.WORKER,), queues=("mail",), services=(), worker_id="w1"
     )
+
+
+@pytest.mark.parametrize(
+    ("queues", "services", "may_use_queue", "may_use_service"),
+    [
+        (None, None, True, True),
+        (("mail",), None, True, False),
+        (None, ("feed",), False, True),
+        (("mail",), ("feed",), True, True),
+        (("other",), ("other",), False, False),
+    ],
+)
+def test_a_token_bound_to_one_kind_alone_is_for_nothing_of_the_other(
+    queues: tuple[str, ...] | None,
+    services: tuple[str, ...] | None,
+    *,
+    may_use_queue: bool,
+    may_use_service: bool,
+) -> None:
+    token = AccessToken(
+        id="t",
+        hash="h",
+        name="n",
+        scopes=(Scope.WORKER,),
+        queues=queues,
+        services=services,
+        created_at_ms=0,
+    )
+    caller = caller_of(token)
+
+    for refuse, name, is_allowed in (
+        (check_queue, "mail", may_use_queue),
+        (check_service, "feed", may_use_service),
+    ):
+        with nullcontext() if is_allowed else pytest.raises(Forbidden, match="is not for"):
+            refuse(caller, name)
 
 
 @pytest.mark.parametrize(("expires_at_ms", "expected"), [(None, False), (11, False), (10, True)])

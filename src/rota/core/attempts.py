@@ -8,18 +8,24 @@ from rota.core.events import ReportProgress, ReportResults, Result, ReturnLeases
 from rota.core.ids import TaskId
 from rota.core.replies import Done, OutcomeName, Outcomes
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import EndedAttempt, Ending, Lease, Task, TaskError, TaskState
+from rota.core.tasks import NULL, EndedAttempt, Ending, Lease, Task, TaskError, TaskState
 
 
 def report(snapshot: Snapshot, event: ReportResults) -> tuple[list[Decision], Outcomes]:
     """Accept each result that comes under the current fence; name what happened to the others."""
     decisions: list[Decision] = []
     outcomes: list[OutcomeName] = []
-    leases, now_ms = snapshot.leases, snapshot.now_ms
+    succeeded: list[FinishTask] = []
+    leases, finished, now_ms = snapshot.leases, snapshot.finished, snapshot.now_ms
+    worker_id, incarnation = event.worker_id, event.incarnation
     for result in event.results:
         lease = leases.get(result.task_id)
-        if lease is None or lease.fence != result.fence or lease.incarnation != event.incarnation:
-            outcomes.append(_refusal(snapshot, event.worker_id, result))
+        if lease is None or lease.fence != result.fence or lease.incarnation != incarnation:
+            outcomes.append(_refusal(snapshot, worker_id, result))
+            continue
+        if result.claim is not None and result.claim in snapshot.stale_claims:
+            # The lease stays: the task is not done, and its worker may still say so.
+            outcomes.append("stale_epoch")
             continue
         outcomes.append("accepted")
         if result.ok and result.snooze_ms is None:
@@ -30,16 +36,20 @@ def report(snapshot: Snapshot, event: ReportResults) -> tuple[list[Decision], Ou
                 lease.fence,
                 lease.attempt,
                 now_ms,
-                event.worker_id,
-                result.result,
+                worker_id,
+                NULL if result.result is None else result.result,
                 None,
                 lease.lane.queue,
             )
-            snapshot.note_finished(finish)
-            decisions.append(finish)
+            # Noted at once, so that the same said twice is seen; the rest of it in one go below.
+            finished[lease.id] = finish
+            del leases[lease.id]
+            succeeded.append(finish)
         else:
-            decisions.append(_not_finished(snapshot, lease, result, worker_id=event.worker_id))
-    return decisions, Outcomes(outcomes)
+            decisions.append(_not_finished(snapshot, lease, result, worker_id=worker_id))
+    snapshot.note_freed(incarnation, len(succeeded))
+    snapshot.note_ends(succeeded)
+    return [*succeeded, *decisions], Outcomes(outcomes)
 
 
 def _not_finished(

@@ -3,6 +3,10 @@
 Decisions are grouped by kind and applied in the order of the union below, so that what frees
 something comes before what takes it: leases are given last. Progress comes first of all, since the
 end of an attempt takes along what the attempt has reported.
+
+Those that come by the thousand are left out of garbage collection (`gc=False`), as are the values
+they are made from: they hold nothing that could lead back to them, and a collector that counts them
+in would cost as much as deciding them.
 """
 
 from msgspec import Struct
@@ -16,7 +20,7 @@ from rota.core.valves import HoldReason, Watch
 from rota.core.workers import Worker, WorkerState
 
 
-class AddTask(Struct, frozen=True, tag=True):
+class AddTask(Struct, frozen=True, tag=True, gc=False):
     """Accept a task: queued when `due_at_ms` is None, scheduled otherwise."""
 
     id: TaskId
@@ -25,7 +29,7 @@ class AddTask(Struct, frozen=True, tag=True):
     due_at_ms: int | None = None
 
 
-class FinishTask(Struct, frozen=True, tag=True):
+class FinishTask(Struct, frozen=True, tag=True, gc=False):
     """Move a live task to history. `fence` is that of the lease when it was running."""
 
     id: TaskId
@@ -131,7 +135,7 @@ class ChangeQueue(Struct, frozen=True, tag=True):
     at_ms: int
 
 
-class LeaseTask(Struct, frozen=True, tag=True):
+class LeaseTask(Struct, frozen=True, tag=True, gc=False):
     """Give a task to a worker, or to a caller of the jobs API."""
 
     id: TaskId

@@ -4,12 +4,19 @@ An event is a value. It says what somebody wants or what came to pass, never wha
 it: that is `rota.core.decide`.
 """
 
-from msgspec import Raw, Struct
+from typing import Annotated
 
+from msgspec import Meta, Raw, Struct
+
+from rota.core import limits
 from rota.core.access import AccessToken
 from rota.core.ids import TaskId
 from rota.core.tasks import NewTask, TaskError, TaskState
 from rota.core.workers import WorkerState
+
+TaskNumber = Annotated[TaskId, Meta(ge=0, le=2**63 - 1)]
+FenceNumber = Annotated[int, Meta(ge=0, le=2**53)]
+DelayMs = Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)]
 
 
 class TaskFilter(Struct, frozen=True, kw_only=True):
@@ -26,6 +33,7 @@ class TaskFilter(Struct, frozen=True, kw_only=True):
 
 class SubmitTasks(Struct, frozen=True, tag=True):
     tasks: list[NewTask]
+    session_id: str | None = None  # who is told how they stand, and later how they ended
 
 
 class CancelTasks(Struct, frozen=True, tag=True):
@@ -49,6 +57,7 @@ class PauseQueue(Struct, frozen=True, tag=True):
 class RegisterWorker(Struct, frozen=True, kw_only=True, tag=True):
     worker_id: str
     node_id: str
+    incarnation: int | None = None  # goes on as this one, with all it holds, if it is current
     capabilities: tuple[str, ...] = ()
     max_concurrent_tasks: int = 1
     tasks: tuple[str, ...] | None = None
@@ -71,16 +80,26 @@ class LeaseWork(Struct, frozen=True, kw_only=True, tag=True):
     most: int  # tasks at once
 
 
-class Result(Struct, frozen=True):
+class ShardClaim(Struct, frozen=True):
+    """In whose name something was done: as the owner of a shard under an epoch."""
+
+    service: str
+    shard: int
+    epoch: int
+
+
+# Streaming workers send these two just so, as arrays in this order: new fields go to the end.
+class Result(Struct, frozen=True, gc=False, array_like=True):
     """What a worker says of one task: finished, failed, or to be called again later."""
 
-    task_id: TaskId
-    fence: int
+    task_id: TaskNumber
+    fence: FenceNumber
     ok: bool = True
-    result: Raw | None = None
+    result: bytes | None = None  # JSON; of a success that has none, null
     error: TaskError | None = None
-    retry_in_ms: int | None = None
-    snooze_ms: int | None = None
+    retry_in_ms: DelayMs | None = None
+    snooze_ms: DelayMs | None = None
+    claim: ShardClaim | None = None  # refused when the epoch is old
 
 
 class ReportResults(Struct, frozen=True, kw_only=True, tag=True):
@@ -89,11 +108,11 @@ class ReportResults(Struct, frozen=True, kw_only=True, tag=True):
     results: list[Result]
 
 
-class Progress(Struct, frozen=True):
-    task_id: TaskId
-    fence: int
-    progress: Raw | None = None
-    partial: Raw | None = None
+class Progress(Struct, frozen=True, array_like=True):
+    task_id: TaskNumber
+    fence: FenceNumber
+    progress: bytes | None = None  # JSON, as the partial result
+    partial: bytes | None = None
 
 
 class ReportProgress(Struct, frozen=True, kw_only=True, tag=True):

@@ -31,3 +31,23 @@ MAX_CONCURRENT_TASKS = 100_000  # tasks that one worker may hold at once
 
 MIN_HEARTBEAT_INTERVAL_MS = 100  # between two beats of a worker, at the least
 MAX_HEARTBEAT_INTERVAL_MS = 24 * 3600 * 1000  # between two beats of a worker, at the most
+
+MAX_SERVICES = 10_000  # services that have ever had a member or an operator's word
+MAX_MEMBERS = 10_000  # workers of one service
+MAX_SHARDS = 200_000  # shards of one service
+MAX_WEIGHT = 1_000_000  # of a member, in thousandths: a thousand times the usual one
+
+MAX_EVENT_STREAMS = 1_000  # streams of events that are open at once
+MAX_EVENTS_BEHIND = 10_000  # events that wait for a stream; one that is further behind is ended
+MAX_EVENT_TEXT = 1_000  # characters of an error in an event; the task or run has it whole
+MAX_SINGLE_EVENTS = 10  # tasks of a queue that one commit tells of singly; more are told together
+
+MAX_LOCK_WAITERS = 1_000  # callers in line for one lock
+LOCK_PLACE_KEPT_MS = 5_000  # time for which the place in line of a caller that is away is kept
+MAX_LOCK_TTL_MS = 24 * 3600 * 1000  # time for which a lock is given at once; renew it for more
+MAX_MEMORY_TTL_MS = 10 * 366 * 24 * 3600 * 1000  # time for which a value is kept, if any is said
+MAX_MEMORY_PAGE_BYTES = 4 * 1024 * 1024  # of values in one page of keys; at least one is on it
+
+MAX_SESSION_NEWS = 10_000  # ended tasks that wait until their session comes; the oldest go first
+MAX_SESSION_WAITS = 1_000  # answers that one socket may wait for beside what it says next
+MAX_SUBSCRIPTIONS = 16  # wishes for events that one socket may have at once

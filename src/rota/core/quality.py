@@ -4,6 +4,7 @@ Quality lowers a worker's score and, past a limit, keeps it from tasks of one na
 never frees a lease: a worker that does badly is still alive.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rota.core import breakers, statistics, valves, workers
@@ -12,6 +13,7 @@ from rota.core.decisions import NoteQuality
 from rota.core.events import ReportResults
 from rota.core.replies import OutcomeName
 from rota.core.snapshot import Quality, Snapshot
+from rota.core.statistics import Counts
 from rota.core.tasks import Lease
 from rota.core.workers import Health, Worker, WorkerState
 
@@ -23,26 +25,28 @@ def learn(
     outcomes: Sequence[OutcomeName],
 ) -> list[NoteQuality]:
     """Add the accepted results of one report to what is known, one entry a task name."""
-    now_ms = snapshot.now_ms
-    by_name: dict[str, list[tuple[bool, float]]] = {}
-    for result, lease, outcome in zip(event.results, leases, outcomes, strict=True):
-        if outcome == "accepted" and lease is not None and result.snooze_ms is None:
-            # A plain pair: a thousand named ones a batch would be felt.
-            seen = (result.ok, now_ms - lease.started_at_ms)
-            by_name.setdefault(lease.lane.name, []).append(seen)
+    # Tasks that were leased together have run for the same time: few kinds, however many results.
+    alike = Counter(
+        [
+            (lease.lane.name, result.ok, lease.started_at_ms)
+            for result, lease, outcome in zip(event.results, leases, outcomes, strict=True)
+            if outcome == "accepted" and lease is not None and result.snooze_ms is None
+        ]
+    )
+    by_name: dict[str, Counts] = {}
+    for (name, ok, started_at_ms), count in alike.items():
+        by_name.setdefault(name, {})[ok, snapshot.now_ms - started_at_ms] = count
     return [_learned(snapshot, event.worker_id, name, seen) for name, seen in by_name.items()]
 
 
-def _learned(
-    snapshot: Snapshot, worker_id: str, name: str, seen: Sequence[tuple[bool, float]]
-) -> NoteQuality:
+def _learned(snapshot: Snapshot, worker_id: str, name: str, seen: Counts) -> NoteQuality:
     before = snapshot.qualities.get((worker_id, name), Quality())
-    after = statistics.record(before.statistics, seen, now_ms=snapshot.now_ms)
-    succeeded = sum(ok for ok, _ in seen)
+    after = statistics.record_counts(before.statistics, seen, now_ms=snapshot.now_ms)
+    succeeded = sum(count for (ok, _), count in seen.items() if ok)
     breaker = breakers.observe(
         before.breaker,
         succeeded=succeeded,
-        failed=len(seen) - succeeded,
+        failed=sum(seen.values()) - succeeded,
         statistics=after,
         now_ms=snapshot.now_ms,
         policy=snapshot.rules.breaker,

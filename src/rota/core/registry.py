@@ -47,6 +47,8 @@ def register(snapshot: Snapshot, event: RegisterWorker) -> tuple[list[Decision],
     """A worker arrives, or comes back: what its earlier incarnation held moves on at once."""
     decisions: list[Decision] = []
     before = snapshot.workers.get(event.worker_id)
+    if before is not None and before.incarnation == event.incarnation:
+        return _go_on(snapshot, before, event)
     if before is not None:
         decisions += attempts.lose(snapshot, before.incarnation, worker_id=before.id)
         # Nobody is left to be told.
@@ -74,6 +76,25 @@ def register(snapshot: Snapshot, event: RegisterWorker) -> tuple[list[Decision],
     snapshot.held[worker.incarnation] = 0
     decisions.append(PutWorker(worker))
     return decisions, Registered(worker, _lease_ms(snapshot, worker))
+
+
+def _go_on(
+    snapshot: Snapshot, before: Worker, event: RegisterWorker
+) -> tuple[list[Decision], Registered]:
+    """The same process over another connection: it keeps what it holds."""
+    worker = msgspec.structs.replace(
+        before,
+        node_id=event.node_id,
+        capabilities=event.capabilities,
+        max_concurrent_tasks=event.max_concurrent_tasks,
+        tasks=event.tasks,
+        queues=event.queues,
+        group=event.group,
+        labels=event.labels,
+        last_heartbeat_ms=snapshot.now_ms,
+    )
+    snapshot.workers[worker.id] = worker
+    return [PutWorker(worker)], Registered(worker, _lease_ms(snapshot, worker))
 
 
 def _lease_ms(snapshot: Snapshot, worker: Worker) -> int:

@@ -10,13 +10,27 @@ from rota.core.tasks import Task
 from rota.core.workers import Health, Worker, WorkerState
 from rota.errors import RotaError
 
-OutcomeName = Literal["accepted", "duplicate", "stale", "unknown"]
+OutcomeName = Literal["accepted", "duplicate", "stale", "stale_epoch", "unknown"]
 
 
 class Submitted(Struct, frozen=True):
     """In the order of the submission: what was added, or the task that had the key already."""
 
     items: list[AddTask | Task]
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """How a submitted task stands at the end of the transaction."""
+
+    task: Task
+    position: int | None = None  # while it is queued: its place, from 1; no further than counted
+    is_duplicate: bool = False  # its key was known
+
+
+class Stood(Struct, frozen=True):
+    """In the order of the submission."""
+
+    items: list[Standing]
 
 
 class Changed(Struct, frozen=True):
@@ -62,4 +76,4 @@ class JobChanged(Struct, frozen=True):
     task: Task
 
 
-Reply = Submitted | Changed | Registered | Beat | Granted | Outcomes | Done | JobChanged
+Reply = Submitted | Stood | Changed | Registered | Beat | Granted | Outcomes | Done | JobChanged

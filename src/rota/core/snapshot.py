@@ -6,7 +6,7 @@ batch is decided on the state the earlier ones have led to. It is a working valu
 made, used and dropped inside one transaction.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -21,6 +21,7 @@ from rota.core.decisions import (
     LeaseTask,
     RequeueTask,
 )
+from rota.core.events import ShardClaim
 from rota.core.ids import TaskId
 from rota.core.scoring import ScoringPolicy
 from rota.core.statistics import EMPTY, Statistics
@@ -82,6 +83,7 @@ class Snapshot:
     unstarted: list[TaskId] = field(default_factory=list)  # past their time limit to start
     token_ids: set[str] = field(default_factory=set)
     watch: Watch = field(default_factory=Watch)
+    stale_claims: set[ShardClaim] = field(default_factory=set)  # nobody owns the shard under it
 
     def note_added(self, decision: AddTask, lane: Lane) -> None:
         if decision.task.key is not None:
@@ -90,20 +92,32 @@ class Snapshot:
     def note_finished(self, decision: FinishTask) -> None:
         self.finished[decision.id] = decision
         self._drop_lease(decision.id)
-        task = self.tasks.get(decision.id)
-        if task is not None:
-            self.tasks[decision.id] = msgspec.structs.replace(
-                task,
-                state=decision.state,
-                attempt=decision.attempt,
-                fence=decision.fence,
-                worker_id=decision.worker_id,
-                due_at_ms=None,
-                deadline_ms=None,
-                finished_at_ms=decision.finished_at_ms,
-                result=decision.result,
-                error=decision.error,
-            )
+        self.note_ends([decision])
+
+    def note_ends(self, decisions: Sequence[FinishTask]) -> None:
+        """The tasks that are known whole have come to their end."""
+        if not self.tasks:  # of tasks that succeed, nothing but their leases is loaded
+            return
+        for decision in decisions:
+            task = self.tasks.get(decision.id)
+            if task is not None:
+                self.tasks[decision.id] = msgspec.structs.replace(
+                    task,
+                    state=decision.state,
+                    attempt=decision.attempt,
+                    fence=decision.fence,
+                    worker_id=decision.worker_id,
+                    due_at_ms=None,
+                    deadline_ms=None,
+                    finished_at_ms=decision.finished_at_ms,
+                    result=decision.result,
+                    error=decision.error,
+                )
+
+    def note_freed(self, incarnation: int, count: int) -> None:
+        """So many leases of an incarnation have ended."""
+        if incarnation in self.held:
+            self.held[incarnation] -= count
 
     def note_requeued(self, decision: RequeueTask) -> None:
         self.requeued[decision.id] = decision
@@ -147,8 +161,8 @@ class Snapshot:
 
     def _drop_lease(self, task_id: TaskId) -> None:
         lease = self.leases.pop(task_id, None)
-        if lease is not None and lease.incarnation in self.held:
-            self.held[lease.incarnation] -= 1
+        if lease is not None:
+            self.note_freed(lease.incarnation, 1)
 
 
 def logged(log: tuple[EndedAttempt, ...], ended: EndedAttempt | None) -> tuple[EndedAttempt, ...]:

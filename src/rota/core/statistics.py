@@ -13,6 +13,7 @@ as a little more than that. Sixty-four numbers hold any amount of history.
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -51,28 +52,41 @@ class Statistics(Struct, frozen=True, kw_only=True, array_like=True):
 EMPTY = Statistics()
 
 
+Counts = dict[tuple[bool, float], int]  # how often each outcome came: success, and duration in ms
+
+
 def record(
     statistics: Statistics,
-    outcomes: Sequence[Outcome | tuple[bool, float]],
+    outcomes: Sequence[Outcome],
     *,
     now_ms: int,
     half_life_ms: int = HALF_LIFE_MS,
 ) -> Statistics:
     """Add a batch of outcomes, all counted as of now."""
-    if not outcomes:
+    counts: Counts = {**Counter(outcomes)}
+    return record_counts(statistics, counts, now_ms=now_ms, half_life_ms=half_life_ms)
+
+
+def record_counts(
+    statistics: Statistics, counts: Counts, *, now_ms: int, half_life_ms: int = HALF_LIFE_MS
+) -> Statistics:
+    """Add a batch of outcomes, each with how often it came."""
+    if not counts:
         return statistics
 
     before = decayed(statistics, now_ms=now_ms, half_life_ms=half_life_ms)
     buckets = list(before.buckets) or [0.0] * BUCKET_COUNT
     assert len(buckets) == BUCKET_COUNT
 
-    completed, spent_ms = 0, 0.0
-    for ok, duration_ms in outcomes:
-        completed += ok
-        buckets[bisect_right(EDGES_MS, duration_ms)] += 1.0
-        if duration_ms > 0:  # a clock set back during the task would make it less
-            spent_ms += duration_ms
-    failed = len(outcomes) - completed
+    completed, failed, spent_ms = 0, 0, 0.0
+    for (ok, duration_ms), count in counts.items():
+        if ok:
+            completed += count
+        else:
+            failed += count
+        buckets[bisect_right(EDGES_MS, duration_ms)] += count
+        # A clock set back during the task would make it less.
+        spent_ms += max(0.0, duration_ms) * count
     assert math.isfinite(spent_ms)
 
     return Statistics(

@@ -192,7 +192,7 @@ class EndedAttempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: TaskError | None = None
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class Task(Struct, frozen=True, kw_only=True, gc=False):
     """A task as the store knows it, live or finished."""
 
     id: TaskId
@@ -227,17 +227,17 @@ class Task(Struct, frozen=True, kw_only=True):
         return next((line.error for line in reversed(self.log) if line.error), None)
 
 
-class Lease(Struct, frozen=True, kw_only=True):
-    """A running task, as narrow as the hot path needs it."""
+class Lease(Struct, frozen=True, gc=False):
+    """A running task, as narrow as the hot path needs it; in the order of the store's columns."""
 
     id: TaskId
     lane: Lane
     incarnation: int  # 0: held by a caller of the jobs API, named by `holder`
-    holder: str | None = None
     fence: int
     attempt: int
     started_at_ms: int
     deadline_ms: int | None = None
+    holder: str | None = None
 
 
 JOB_INCARNATION = 0

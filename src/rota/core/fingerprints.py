@@ -1,0 +1,33 @@
+"""Which failures are the same one? Errors that differ only in their particulars.
+
+Numbers, ids, addresses, quoted texts and paths change from task to task; what is left of a message
+says what went wrong. Tasks of one name with the same type and the same remainder fail alike.
+"""
+
+import hashlib
+import re
+
+MOST_COMPARED = 300  # characters of a message; what comes later is mostly data
+FINGERPRINT_DIGITS = 16
+
+_PARTICULARS = re.compile(
+    r"""
+      '[^'\n]{0,200}' | "[^"\n]{0,200}"        # what stands in quotes
+    | \b0x[0-9a-fA-F]+\b                       # addresses
+    | \b[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*\b # ids
+    | (?:/[\w.@+-]+){2,}                       # paths
+    | [+-]?\d+(?:[.,:]\d+)*                    # numbers and times
+    """,
+    re.VERBOSE,
+)
+
+
+def gist(message: str) -> str:
+    """A message without its particulars."""
+    return " ".join(_PARTICULARS.sub("…", message[:MOST_COMPARED]).split())
+
+
+def fingerprint(name: str, kind: str, message: str) -> str:
+    """A short name for all failures of one task name and type of error that are alike."""
+    text = "\0".join((name, kind, gist(message)))
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:FINGERPRINT_DIGITS]

@@ -1,0 +1,1 @@
+"""Who owns which shard of a service: the rules, as pure as all of the core."""

@@ -1,0 +1,391 @@
+"""The state of one service, and the only hands that change it.
+
+Theory of operation. A shard has a *target*, whose it shall be, and an *owner*, whose it is. A
+rebalance writes targets and nothing else. Where the two differ, the owner is asked to give the
+shard up (it is *revoking*), and once nobody owns it, the target is granted it under a higher epoch.
+A shard that is being revoked is never handed back as if nothing had happened: its owner may already
+have let go of it, so it has to be released and granted anew even when the target turns out to be
+the same again.
+
+Every event that changes what anybody is told raises the generation; what a member is told is a
+function of the generation, so members can put late and repeated messages in order.
+
+Every method that changes something also writes down the decision, so what is stored and what is
+known can never differ. A service is a working value: filled from the store, and free of I/O. If the
+transaction that its decisions belong to fails, it is thrown away and filled anew. Where a method
+takes shards, it takes them sorted.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import compress, repeat
+from operator import is_
+
+import msgspec
+
+from rota.core.shards.columns import fill, include, is_all, picked, place_of, put, raised
+from rota.core.shards.decisions import (
+    GrantShards,
+    NoteBeat,
+    PutMember,
+    PutService,
+    Rebalanced,
+    ReleaseShards,
+    RemoveMember,
+    RevokeShards,
+    SetTargets,
+    ShardDecision,
+)
+from rota.core.shards.members import Departure, Member
+from rota.core.shards.talks import Revoking, Talk
+
+__all__ = ["Revoking", "Service", "StoredShard", "Talk", "restored"]
+
+MOST_SUPERSEDED = 16  # shard counts remembered; an older one would count as new again
+MOST_DEPARTED = 10_000  # names of former members remembered; a late message of others lets them in
+
+
+@dataclass
+class Service:
+    name: str
+    shard_count: int = 0
+    pinned: bool = False
+    min_protocol: int = 1
+    generation: int = 0
+    superseded: tuple[int, ...] = ()
+    members: dict[str, Member] = field(default_factory=dict)
+    # One entry a shard ever known; those at and above the count are on their way out.
+    owners: list[str | None] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)
+    targets: list[str | None] = field(default_factory=list)
+    # The same the other way round.
+    owned: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    targeted: dict[str, list[int]] = field(default_factory=dict)  # sorted
+    # Below the count, with a target, and nobody owns them: by target, and none without any.
+    grantable: dict[str, list[int]] = field(default_factory=dict)
+    revoking: dict[int, Revoking] = field(default_factory=dict)
+    # Not stored.
+    departed: dict[str, tuple[str, ...]] = field(default_factory=dict)  # incarnations not let in
+    talks: dict[str, Talk] = field(default_factory=lambda: defaultdict(Talk))
+    awake_since_ms: int = 0  # when this coordinator started, or came back from a pause
+    swept_ms: int | None = None
+    rebalance_at_ms: int | None = None
+    first_join_ms: int | None = None  # of those that the next rebalance is for
+    urgent_at_ms: int | None = None  # when it is due, even if more join meanwhile
+    listening_until_ms: int | None = None  # before that others may yet say what they hold
+    decisions: list[ShardDecision] = field(default_factory=list)
+    changed: set[str] = field(default_factory=set)  # members to be told, by this batch
+    _told: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    _revoked: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _has_raised: bool = False  # the generation, in this event
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def told(self, worker_id: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The shards a member is told to have, sorted, and their epochs."""
+        known = self._told.get(worker_id)
+        if known is None:
+            # `difference` of a dict looks at the smaller of the two.
+            shards = sorted(self.owned.get(worker_id, set()).difference(self.revoking))
+            epochs = picked(self.epochs, place_of(shards)) if shards else []
+            known = tuple(shards), tuple(epochs)
+            if worker_id in self.members:
+                self._told[worker_id] = known
+        return known
+
+    def revoked_from(self, worker_id: str) -> tuple[int, ...]:
+        """The shards a member still owns and was asked to give up, sorted."""
+        if not self.revoking:
+            return ()
+        known = self._revoked.get(worker_id)
+        if known is None:
+            shards = self.revoking.keys() & self.owned.get(worker_id, set())
+            known = tuple(sorted(shards))
+            if worker_id in self.members:
+                self._revoked[worker_id] = known
+        return known
+
+    def owner_at(self, shard: int, epoch: int) -> str | None:
+        """Who owns a shard under this very epoch; None: nobody does, so no effect of it counts."""
+        if not 0 <= shard < len(self.owners) or self.epochs[shard] != epoch:
+            return None
+        return self.owners[shard]
+
+    @property
+    def untargeted(self) -> list[int]:
+        """The shards below the count that shall be nobody's for now, sorted."""
+        shards = range(self.shard_count)
+        if not self.targeted:
+            return list(shards)
+        if sum(map(len, self.targeted.values())) == len(self.targets):
+            return []
+        return list(compress(shards, map(is_, self.targets, repeat(None))))
+
+    def unowned(self) -> int:
+        """Shards that should have an owner and have none."""
+        beyond = len(self.owners[self.shard_count :]) - self.owners[self.shard_count :].count(None)
+        return self.shard_count + beyond - sum(map(len, self.owned.values()))
+
+    # --- changing -------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Another event: members may see what was before it, so it has its own generation."""
+        self._has_raised = False
+
+    def take_decisions(self) -> list[ShardDecision]:
+        """All that was decided since this was last asked."""
+        taken, self.decisions = self.decisions, []
+        return taken
+
+    def raise_generation(self) -> int:
+        """Once for all that an event changes."""
+        if not self._has_raised:
+            self._has_raised = True
+            self.generation += 1
+            self._put()
+        return self.generation
+
+    def configure(
+        self,
+        *,
+        shard_count: int | None = None,
+        pinned: bool | None = None,
+        min_protocol: int | None = None,
+    ) -> None:
+        if shard_count is not None and shard_count != self.shard_count:
+            self._count(shard_count)
+        if pinned is not None:
+            self.pinned = pinned
+        if min_protocol is not None:
+            self.min_protocol = min_protocol
+        self._put()
+
+    def _count(self, shard_count: int) -> None:
+        before = self.shard_count
+        if before:
+            past = tuple(one for one in self.superseded if one not in (before, shard_count))
+            self.superseded = (*past, before)[-MOST_SUPERSEDED:]
+        self.shard_count = shard_count
+        more = max(0, shard_count - len(self.owners))
+        self.owners += [None] * more
+        self.epochs += [0] * more
+        self.targets += [None] * more
+        self.find_grantable()
+
+    def find_grantable(self) -> None:
+        """Look at all shards for those that wait for their owners."""
+        self.grantable.clear()
+        for worker_id, shards in self.targeted.items():
+            self._await_grant(worker_id, shards)
+
+    def _await_grant(self, worker_id: str, shards: Sequence[int]) -> None:
+        owners, count = picked(self.owners, place_of(shards)), self.shard_count
+        if is_all(owners, None) and shards[-1] < count:
+            include(self.grantable, worker_id, shards)
+        elif None in set(owners):  # quicker than to compare with each, for most are the same
+            pairs = zip(shards, owners, strict=True)
+            unowned = [shard for shard, owner in pairs if owner is None and shard < count]
+            include(self.grantable, worker_id, unowned)
+
+    def put_member(self, member: Member) -> None:
+        self.members[member.worker_id] = member
+        self.decisions.append(PutMember(self.name, member))
+
+    def note_beat(self, worker_id: str, seen_ms: int) -> None:
+        member = self.members[worker_id]
+        self.members[worker_id] = msgspec.structs.replace(member, seen_ms=seen_ms)
+        self.decisions.append(NoteBeat(self.name, worker_id, seen_ms))
+
+    def remove_member(self, worker_id: str, reason: Departure) -> None:
+        """The member is gone, with all that it owned and should have had."""
+        forced = reason in (Departure.EVICTED, Departure.REFUSED)
+        self.set_targets(None, self.targeted.get(worker_id, ()))
+        self.release(worker_id, sorted(self.owned.get(worker_id, ())), forced=forced)
+        member = self.members.pop(worker_id)
+        self.owned.pop(worker_id, None)
+        self.targeted.pop(worker_id, None)
+        self.talks.pop(worker_id, None)
+        self._told.pop(worker_id, None)
+        self._revoked.pop(worker_id, None)
+        self.changed.discard(worker_id)
+        self._remember(member, reason)
+        self.decisions.append(RemoveMember(self.name, worker_id, member.incarnation, reason))
+
+    def _remember(self, member: Member, reason: Departure) -> None:
+        """Late messages of this incarnation, and of those before it, must not let it in again."""
+        past = member.replaced
+        if reason in (Departure.LEFT, Departure.EVICTED):
+            past = (*past, member.incarnation)
+        if past:
+            self.departed[member.worker_id] = past
+            if len(self.departed) > MOST_DEPARTED:
+                del self.departed[next(iter(self.departed))]
+
+    def set_targets(self, worker_id: str | None, shards: Sequence[int]) -> None:
+        if not shards:
+            return
+        place = place_of(shards)
+        before = set(picked(self.targets, place))
+        if before != {None}:
+            fill(self.targets, place, None, times=len(shards))
+            self._forget_untargeted(self.targeted, before)
+            self._forget_untargeted(self.grantable, before)
+        if worker_id is not None:
+            assert shards[-1] < self.shard_count
+            fill(self.targets, place, worker_id, times=len(shards))
+            include(self.targeted, worker_id, shards)
+            self._await_grant(worker_id, shards)
+        self.decisions.append(SetTargets(self.name, worker_id, tuple(shards)))
+
+    def _forget_untargeted(
+        self, index: dict[str, list[int]], worker_ids: Iterable[str | None]
+    ) -> None:
+        for worker_id in worker_ids:
+            if worker_id is not None and worker_id in index:
+                known = index.pop(worker_id)
+                include(index, worker_id, [one for one in known if self.targets[one] is not None])
+
+    def revoke(self, worker_id: str, shards: Sequence[int], *, now_ms: int) -> None:
+        if not shards:
+            return
+        assert is_all(picked(self.owners, place_of(shards)), worker_id)
+        generation = self.raise_generation()
+        asked = Revoking(generation, now_ms, self.talks[worker_id].beats)
+        if self.revoking:
+            self.revoking.update(dict.fromkeys(shards, asked))
+        else:
+            self.revoking = dict.fromkeys(shards, asked)
+        self._tell(worker_id)
+        self.decisions.append(RevokeShards(self.name, worker_id, tuple(shards), generation))
+
+    def release(self, worker_id: str, shards: Sequence[int], *, forced: bool = False) -> None:
+        if not shards:
+            return
+        place = place_of(shards)
+        assert is_all(picked(self.owners, place), worker_id)
+        self.raise_generation()
+        fill(self.owners, place, None, times=len(shards))
+        owned = self.owned[worker_id]
+        if 2 * len(shards) < len(owned):
+            owned.difference_update(shards)
+        else:  # a set that was large stays slow
+            self.owned[worker_id] = {one for one in owned if self.owners[one] is not None}
+        if self.revoking:
+            for shard in shards:
+                self.revoking.pop(shard, None)
+        self._hand_on(shards, picked(self.targets, place))
+        self._tell(worker_id)
+        self.decisions.append(ReleaseShards(self.name, worker_id, tuple(shards), forced))
+
+    def _hand_on(self, shards: Sequence[int], targets: list[str | None]) -> None:
+        if is_all(targets, None):
+            return
+        waiting: dict[str, list[int]] = {}
+        for shard, target in zip(shards, targets, strict=True):
+            if target is not None:
+                waiting.setdefault(target, []).append(shard)
+        for target, loose in waiting.items():
+            self._await_grant(target, loose)
+
+    def grant(self, worker_id: str, shards: Sequence[int]) -> None:
+        """To whom they shall belong; under higher epochs than ever before."""
+        if not shards:
+            return
+        place, granted = place_of(shards), set(shards)
+        assert is_all(picked(self.owners, place), None)
+        assert is_all(picked(self.targets, place), worker_id)
+        waiting = self.grantable.pop(worker_id)
+        if len(waiting) > len(shards):
+            self.grantable[worker_id] = [one for one in waiting if one not in granted]
+        generation = self.raise_generation()
+        fill(self.owners, place, worker_id, times=len(shards))
+        epochs = raised(picked(self.epochs, place))
+        put(self.epochs, place, epochs)
+        if self.owned.get(worker_id):
+            self.owned[worker_id] |= granted
+        else:
+            self.owned[worker_id] = granted
+        self._tell(worker_id)
+        self.decisions.append(
+            GrantShards(self.name, worker_id, tuple(shards), tuple(epochs), generation)
+        )
+
+    def note_rebalanced(self, *, moved: int, placed: int) -> None:
+        self.decisions.append(Rebalanced(self.name, moved, placed))
+
+    def tell(self, worker_ids: Iterable[str]) -> None:
+        """These are to be sent their assignment, changed or not."""
+        self.changed.update(worker_ids)
+
+    def take_changed(self) -> set[str]:
+        taken, self.changed = self.changed, set()
+        return taken
+
+    def _tell(self, worker_id: str) -> None:
+        self._told.pop(worker_id, None)
+        self._revoked.pop(worker_id, None)
+        self.changed.add(worker_id)
+
+    def _put(self) -> None:
+        self.decisions.append(
+            PutService(
+                name=self.name,
+                shard_count=self.shard_count,
+                pinned=self.pinned,
+                min_protocol=self.min_protocol,
+                generation=self.generation,
+                superseded=self.superseded,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredShard:
+    """A row of a shard, as the store gives it back."""
+
+    shard: int
+    epoch: int
+    owner: str | None
+    target: str | None
+    revoked_in: int | None  # the generation
+
+
+def restored(
+    stored: PutService, members: Iterable[Member], shards: Iterable[StoredShard], *, now_ms: int
+) -> Service:
+    """A service as it was before a restart; nobody is blamed for the time that we were away."""
+    known = {member.worker_id: member for member in members}
+    service = Service(
+        name=stored.name,
+        shard_count=stored.shard_count,
+        pinned=stored.pinned,
+        min_protocol=stored.min_protocol,
+        generation=stored.generation,
+        superseded=stored.superseded,
+        members=known,
+        awake_since_ms=now_ms,
+        # If the clock was set back while we were away, the first sweep shall notice.
+        swept_ms=max([now_ms, *(member.seen_ms for member in known.values())]),
+        # What was to be rebalanced is not known any more; if nothing was, this moves nothing.
+        rebalance_at_ms=now_ms,
+    )
+    most = stored.shard_count
+    rows = list(shards)
+    most = max([most, *(row.shard + 1 for row in rows)])
+    service.owners = [None] * most
+    service.epochs = [0] * most
+    service.targets = [None] * most
+    for row in rows:
+        service.epochs[row.shard] = row.epoch
+        service.owners[row.shard] = row.owner
+        service.targets[row.shard] = row.target
+        if row.owner is not None:
+            service.owned[row.owner].add(row.shard)
+        if row.revoked_in is not None and row.owner is not None:
+            service.revoking[row.shard] = Revoking(row.revoked_in, now_ms, 0)
+    for shard, target in enumerate(service.targets):
+        if target is not None:
+            service.targeted.setdefault(target, []).append(shard)
+    service.find_grantable()
+    return service

@@ -1,0 +1,117 @@
+"""What does the passing of time do to a service?
+
+A member that is not heard of for its lease, and a little longer, is gone. But time may also have
+passed because this coordinator was away: paused, or its clock moved. Then nobody could be heard,
+and all leases begin anew. All who go in one sweep go together, and one rebalance follows.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from rota.core.shards import leaving, rebalancing, waiting
+from rota.core.shards.members import OLD_PROTOCOL, Departure, Member, ShardPolicy
+from rota.core.shards.service import Revoking, Service
+
+
+def sweep(service: Service, *, now_ms: int, policy: ShardPolicy) -> None:
+    """Look at everything that time may have brought about."""
+    swept_ms = now_ms if service.swept_ms is None else service.swept_ms
+    service.swept_ms = now_ms
+    if now_ms < swept_ms:
+        _set_back(service, now_ms)
+    elif now_ms - swept_ms > policy.sweep_ms + policy.pause_ms:
+        service.awake_since_ms = now_ms
+
+    departures = _expired(service, now_ms=now_ms, policy=policy)
+    stuck = _stuck(service, now_ms=now_ms, policy=policy)
+    for worker_id, shards in stuck.items():
+        if worker_id in departures:
+            continue
+        member = service.members[worker_id]
+        if member.protocol > OLD_PROTOCOL:
+            # It hears that it is fenced, or does not, and stops when its lease runs out.
+            reason = f"kept revoked shards for more than {policy.stuck_ms} ms"
+            service.put_member(replace(member, fenced=reason))
+            service.tell([worker_id])
+            rebalancing.hasten(service, now_ms)
+        elif policy.when_stuck == "evict":
+            departures[worker_id] = Departure.EVICTED
+        else:
+            service.release(worker_id, sorted(shards), forced=True)
+    if departures:
+        leaving.part(service, departures, now_ms=now_ms, policy=policy)
+        rebalancing.hasten(service, now_ms)
+    waiting.answer_overdue(service, now_ms=now_ms, policy=policy)
+
+
+def next_moment_ms(service: Service, policy: ShardPolicy) -> int | None:
+    """When a sweep would next have something to do; None: never, as it stands.
+
+    Sweeps come every `sweep_ms` all the same: one that does not means that we were away.
+    """
+    moments = [
+        rebalancing.due_ms(service),
+        waiting.next_moment_ms(service, policy),
+        *(
+            _last_sign_ms(service, member) + policy.expiry_ms
+            for member in service.members.values()
+            if not waiting.is_waiting(service, member.worker_id)
+        ),
+    ]
+    for _, asked in _revoking(service):
+        moments.append(max(asked.since_ms, service.awake_since_ms) + policy.stuck_ms)
+        break  # those that follow were asked later
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _last_sign_ms(service: Service, member: Member) -> int:
+    return max(member.seen_ms, service.awake_since_ms)
+
+
+def _expired(service: Service, *, now_ms: int, policy: ShardPolicy) -> dict[str, Departure]:
+    latest_ms = now_ms - policy.expiry_ms
+    if service.awake_since_ms > latest_ms:
+        return {}
+    return {
+        worker_id: Departure.EXPIRED if member.fenced is None else Departure.EVICTED
+        for worker_id, member in service.members.items()
+        if member.seen_ms <= latest_ms and not waiting.is_waiting(service, worker_id)
+    }
+
+
+def _stuck(service: Service, *, now_ms: int, policy: ShardPolicy) -> dict[str, list[int]]:
+    """What members were asked to give up long ago."""
+    stuck: dict[str, list[int]] = {}
+    for shard, asked in _revoking(service):
+        if now_ms - max(asked.since_ms, service.awake_since_ms) < policy.stuck_ms:
+            break  # those that follow were asked later
+        owner = service.owners[shard]
+        assert owner is not None
+        stuck.setdefault(owner, []).append(shard)
+    return stuck
+
+
+def _revoking(service: Service) -> Iterator[tuple[int, Revoking]]:
+    """The oldest first; those of fenced members are dealt with."""
+    for shard, asked in service.revoking.items():
+        owner = service.owners[shard]
+        assert owner is not None
+        if service.members[owner].fenced is None:
+            yield shard, asked
+
+
+def _set_back(service: Service, now_ms: int) -> None:
+    """After the clock was set back, what is in the future would take too long to be past."""
+    service.awake_since_ms = min(service.awake_since_ms, now_ms)
+    for worker_id, member in service.members.items():
+        if member.seen_ms > now_ms:
+            service.note_beat(worker_id, now_ms)
+    for shard, asked in service.revoking.items():
+        if asked.since_ms > now_ms:
+            service.revoking[shard] = Revoking(asked.generation, now_ms, asked.beats)
+    for talk in service.talks.values():
+        if talk.pending_since_ms is not None:
+            talk.pending_since_ms = min(talk.pending_since_ms, now_ms)
+    if service.rebalance_at_ms is not None:
+        rebalancing.hasten(service, now_ms)

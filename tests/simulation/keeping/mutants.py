@@ -1,0 +1,113 @@
+"""Which rules about locks and values, if broken, would the simulation notice? All of these."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from rota.core import locks
+from rota.core.locks import LeaveLine, Lock, ReleaseLock, RenewLock
+from rota.core.memory import MemoryEntry
+from rota.errors import LockLost
+from tests.simulation.keeping import profiles
+from tests.simulation.keeping.clients import Client
+from tests.simulation.keeping.coordinator import SimulatedCoordinator
+from tests.simulation.keeping.ledger import Ledger
+from tests.simulation.keeping.profiles import Profile
+
+_given = locks._given
+_leave_line = locks.leave_line
+_restart = Ledger.restart
+_settled = locks.settled
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken rule, the profile in which it matters most, and how many seeds it may take."""
+
+    name: str
+    profile: Profile
+    seeds: int
+    applied: Callable[[], AbstractContextManager[None]]
+
+
+MUTANTS: list[Mutant] = []
+Body = Callable[[], Iterator[None]]
+
+
+def mutant(profile: Profile, *, seeds: int = 20) -> Callable[[Body], Body]:
+    def register(body: Body) -> Body:
+        MUTANTS.append(Mutant(body.__name__, profile, seeds, contextmanager(body)))
+        return body
+
+    return register
+
+
+@mutant(profiles.CALM)
+def the_fence_stays_when_the_lock_changes_hands() -> Iterator[None]:
+    def given(lock: Lock, *rest: Any, **named: Any) -> Lock:
+        return replace(_given(lock, *rest, **named), fence=max(lock.fence, 1))
+
+    with patch.object(locks, "_given", given):
+        yield
+
+
+@mutant(profiles.DYING_COORDINATOR)
+def a_restart_forgets_which_fences_were_given() -> Iterator[None]:
+    def restart(self: Ledger) -> None:
+        _restart(self)
+        self.counters["lock"] = 0
+
+    with patch.object(Ledger, "restart", restart):
+        yield
+
+
+@mutant(profiles.ROUGH_NETWORK, seeds=40)
+def whoever_knows_the_name_may_release() -> Iterator[None]:
+    """A release from an earlier time of the same owner counts for its next one."""
+
+    def check(lock: Lock, event: RenewLock | ReleaseLock) -> None:
+        if lock.owner != event.owner:
+            raise LockLost(lock.name, event.owner, fence=event.fence)
+
+    with patch.object(locks, "_check", check):
+        yield
+
+
+@mutant(profiles.IMPATIENT, seeds=40)
+def a_call_that_ends_takes_away_what_a_newer_one_got() -> Iterator[None]:
+    def leave_line(lock: Lock, event: LeaveLine, *rest: Any, **named: Any) -> Any:
+        asked = lock.asked if lock.owner == event.owner else event.asked
+        return _leave_line(lock, replace(event, asked=asked), *rest, **named)
+
+    with patch.object(locks, "leave_line", leave_line):
+        yield
+
+
+@mutant(profiles.SLEEPING)
+def a_tenure_counts_from_the_answer() -> Iterator[None]:
+    with patch.object(Client, "sent_at", lambda self: self.now_s):
+        yield
+
+
+@mutant(profiles.SLEEPING)
+def a_lock_is_given_on_a_little_before_its_time_is_over() -> Iterator[None]:
+    def settled(lock: Lock, numbers: Any, *, now_ms: int) -> Lock:
+        if lock.owner is not None and lock.expires_at_ms - now_ms < 500:
+            lock = replace(lock, owner=None)
+        return _settled(lock, numbers, now_ms=now_ms)
+
+    with patch.object(locks, "settled", settled):
+        yield
+
+
+@mutant(profiles.FICKLE)
+def the_versions_of_a_key_begin_anew_when_it_does() -> Iterator[None]:
+    def next_version(_: SimulatedCoordinator, before: MemoryEntry | None) -> int:
+        return 1 if before is None else before.version + 1
+
+    with patch.object(SimulatedCoordinator, "next_version", next_version):
+        yield

@@ -1,0 +1,244 @@
+"""Broken rules on the coordinator's side."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from msgspec.structs import replace
+
+from rota.core.shards import beating, fencing, joining, leaving, sweeping
+from rota.core.shards.decisions import PutService
+from rota.core.shards.events import BeatMember, LeaveMember
+from rota.core.shards.members import Member, ShardPolicy
+from rota.core.shards.service import Service, StoredShard, Talk, restored
+from tests.simulation.shards import ledger, profiles
+from tests.simulation.shards.mutation import mutant
+
+FAR_MS = 10**10
+
+_begin = Service.begin
+_count = Service._count
+_given_up = beating._given_up
+_leave = leaving.leave
+_release = Service.release
+_revoke = Service.revoke
+_set_targets = Service.set_targets
+_sweep = sweeping.sweep
+_take_over = joining.take_over
+
+
+# --- granting and releasing ---------------------------------------------------------------------
+
+
+@mutant(profiles.CALM)
+def grant_before_release() -> Iterator[None]:
+    """What is asked back is handed on, before its owner has given it up."""
+
+    def revoke(self: Service, worker_id: str, shards: Sequence[int], *, now_ms: int) -> None:
+        _revoke(self, worker_id, shards, now_ms=now_ms)
+        self.release(worker_id, shards)
+
+    with patch.object(Service, "revoke", revoke):
+        yield
+
+
+@mutant(profiles.FICKLE, seeds=40)
+def release_without_a_generation() -> Iterator[None]:
+    """A beat that does not list a shard releases it, whatever the member has seen."""
+
+    def given_up(service: Service, event: BeatMember, talk: Talk) -> list[int]:
+        knowing = replace(event, generation=service.generation)
+        return _given_up(service, knowing, talk)
+
+    with patch.object(beating, "_given_up", given_up):
+        yield
+
+
+@mutant(profiles.ORDERLY, seeds=40)
+def old_clients_release_with_their_first_beat() -> Iterator[None]:
+    with patch.object(beating, "BEATS_TO_RELEASE", 1):
+        yield
+
+
+@mutant(profiles.FICKLE, seeds=80)
+def given_back_without_a_release() -> Iterator[None]:
+    """A shard that is asked back stays with its owner after all, under the same epoch."""
+
+    def set_targets(self: Service, worker_id: str | None, shards: Sequence[int]) -> None:
+        _set_targets(self, worker_id, shards)
+        for shard in shards:
+            if shard in self.revoking and self.owners[shard] == worker_id:
+                del self.revoking[shard]
+                self.raise_generation()
+                self._tell(worker_id or "")
+
+    with patch.object(Service, "set_targets", set_targets):
+        yield
+
+
+@mutant(profiles.DAWDLING_MEMBERS)
+def a_dawdling_member_is_forced() -> Iterator[None]:
+    """What a member keeps for too long is taken from it, before its lease is over."""
+    with patch.object(sweeping, "OLD_PROTOCOL", 2):
+        yield
+
+
+@mutant(profiles.DEAF)
+def nobody_is_stuck() -> Iterator[None]:
+    with patch.object(sweeping, "_stuck", lambda *_, **__: {}):
+        yield
+
+
+# --- leases -------------------------------------------------------------------------------------
+
+
+@mutant(profiles.CUT_OFF_MEMBERS)
+def expiry_shorter_than_the_lease() -> Iterator[None]:
+    shorter = property(lambda policy: policy.lease_ms * 4 // 5)
+    with patch.object(ShardPolicy, "expiry_ms", shorter):
+        yield
+
+
+@mutant(profiles.ORDERLY, seeds=60)
+def unknown_is_expired_after_a_restart() -> Iterator[None]:
+    """Members pay for the time that the coordinator was away."""
+
+    def forgiving_nobody(*stored: Any, now_ms: int) -> Service:
+        service = restored(*stored, now_ms=now_ms)
+        service.awake_since_ms = 0
+        return service
+
+    with patch.object(ledger, "restored", forgiving_nobody):
+        yield
+
+
+@mutant(profiles.ORDERLY, seeds=80)
+def a_pause_of_our_own_is_not_noticed() -> Iterator[None]:
+    """Members pay for the time that the coordinator slept."""
+
+    def sweep(service: Service, *, now_ms: int, policy: ShardPolicy) -> None:
+        _sweep(service, now_ms=now_ms, policy=replace(policy, pause_ms=FAR_MS))
+
+    with patch.object(sweeping, "sweep", sweep):
+        yield
+
+
+# --- fences -------------------------------------------------------------------------------------
+
+
+@mutant(profiles.ROUGH_NETWORK)
+def no_fence() -> Iterator[None]:
+    """An effect counts whatever its epoch."""
+
+    def owner_at(self: Service, shard: int, _epoch: int) -> str | None:
+        return self.owners[shard]
+
+    with patch.object(Service, "owner_at", owner_at):
+        yield
+
+
+@mutant(profiles.DYING_MEMBERS)
+def the_older_incarnation_is_heard() -> Iterator[None]:
+    with patch.object(fencing, "is_past", lambda *_, **__: False):
+        yield
+
+
+@mutant(profiles.DYING_MEMBERS)
+def taken_over_under_the_same_epoch() -> Iterator[None]:
+    """A new incarnation goes on where the old one was, with its epochs."""
+
+    def take_over(service: Service, *rest: Any, **named: Any) -> None:
+        with (
+            patch.object(Service, "release", lambda *_, **__: None),
+            patch.object(Service, "grant", lambda *_: None),
+        ):
+            _take_over(service, *rest, **named)
+
+    with patch.object(joining, "take_over", take_over):
+        yield
+
+
+@mutant(profiles.NAMED_INCARNATIONS, seeds=80)
+def taken_over_and_handed_on_at_once() -> Iterator[None]:
+    """What the old incarnation was asked for goes to others as soon as a new one is heard of."""
+
+    def take_over(service: Service, *rest: Any, **named: Any) -> None:
+        with (
+            patch.object(Service, "set_targets", lambda *_: None),
+            patch.object(Service, "grant", lambda *_: None),
+        ):
+            _take_over(service, *rest, **named)
+
+    with patch.object(joining, "take_over", take_over):
+        yield
+
+
+@mutant(profiles.DYING_MEMBERS, seeds=40)
+def an_older_incarnation_may_leave() -> Iterator[None]:
+    """A late leave takes away the member that has come since."""
+
+    def leave(service: Service, event: LeaveMember, **named: Any) -> None:
+        _leave(service, replace(event, incarnation=None), **named)
+
+    with patch.object(leaving, "leave", leave):
+        yield
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+@mutant(profiles.DYING_COORDINATOR)
+def restart_forgets_leases() -> Iterator[None]:
+    """Whoever owned something before a restart has to ask for it again."""
+    with restoring(owner=None, revoked_in=None):
+        yield
+
+
+@mutant(profiles.DYING_COORDINATOR)
+def restart_forgets_epochs() -> Iterator[None]:
+    with restoring(epoch=0):
+        yield
+
+
+@mutant(profiles.DYING_COORDINATOR, seeds=40)
+def restart_forgets_what_was_asked_back() -> Iterator[None]:
+    with restoring(revoked_in=None):
+        yield
+
+
+def restoring(**forgotten: Any) -> AbstractContextManager[Any]:
+    """A coordinator that comes back without a part of what it knew of the shards."""
+
+    def forgetful(
+        stored: PutService, members: Iterable[Member], shards: Iterable[StoredShard], *, now_ms: int
+    ) -> Service:
+        rows = [dataclasses.replace(shard, **forgotten) for shard in shards]
+        return restored(stored, members, rows, now_ms=now_ms)
+
+    return patch.object(ledger, "restored", forgetful)
+
+
+@mutant(profiles.GROWING)
+def shards_that_are_cut_off_forget_their_epochs() -> Iterator[None]:
+    def count(self: Service, shard_count: int) -> None:
+        _count(self, shard_count)
+        for shard in range(shard_count, len(self.epochs)):
+            if self.owners[shard] is None:
+                self.epochs[shard] = 0
+
+    with patch.object(Service, "_count", count):
+        yield
+
+
+@mutant(profiles.CALM)
+def one_generation_for_several_events() -> Iterator[None]:
+    """What is decided within a second shares a generation, although some of it was told."""
+
+    def begin(self: Service) -> None:
+        if self.generation % 2 == 0:
+            _begin(self)
+
+    with patch.object(Service, "begin", begin):
+        yield

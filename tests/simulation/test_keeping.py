@@ -1,0 +1,54 @@
+"""Minutes of trouble with locks and values. `ROTA_KEEPING_SCHEDULES=10000` for more of them."""
+
+import os
+
+import pytest
+
+from tests.simulation.keeping import profiles
+from tests.simulation.keeping.mutants import MUTANTS, Mutant
+from tests.simulation.keeping.profiles import PROFILES, profile_of
+from tests.simulation.keeping.world import simulate
+from tests.simulation.trace import Violation
+
+SCHEDULES = int(os.environ.get("ROTA_KEEPING_SCHEDULES", "60"))
+SCHEDULES_A_CHUNK = 15
+
+
+@pytest.mark.parametrize("first", range(0, SCHEDULES, SCHEDULES_A_CHUNK))
+@pytest.mark.slow
+def test_every_promise_about_locks_and_values_holds_whatever_goes_wrong(first: int) -> None:
+    for seed in range(first, min(first + SCHEDULES_A_CHUNK, SCHEDULES)):
+        outcome = simulate(seed, profile_of(seed))
+
+        assert min(outcome.fences, outcome.accepted, outcome.additions) > 0, outcome
+
+
+def test_a_schedule_of_each_kind_holds() -> None:
+    for seed in range(len(PROFILES)):
+        simulate(seed, profile_of(seed))
+
+
+def test_the_same_seed_is_the_same_schedule() -> None:
+    assert simulate(3, profiles.EVERYTHING) == simulate(3, profiles.EVERYTHING)
+    assert simulate(3, profiles.EVERYTHING) != simulate(4, profiles.EVERYTHING)
+
+
+def test_what_comes_too_late_is_sent_and_refused() -> None:
+    """Otherwise it would not be known that fences do anything."""
+    assert sum(simulate(seed, profiles.SLEEPING).refused for seed in range(5)) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_broken_rule_is_noticed_and_the_whole_one_is_not(mutant: Mutant) -> None:
+    noticed = None
+    for seed in range(mutant.seeds):
+        with mutant.applied():
+            try:
+                simulate(seed, mutant.profile)
+            except Violation:
+                noticed = seed
+                break
+
+    assert noticed is not None, f"{mutant.name} survived {mutant.seeds} seeds"
+    simulate(noticed, mutant.profile)
