@@ -26,20 +26,34 @@ GROWING = {
     "run_task",
     "run_timer",
     "artifact",
+    "event",
+    "memory",
+    "lock",
+    "lock_waiter",
+    "session_task",
 }
 # These look at everything on purpose: for a person or a page of figures, beside the writer.
 LOOKS_AT_ALL = {
+    "board.failures",
+    "board.runs_by_state",
+    "board.tasks_by_state",
     "queues.depth_by_lane",
     "queues.running_by_lane",
     "queues.scheduled_by_lane",
+    "scaling.running_by_lane",
     "tasks.count_finished",
     "tasks.count_running",
     "tasks.count_scheduled",
 }
 # These stop at the first row, whichever that is.
-LOOKS_FOR_ANY = {"artifacts.any_staged", "runs.any_task"}
+LOOKS_FOR_ANY = {"artifacts.any_staged", "runs.any_task", "sessions.any_task"}
 # Sorted for a page of a list; what is claimed or moved must come in order by itself.
-SORTED = {"queues.running_by_lane", "queues.scheduled_by_lane", "tasks.queued_ids"}
+SORTED = {
+    "queues.running_by_lane",
+    "queues.scheduled_by_lane",
+    "scaling.running_by_lane",
+    "tasks.queued_ids",
+}
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +108,10 @@ def test_the_exceptions_are_still_ones(planner: SqliteDatabase, query: str) -> N
         ("tasks.failed_ids", "SEARCH history USING INDEX history_failed (id<?)"),
         ("tasks.cancelled_ids", "SEARCH history USING INDEX history_cancelled (id<?)"),
         ("tasks.ahead", "SEARCH ready USING PRIMARY KEY (lane=? AND (rank,id)<(?,?))"),
+        ("memory.keys", "SEARCH memory USING INDEX sqlite_autoindex_memory_1 (key>? AND key<?)"),
+        ("memory.over", "SEARCH memory USING INDEX memory_by_expiry (expires_at_ms<?)"),
+        ("locks.over", "SEARCH lock USING COVERING INDEX lock_by_expiry (expires_at_ms<?)"),
+        ("locks.page", "SEARCH l USING PRIMARY KEY (name>?)"),
         ("workers.open_qualities", "SCAN quality USING INDEX quality_open"),
     ],
 )

@@ -3,7 +3,7 @@
 The order of the columns is that of the queries in `sql/tasks.sql`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -27,34 +27,34 @@ _decode_log = msgspec.json.Decoder(tuple[EndedAttempt, ...]).decode
 LaneBook = Mapping[int, Lane]
 
 
-def queued(row: Row, lanes: LaneBook) -> Task:
-    """A row of `head`."""
-    lane, rank, number, fence, attempt, payload, options, key, created_at_ms = row
-    return Task(
-        id=number,
-        lane=lanes[lane],
-        state=TaskState.QUEUED,
-        priority=-rank,
-        payload=payload,
-        options=DEFAULT_OPTIONS if options is None else decode_options(options),
-        key=key,
-        created_at_ms=created_at_ms,
-        attempt=attempt,
-        fence=fence,
-    )
+def queued(rows: Iterable[Row], lanes: LaneBook) -> list[Task]:
+    """Rows of `head`. They come by the thousand: a call for each would be felt."""
+    state = TaskState.QUEUED
+    return [
+        Task(
+            id=number,
+            lane=lanes[lane],
+            state=state,
+            priority=-rank,
+            payload=payload,
+            options=DEFAULT_OPTIONS if options is None else decode_options(options),
+            key=key,
+            created_at_ms=created_at_ms,
+            attempt=attempt,
+            fence=fence,
+        )
+        for lane, rank, number, fence, attempt, payload, options, key, created_at_ms in rows
+    ]
 
 
-def lease(row: Row, lanes: LaneBook) -> Lease:
-    return Lease(
-        id=TaskId(row[0]),
-        lane=lanes[row[1]],
-        incarnation=row[2],
-        fence=row[3],
-        attempt=row[4],
-        started_at_ms=row[5],
-        deadline_ms=row[6],
-        holder=row[7],
-    )
+def leases(rows: Iterable[Row], lanes: LaneBook) -> dict[TaskId, Lease]:
+    """Rows of `leases` and their like, by task."""
+    return {
+        number: Lease(
+            number, lanes[lane], incarnation, fence, attempt, started_at_ms, deadline_ms, holder
+        )
+        for number, lane, incarnation, fence, attempt, started_at_ms, deadline_ms, holder in rows
+    }
 
 
 def live(row: Row, lanes: LaneBook) -> Task:

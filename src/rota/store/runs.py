@@ -26,26 +26,45 @@ NEWEST = 2**63 - 1
 
 
 class Runs:
+    """Rows of runs. New runs, their states and their journals are gathered, and written at once.
+
+    What is gathered is encoded when it is handed in: a run's documents may go on changing.
+    """
+
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
+        self._added: list[Sequence[object]] = []
+        self._states: dict[int, Sequence[object]] = {}  # the last one of each run
+        self._entries: list[Sequence[object]] = []
+
+    def write_gathered(self) -> None:
+        """Write what was gathered. Until then nothing of it can be read back."""
+        if self._added:
+            self._tx.many("runs.add", self._added)
+        if self._states:
+            self._tx.many("runs.set_state", self._states.values())
+        if self._entries:
+            self._tx.many("runs.append", self._entries)
+        self._added, self._states, self._entries = [], {}, []
 
     def last_id(self) -> int:
         return int(self._tx.rows("runs.last_id")[0][0])
 
     def add(self, run: RunRecord) -> None:
-        self._tx.run(
-            "runs.add",
-            run.id,
-            run.workflow,
-            run.version,
-            _encode(run.input),
-            run.key,
-            run.parent_run,
-            run.parent_token,
-            run.depth,
-            run.forked_from,
-            run.timeout_ms,
-            run.created_at_ms,
+        self._added.append(
+            (
+                run.id,
+                run.workflow,
+                run.version,
+                _encode(run.input),
+                run.key,
+                run.parent_run,
+                run.parent_token,
+                run.depth,
+                run.forked_from,
+                run.timeout_ms,
+                run.created_at_ms,
+            )
         )
         if run.key is not None:
             self._tx.run("runs.add_key", run.key, run.id)
@@ -67,8 +86,7 @@ class Runs:
         error: dict[str, Any] | None,
         finished_at_ms: int | None,
     ) -> None:
-        self._tx.run(
-            "runs.set_state",
+        self._states[run_id] = (
             state,
             None if finished_at_ms is None else _encode(context),
             None if finished_at_ms is None else _encode(output),
@@ -87,14 +105,15 @@ class Runs:
         decisions: Sequence[RunDecision],
         links: dict[str, int],
     ) -> None:
-        self._tx.run(
-            "runs.append",
-            run_id,
-            number,
-            event.at_ms,
-            _encode(event),
-            _encode(decisions),
-            _encode(links) if links else None,
+        self._entries.append(
+            (
+                run_id,
+                number,
+                event.at_ms,
+                _encode(event),
+                _encode(decisions),
+                _encode(links) if links else None,
+            )
         )
 
     def journal(self, run_id: int, *, after: int = 0, limit: int = NEWEST) -> list[JournalEntry]:

@@ -28,11 +28,12 @@ from rota.core.tasks import (
     normalised_labels,
     options_of,
 )
-from rota.store import reading
+from rota.store import reading, together
 from rota.store.database import Row, Transaction
 from rota.store.lanes import Lanes
 
 _encode = msgspec.json.Encoder().encode
+UNFINISHED = "what was decided to be finished was live, at its fence"
 
 
 class Tasks:
@@ -111,7 +112,7 @@ class Tasks:
             rows: Iterable[Row] = self._tx.rows("tasks.head", lanes[0], most)
         else:
             rows = self._merged_head(lanes, most)
-        return [reading.queued(row, self._lanes.by_number) for row in rows]
+        return reading.queued(rows, self._lanes.by_number)
 
     def _merged_head(self, lanes: Sequence[int], most: int) -> list[Row]:
         """Merge the lanes by turn, reading each only as far as it is needed.
@@ -135,36 +136,26 @@ class Tasks:
 
     def lease(self, leases: Sequence[LeaseTask], tasks: dict[TaskId, Task]) -> None:
         """Hand over tasks; those of one lane and priority leave the queue together."""
-        tx, number = self._tx, self._lanes.number
-        rows = []
-        groups: dict[tuple[int, int], list[int]] = {}
-        for one in leases:
-            task = tasks[one.id]
-            wish = task.lane
-            lane = number(tx, wish.queue, wish.name, wish.requires)
-            rows.append(
-                (
-                    one.id,
-                    lane,
-                    one.incarnation,
-                    one.fence,
-                    one.attempt,
-                    one.started_at_ms,
-                    one.deadline_ms,
-                    one.holder,
-                )
-            )
-            if one.was is TaskState.QUEUED:
-                groups.setdefault((lane, -task.priority), []).append(one.id)
-        taken = sum(
-            tx.run("tasks.take_ready", lane, rank, ids) for (lane, rank), ids in groups.items()
-        )
-        taken += tx.many(
-            "tasks.take_scheduled_one",
-            [(one.id,) for one in leases if one.was is TaskState.SCHEDULED],
-        )
+        tx, queued = self._tx, TaskState.QUEUED
+        known = [tasks[one.id] for one in leases]
+        lanes = self._numbers(known)
+        places: dict[tuple[int, int], list[int]] = {}
+        for one, task, lane in zip(leases, known, lanes, strict=True):
+            if one.was is queued:
+                places.setdefault((lane, -task.priority), []).append(one.id)
+        taken = sum(together.take_ready(tx, *place, ids) for place, ids in places.items())
+        if scheduled := [(one.id,) for one in leases if one.was is TaskState.SCHEDULED]:
+            taken += tx.many("tasks.take_scheduled_one", scheduled)
         assert taken == len(leases), "a task is leased from exactly one place"
-        tx.many("tasks.lease", rows)
+        together.write_leases(tx, leases, lanes)
+
+    def _numbers(self, tasks: Sequence[Task]) -> list[int]:
+        """The numbers of the tasks' lanes, each looked up once."""
+        known: dict[int, int] = {}
+        for lane in {id(task.lane): task.lane for task in tasks}.values():
+            number = self._lanes.number(self._tx, lane.queue, lane.name, lane.requires)
+            known[id(lane)] = number
+        return [known[id(task.lane)] for task in tasks]
 
     # --- running ----------------------------------------------------------------------------
 
@@ -175,7 +166,7 @@ class Tasks:
         return self._leases(self._tx.rows("tasks.leases_of", incarnation))
 
     def _leases(self, found: Iterable[Row]) -> dict[TaskId, Lease]:
-        return {row[0]: reading.lease(row, self._lanes.by_number) for row in found}
+        return reading.leases(found, self._lanes.by_number)
 
     def held(self, incarnations: list[int]) -> dict[int, int]:
         """How many leases each incarnation has; an entry for each that was asked for."""
@@ -198,15 +189,33 @@ class Tasks:
         running = [one for one in finished if one.was is TaskState.RUNNING]
         waiting = [one for one in finished if one.was is not TaskState.RUNNING]
         if running:
-            self._move_to_history(running, "tasks.finish_running")
-            self._tx.run("tasks.drop_leases", [one.id for one in running])
+            self._finish_running(running)
         if waiting:
             for one in waiting:
                 place = "ready" if one.was is TaskState.QUEUED else "scheduled"
                 taken = self._tx.run(f"tasks.take_{place}_one", one.id)
                 assert taken == 1, "a waiting task stands where its state says"
             self._move_to_history(waiting, "tasks.finish_waiting")
-        self._tx.run("tasks.drop_tasks", [one.id for one in finished])
+        together.drop(self._tx, "tasks", [one.id for one in finished])
+
+    def _finish_running(self, running: Sequence[FinishTask]) -> None:
+        alike, others = together.alike_and_others(running)
+        for group in alike:
+            ids, one = [each.id for each in group], group[0]
+            moved = self._tx.run(
+                "tasks.finish_alike",
+                one.state,
+                one.attempt,
+                one.worker_id,
+                one.finished_at_ms,
+                _blob(one.result),
+                ids,
+                one.fence,
+            )
+            assert moved == len(group), UNFINISHED
+        if others:
+            self._move_to_history(others, "tasks.finish_running")
+        together.drop(self._tx, "leases", [one.id for one in running])
 
     def _move_to_history(self, finished: Sequence[FinishTask], query: str) -> None:
         self._tx.many(
@@ -227,7 +236,7 @@ class Tasks:
         )
         moved = self._tx.run(query)
         self._tx.run("tasks.unstage_finished")
-        assert moved == len(finished), "what was decided to be finished was live, at its fence"
+        assert moved == len(finished), UNFINISHED
 
     def requeue(self, requeued: Sequence[RequeueTask], *, now_ms: int) -> set[int]:
         """End leases without finishing; the answer is the lanes with something new to claim."""

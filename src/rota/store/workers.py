@@ -1,6 +1,7 @@
 """Worker rows, what is known of their quality, and the numbers that only rise."""
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,8 +14,11 @@ from rota.core.statistics import Statistics
 from rota.core.workers import Worker, WorkerState
 from rota.store.database import Row, Transaction
 
+REMEMBERED = 2_048  # registrations that need not be decoded anew
+
 _encode = msgspec.json.Encoder().encode
-_decode_worker = msgspec.json.Decoder(Worker).decode
+# A registration does not change, and is read with every word of its worker.
+_decode_worker = lru_cache(maxsize=REMEMBERED)(msgspec.json.Decoder(Worker).decode)
 _decode_load = msgspec.json.Decoder(dict[str, Any]).decode
 # Sixty-four floats are half as long in MessagePack, and no person reads them.
 _pack = msgspec.msgpack.Encoder().encode
@@ -28,6 +32,17 @@ class Workers:
 
     def by_ids(self, ids: list[str]) -> dict[str, Worker]:
         return _workers(self._tx.rows("workers.by_ids", ids)) if ids else {}
+
+    def with_held(self, ids: list[str]) -> tuple[dict[str, Worker], dict[int, int]]:
+        """These workers, and how many tasks each incarnation of them holds."""
+        rows = self._tx.rows("workers.with_held", ids)
+        return _workers(row[:-1] for row in rows), {row[1]: row[-1] for row in rows}
+
+    def has_open_breakers(self) -> bool:
+        return bool(self._tx.rows("workers.any_open"))
+
+    def has_cancelled(self) -> bool:
+        return bool(self._tx.rows("workers.any_cancelled"))
 
     def every(self) -> dict[str, Worker]:
         return _workers(self._tx.rows("workers.every"))

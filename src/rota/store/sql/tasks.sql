@@ -45,6 +45,12 @@ SELECT r.lane, r.rank, r.id, r.fence, r.attempt, t.payload, t.options, t.key, t.
 -- name: take_ready
 DELETE FROM ready WHERE lane = ? AND rank = ? AND id IN carray(?)
 
+-- name: count_ready_between
+SELECT count(*) FROM ready WHERE lane = ? AND rank = ? AND id BETWEEN ? AND ?
+
+-- name: take_ready_between
+DELETE FROM ready WHERE lane = ? AND rank = ? AND id BETWEEN ? AND ?
+
 -- name: take_ready_one
 DELETE FROM ready WHERE (lane, rank, id) = (SELECT lane, -priority, id FROM task WHERE id = ?)
 
@@ -55,9 +61,14 @@ DELETE FROM scheduled WHERE id = ?
 INSERT INTO lease (id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms, holder)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: lease_alike
+-- Many tasks under the same terms.
+INSERT INTO lease (id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms)
+SELECT value, ?, ?, ?, ?, ?, ? FROM carray(?)
+
 -- name: leases
-SELECT id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms, holder
-  FROM lease WHERE id IN carray(?)
+SELECT l.id, l.lane, l.incarnation, l.fence, l.attempt, l.started_at_ms, l.deadline_ms, l.holder
+  FROM carray(?) AS wanted CROSS JOIN lease AS l ON l.id = wanted.value
 
 -- name: leases_of
 SELECT id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms, holder
@@ -85,6 +96,18 @@ SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t
  CROSS JOIN lease AS l ON l.id = f.id AND l.fence = f.fence
  CROSS JOIN task AS t ON t.id = f.id
 
+-- name: finish_alike
+-- Many tasks that ended at one moment in the same way; a lease that has moved on matches no row.
+INSERT INTO history (id, lane, priority, payload, options, key, created_at_ms, log,
+                     state, fence, attempt, incarnation, worker_id, started_at_ms,
+                     finished_at_ms, result, progress, partial)
+SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t.log,
+       ?, l.fence, ?, l.incarnation, ?, l.started_at_ms,
+       ?, ?, l.progress, l.partial
+  FROM carray(?) AS f
+ CROSS JOIN lease AS l ON l.id = f.value AND l.fence = ?
+ CROSS JOIN task AS t ON t.id = f.value
+
 -- name: finish_waiting
 INSERT INTO history (id, lane, priority, payload, options, key, created_at_ms, log,
                      state, fence, attempt, incarnation, worker_id, started_at_ms,
@@ -102,6 +125,12 @@ DELETE FROM lease WHERE id IN carray(?)
 
 -- name: drop_tasks
 DELETE FROM task WHERE id IN carray(?)
+
+-- name: drop_leases_between
+DELETE FROM lease WHERE id BETWEEN ? AND ?
+
+-- name: drop_tasks_between
+DELETE FROM task WHERE id BETWEEN ? AND ?
 
 -- name: drop_lease_at
 -- Matches no row when the lease has moved on.

@@ -2,6 +2,17 @@
 SELECT w.id, w.incarnation, w.state, w.last_heartbeat_ms, w.registration, w.load
   FROM carray(?) AS wanted CROSS JOIN worker AS w ON w.id = CAST(wanted.value AS TEXT)
 
+-- name: with_held
+SELECT w.id, w.incarnation, w.state, w.last_heartbeat_ms, w.registration, w.load,
+       (SELECT count(*) FROM lease WHERE incarnation = w.incarnation)
+  FROM carray(?) AS wanted CROSS JOIN worker AS w ON w.id = CAST(wanted.value AS TEXT)
+
+-- name: any_open
+SELECT 1 FROM quality WHERE is_open = 1 LIMIT 1
+
+-- name: any_cancelled
+SELECT 1 FROM cancelled LIMIT 1
+
 -- name: every
 SELECT id, incarnation, state, last_heartbeat_ms, registration, load FROM worker ORDER BY id
 

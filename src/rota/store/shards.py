@@ -1,0 +1,142 @@
+"""Services, their members, and who owns which shard under which epoch.
+
+A service is worked on in memory (`rota.core.shards.service`); the store keeps what is lasting about
+it. What a batch has changed is written as it stands at the end, each row once, however often it
+changed on the way there.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+from rota.core.shards.decisions import PutService
+from rota.core.shards.members import Member
+from rota.core.shards.service import StoredShard
+from rota.store.database import Row, Transaction
+
+_encode = msgspec.json.Encoder().encode
+_decode_member = msgspec.json.Decoder(Member).decode
+_decode_counts = msgspec.json.Decoder(tuple[int, ...]).decode
+
+ShardRow = tuple[int, int, str | None, str | None, int | None]  # the fields of a StoredShard
+
+
+class StoredService(NamedTuple):
+    """All that is kept of a service but for its checkpoints."""
+
+    number: int
+    service: PutService
+    members: list[Member]
+    shards: list[StoredShard]
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """How far the owner of a shard had come, and under which epoch it said so."""
+
+    service: str
+    shard: int
+    epoch: int
+    saved_at_ms: int
+    value: Raw
+
+
+class Shards:
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        return [name for (name,) in self._tx.rows("shards.names")]
+
+    def find(self, name: str) -> StoredService | None:
+        rows = self._tx.rows("shards.service", name)
+        if not rows:
+            return None
+        number = rows[0][0]
+        members: list[Member] = []
+        names: dict[int | None, str] = {}
+        for member_number, details, seen_ms in self._tx.rows("shards.members", number):
+            member = msgspec.structs.replace(_decode_member(details), seen_ms=seen_ms)
+            members.append(member)
+            names[member_number] = member.worker_id
+        shards = [
+            StoredShard(shard, epoch, names.get(owner), names.get(target), revoked_in)
+            for shard, epoch, owner, target, revoked_in in self._tx.rows("shards.shards", number)
+        ]
+        return StoredService(number, _service(rows[0]), members, shards)
+
+    def has(self, name: str) -> bool:
+        return bool(self._tx.rows("shards.number", name))
+
+    def checkpoint(self, name: str, shard: int) -> Checkpoint | None:
+        for epoch, saved_at_ms, value in self._tx.rows("shards.checkpoint", name, shard):
+            return Checkpoint(
+                service=name, shard=shard, epoch=epoch, saved_at_ms=saved_at_ms, value=Raw(value)
+            )
+        return None
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def put_service(self, service: PutService) -> int:
+        """The answer is the number that the service's other rows go by."""
+        self._tx.run(
+            "shards.put_service",
+            service.name,
+            service.shard_count,
+            service.pinned,
+            service.min_protocol,
+            service.generation,
+            _encode(service.superseded),
+        )
+        return int(self._tx.rows("shards.number", service.name)[0][0])
+
+    def put_members(self, number: int, members: Sequence[Member]) -> None:
+        self._tx.many(
+            "shards.put_member", [(number, one.worker_id, _encode(one)) for one in members]
+        )
+        self.note_seen(number, members)
+
+    def note_seen(self, number: int, members: Iterable[Member]) -> None:
+        """When these members were last heard of, and nothing else."""
+        self._tx.many("shards.note_seen", [(one.seen_ms, number, one.worker_id) for one in members])
+
+    def remove_members(self, number: int, worker_ids: Iterable[str]) -> None:
+        """Nothing may name them any more: their numbers may be given to others."""
+        gone = [(number, worker_id) for worker_id in worker_ids]
+        self._tx.many("shards.drop_seen", gone)
+        self._tx.many("shards.drop_member", gone)
+
+    def put_shards(self, number: int, rows: Sequence[ShardRow]) -> None:
+        """Quickest in the order of the shards."""
+        wanted = {row[2] for row in rows} | {row[3] for row in rows} | {None}
+        numbers: dict[str | None, int | None] = {None: None}
+        if len(wanted) > 1:
+            named = [one for one in wanted if one is not None]
+            numbers |= dict(self._tx.rows("shards.member_numbers", named, number))
+        assert numbers.keys() == wanted, "shards belong to members"
+        self._tx.many(
+            "shards.put_shard",
+            [
+                (number, shard, epoch, numbers[owner], numbers[target], revoked_in)
+                for shard, epoch, owner, target, revoked_in in rows
+            ],
+        )
+
+    def put_checkpoints(self, rows: Iterable[tuple[int, int, int, int, bytes]]) -> None:
+        """Of each: the service's number, the shard, the epoch, when it was saved, the value."""
+        self._tx.many("shards.put_checkpoint", rows)
+
+
+def _service(row: Row) -> PutService:
+    _, name, shard_count, pinned, min_protocol, generation, superseded = row
+    return PutService(
+        name=name,
+        shard_count=shard_count,
+        pinned=bool(pinned),
+        min_protocol=min_protocol,
+        generation=generation,
+        superseded=_decode_counts(superseded),
+    )
