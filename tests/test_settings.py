@@ -50,11 +50,41 @@ def test_sources_add_up_field_by_field(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field", field_names())
 def test_every_setting_has_its_variable(field: str, tmp_path: Path) -> None:
     default = getattr(Settings(), field)
-    text = {True: "true", False: "false"}.get(default, str(default))
+    text = {True: "true", False: "false", None: ""}.get(default, str(default))
 
     settings = load({}, {environment_name(field): text}, folder=tmp_path)
 
     assert getattr(settings, field) == default
+
+
+# --- variables that others have given some of these -----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "field", "expected"),
+    [
+        ({"SHARD_COORDINATOR_BIND_HOST": "tcp://0.0.0.0"}, "zmq_host", "0.0.0.0"),
+        ({"SHARD_COORDINATOR_BIND_HOST": "10.0.0.5"}, "zmq_host", "10.0.0.5"),
+        ({"SHARD_COORDINATOR_BIND_PORT": "5556"}, "zmq_port", 5556),
+        ({"HEARTBEAT_TIMEOUT_SECONDS": "20"}, "shard_lease_ms", 20_000),
+        ({"HEARTBEAT_TIMEOUT_SECONDS": "1.5"}, "shard_lease_ms", 1_500),
+        ({"HEARTBEAT_CHECK_INTERVAL_SECONDS": "5"}, "shard_sweep_ms", 500),
+        ({"HEARTBEAT_CHECK_INTERVAL_SECONDS": "0.1"}, "shard_sweep_ms", 100),
+        ({"SHARD_COORDINATOR_BIND_PORT": "5556", "ROTA_ZMQ_PORT": "1"}, "zmq_port", 1),
+        ({"HEARTBEAT_TIMEOUT_SECONDS": "20", "ROTA_SHARD_LEASE_MS": "900"}, "shard_lease_ms", 900),
+        ({"SHARD_COORDINATOR_BIND_HOST": "", "HEARTBEAT_TIMEOUT_SECONDS": ""}, "zmq_port", None),
+    ],
+)
+def test_the_variables_of_other_shard_coordinators_are_understood_and_ours_go_before(
+    tmp_path: Path, environment: dict[str, str], field: str, expected: object
+) -> None:
+    assert getattr(load({}, environment, folder=tmp_path), field) == expected
+
+
+@pytest.mark.parametrize("text", ["soon", "nan", "inf", "0", "-5"])
+def test_a_time_that_is_none_names_its_variable(tmp_path: Path, text: str) -> None:
+    with pytest.raises(Invalid, match=r"HEARTBEAT_TIMEOUT_SECONDS|shard_lease_ms"):
+        load({}, {"HEARTBEAT_TIMEOUT_SECONDS": text}, folder=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,17 @@ from rota.errors import Invalid
 
 MEBIBYTE = 1024 * 1024
 DAY_MS = 24 * 3600 * 1000
+SECOND_MS = 1000
+SWEEP_MS = 500
+
+# Variables that others have given some of these for long, beside ours.
+OTHER_NAMES = {
+    "port": "PORT",
+    "zmq_host": "SHARD_COORDINATOR_BIND_HOST",
+    "zmq_port": "SHARD_COORDINATOR_BIND_PORT",
+    "shard_lease_ms": "HEARTBEAT_TIMEOUT_SECONDS",
+    "shard_sweep_ms": "HEARTBEAT_CHECK_INTERVAL_SECONDS",
+}
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,6 +59,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ge=0, description="How long finished tasks and runs are kept, counted from their end."
         ),
     ] = 7 * DAY_MS
+    events_keep_ms: Annotated[
+        int, Meta(ge=0, description="How long events are kept for those who follow them.")
+    ] = 7 * DAY_MS
     job_lease_ms: Annotated[
         int,
         Meta(ge=100, description="How long a job started over the jobs API may run unheard of."),
@@ -76,6 +90,54 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(gt=0, description="Heartbeat intervals of silence until a worker's leases move on."),
     ] = 3.0
 
+    zmq_host: Annotated[
+        str, Meta(description="Address that members of services reach over ZeroMQ.")
+    ] = "127.0.0.1"
+    zmq_port: Annotated[
+        Annotated[int, Meta(ge=0, le=65535)] | None,
+        Meta(
+            description="Port for ZeroMQ; 0 takes a free one. When none is given it is 5555, or no "
+            "ZeroMQ at all if that is taken.",
+        ),
+    ] = None
+    zmq_keys: Annotated[
+        str | None,
+        Meta(
+            description="File with the keys of the coordinator and of its clients; with it, "
+            "ZeroMQ is encrypted, and each key speaks only for the workers it is meant for."
+        ),
+    ] = None
+    zmq_max_connections: Annotated[
+        int, Meta(ge=1, description="Connections over ZeroMQ at once; more are turned away.")
+    ] = 4_096
+    shard_lease_ms: Annotated[
+        int,
+        Meta(ge=100, description="How long a member of a service keeps its shards unheard of."),
+    ] = 15_000
+    shard_sweep_ms: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=10_000,
+            description="How often it is looked whether members are gone or shards are due.",
+        ),
+    ] = SWEEP_MS
+    shard_stuck_ms: Annotated[
+        int,
+        Meta(
+            ge=100,
+            description="A member that keeps a shard for longer than this after it was asked to "
+            "give it up is stuck.",
+        ),
+    ] = 30_000
+    shard_stuck: Annotated[
+        Literal["evict", "force"],
+        Meta(
+            description="What happens to a stuck member of protocol 1: it loses its membership, "
+            "or only the shards it would not give up."
+        ),
+    ] = "evict"
+
     max_body_bytes: Annotated[
         int, Meta(ge=1024, description="Largest request body; larger ones get 413.")
     ] = 64 * MEBIBYTE
@@ -88,6 +150,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_connections: Annotated[
         int, Meta(ge=1, description="Requests under way at once; 429 beyond.")
     ] = 4_096
+    max_events: Annotated[
+        int,
+        Meta(ge=0, description="Events kept, however young; beyond it the oldest are forgotten."),
+    ] = 1_000_000
+    max_sockets: Annotated[int, Meta(ge=0, description="WebSockets open at once; 429 beyond.")] = (
+        10_000
+    )
+    max_frame_bytes: Annotated[
+        int, Meta(ge=1024, description="Largest message on a WebSocket; it is closed beyond.")
+    ] = 16 * MEBIBYTE
     max_waiting: Annotated[
         int,
         Meta(
@@ -119,6 +191,17 @@ def environment_name(field: str) -> str:
     return f"ROTA_{field.upper()}"
 
 
+def field_schemas() -> dict[str, dict[str, Any]]:
+    """Each field as a JSON schema; one that may be left open, as what it is when it is given."""
+    properties = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"]
+    return {name: _when_given(schema) for name, schema in properties.items()}
+
+
+def _when_given(schema: dict[str, Any]) -> dict[str, Any]:
+    given = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return {**schema, **given[0]} if given else schema
+
+
 def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], *, folder: Path | None = None
 ) -> Settings:
@@ -146,11 +229,32 @@ def _from_pyproject(folder: Path) -> dict[str, Any]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"port": environment["PORT"]} if environment.get("PORT") else {}
+    found = _from_other_names(environment)
     for name in field_names():
         if environment.get(environment_name(name)):
             found[name] = environment[environment_name(name)]
     return found
+
+
+def _from_other_names(environment: Mapping[str, str]) -> dict[str, Any]:
+    named = {field: name for field, name in OTHER_NAMES.items() if environment.get(name)}
+    found: dict[str, Any] = {field: environment[name] for field, name in named.items()}
+    for field, name in named.items():
+        if name.endswith("_SECONDS"):
+            found[field] = _milliseconds(name, environment[name])
+    if "zmq_host" in found:
+        found["zmq_host"] = found["zmq_host"].removeprefix("tcp://")
+    if "shard_sweep_ms" in found:
+        # Whoever asked for a look every so often does not mind a few in between.
+        found["shard_sweep_ms"] = min(found["shard_sweep_ms"], SWEEP_MS)
+    return found
+
+
+def _milliseconds(name: str, text: str) -> int:
+    try:
+        return round(float(text) * SECOND_MS)
+    except (ValueError, OverflowError) as error:
+        raise Invalid(f"{name} in the environment is not a number of seconds: {text}") from error
 
 
 def _checked(values: dict[str, Any], source: str, *, strict: bool) -> dict[str, Any]:

@@ -1,12 +1,17 @@
 import asyncio
 import threading
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.events import CancelTasks
+from rota.core.shards.members import Member, ShardPolicy
+from rota.core.shards.service import Service
 from rota.core.tasks import NewTask
-from rota.engine.figures import RATE_WINDOW_S, Rate
+from rota.engine.figures import RATE_WINDOW_S, Rate, ServiceFigures
+from rota.engine.shard_changes import ServiceGauges, gauges_of
 from tests.engine.running import Engine, done
 
 NOW_MS = 1_800_000_000_000
@@ -90,3 +95,48 @@ async def test_figures_count_what_was_done(engine: Engine) -> None:
     assert (figures.batches, figures.batched_events) == (5, 6)
     assert figures.commit_seconds > 0
     assert (figures.waiting, figures.failed_batches) == (0, 0)
+
+
+# --- services -------------------------------------------------------------------------------------
+
+
+def gauges(*members: Member, swept_ms: int = NOW_MS, count: int = 2) -> ServiceGauges:
+    """How a service stands of whose shards nobody owns any."""
+    service = Service("feed", members={one.worker_id: one for one in members})
+    service.configure(shard_count=count)
+    return gauges_of(service, ShardPolicy(), now_ms=swept_ms)
+
+
+def member(worker_id: str = "a", **changes: Any) -> Member:
+    fields = {"reported_count": 2, "joined_ms": NOW_MS, "seen_ms": NOW_MS, **changes}
+    return Member(worker_id=worker_id, **fields)
+
+
+@pytest.mark.parametrize(
+    ("others", "stranded"),
+    [
+        ([], 0),
+        ([member()], 2),
+        ([member(max_shards=1)], 2),
+        ([member(max_shards=0)], 0),
+        ([member(draining=True), member("b", fenced="stuck")], 0),
+        ([member(draining=True), member("b")], 2),
+    ],
+    ids=["nobody", "somebody", "room for one", "no room", "nobody that may", "one that may"],
+)
+def test_shards_are_stranded_when_somebody_could_own_them(
+    others: list[Member], stranded: int
+) -> None:
+    found = gauges(*others)
+
+    assert (found.unowned, found.stranded) == (2, stranded)
+
+
+def test_shards_are_stranded_since_the_first_look_that_found_some_so() -> None:
+    feed, since = ServiceFigures(), []
+
+    for swept_ms, members in enumerate(([], [member()], [member()], [], [member()])):
+        feed.note_gauges(gauges(*members, swept_ms=swept_ms))
+        since.append(feed.stranded_since_ms)
+
+    assert since == [None, 1, 1, None, 4]

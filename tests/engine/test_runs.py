@@ -369,3 +369,29 @@ async def test_runs_in_memory_are_bounded_and_those_dropped_go_on_all_the_same(
     assert len(flows.cache.runs) == 3
     assert [await flows.output(one) for one in runs] == [{"second": 1}] * 10
     assert all([await flows.replays(one) for one in runs])
+
+
+# --- what is remembered between batches -----------------------------------------------------------
+
+
+async def test_a_run_starts_on_the_version_that_was_put_last(flows: Flows) -> None:
+    await flows.put(CHILD)
+    assert (await flows.begin("child")).record.version == 1
+
+    await flows.put(CHILD.replace("output.done", "output.made"))
+
+    assert (await flows.begin("child")).record.version == 2
+
+
+async def test_the_runs_of_one_batch_are_all_written_each_with_its_journal(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register()
+    await flows.put(LINE)
+    shown = await asyncio.gather(*(flows.begin("line") for _ in range(5)))
+    tasks = await engine.lease(worker, most=5)
+
+    await engine.report(worker, *(done(task, result=b"1") for task in tasks))
+
+    for one in shown:
+        journal = await engine.coordinator.queries.journal(one.record.id, after=0, limit=9)
+        assert [entry.number for entry in journal] == [1, 2]

@@ -100,7 +100,22 @@ async def test_trifles_wait_their_turn_behind_what_the_thread_has() -> None:
     await bench.writer.stop()
 
     assert [len(entries) for entries in bench.batches] == [1, 3]
-    assert set(bench.threads) == {"rota-writer"}
+    assert bench.threads == ["rota-writer", threading.current_thread().name]
+
+
+async def test_what_came_before_something_heavy_is_not_overtaken_by_it() -> None:
+    bench = Bench(ThreadWriter)
+    bench.may_run.clear()
+    futures = [bench.put(HEAVY)]
+    await asyncio.to_thread(bench.has_begun.wait, 30)
+
+    futures += [bench.put(event) for event in (LIGHT, LIGHT, HEAVY, LIGHT)]
+    bench.may_run.set()
+    await soon(asyncio.gather(*futures))
+    await bench.writer.stop()
+
+    events = [[entry.event for entry in entries] for entries in bench.batches]
+    assert events == [[HEAVY], [LIGHT, LIGHT, HEAVY], [LIGHT]]
 
 
 async def test_a_batch_is_closed_when_it_is_heavy_enough() -> None:

@@ -33,6 +33,7 @@ from rota.store.access import Access
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
 from rota.store.queues import Queues
+from rota.store.sessions import Sessions
 from rota.store.tasks import Tasks
 from rota.store.workers import Workers
 
@@ -63,6 +64,7 @@ class _Writer:
         self._workers = Workers(tx)
         self._queues = Queues(tx)
         self._access = Access(tx)
+        self._sessions = Sessions(tx)
         self._lanes = lanes
         self._now_ms = now_ms
         self._known = tasks
@@ -136,6 +138,7 @@ class _Writer:
             if gone:
                 # Their ids must not come again, even if the clock is set back by the next start.
                 self._workers.raise_counter("task", max(gone))
+                self._sessions.forget([*gone])
             self.applied.forgotten += len(gone)
 
     def watch(self, decisions: Sequence[NoteWatch]) -> None:

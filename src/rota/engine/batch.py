@@ -7,43 +7,76 @@ it: those of this batch, and those whose calls were parked because there was not
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast, get_args
 
+from rota.core.breakers import BreakerState
 from rota.core.decide import decide
 from rota.core.decisions import (
     AddTask,
+    ChangeQueue,
     Decision,
     FinishTask,
     LeaseTask,
+    NoteQuality,
     NoteWatch,
+    PutWorker,
+    RemoveWorker,
     RequeueTask,
+    TellCancelled,
 )
 from rota.core.events import Event, LeaseWork, PruneHistory
+from rota.core.ids import TaskId
+from rota.core.notices import Notice, PruneNotices
 from rota.core.replies import Done, Granted, Reply
+from rota.core.sessions import ClearNews
+from rota.core.shards.events import ShardEvent
 from rota.core.snapshot import Rules, Snapshot
+from rota.core.tasks import Lease, Task
 from rota.core.valves import Watch
+from rota.core.workers import Health
 from rota.core.workflow.commands import RunCommand
 from rota.engine.apply import Applied, apply, by_kind
 from rota.engine.artifacts import ArtifactKeeper
 from rota.engine.dealing import Dealer
+from rota.engine.happened import Happened, Tally, tally_of
+from rota.engine.keeping import KEEPING_EVENTS, Keeper, KeepingEvent, KeepingReply, KeepingWork
 from rota.engine.load import load
+from rota.engine.notices import PRUNED_PER_STEP, Told, healths_after, write_notices
 from rota.engine.run_commands import RunCommands, RunReply
 from rota.engine.runs import RunAdvancer, RunCache
+from rota.engine.sessions import SessionKeeper, SessionMemory
+from rota.engine.shard_cache import ShardCache
+from rota.engine.shards import ShardKeeper, ShardReply, ShardWork
 from rota.errors import RotaError
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
+from rota.store.notices import Notices
 
-Outcome = Reply | RunReply | RotaError
-Anything = Event | RunCommand  # that may come before the engine
+Outcome = Reply | RunReply | ShardReply | KeepingReply | RotaError
+# Not decided with the others.
+Aside = RunCommand | ShardEvent | KeepingEvent | PruneNotices | ClearNews
+Anything = Event | Aside  # that may come before the engine
+# A look-up for each event, since to ask a union of many kinds takes longer than to decide.
+ASIDES = frozenset(get_args(Aside))
+RUN_COMMANDS = frozenset(get_args(RunCommand))
 
 
 @dataclass
 class Memory:
-    """What a coordinator carries from batch to batch; taken over only after the commit."""
+    """What a coordinator carries from batch to batch; taken over only after the commit.
+
+    What is remembered of the store is true because nobody else writes to it.
+    """
 
     last_task_id: int = 0
     watch: Watch = field(default_factory=Watch)
     turns: dict[str, int] = field(default_factory=dict)  # when each worker was last chosen
+    paused: frozenset[str] = frozenset()  # queues
+    has_open_breakers: bool = True  # False: none is open
+    has_cancelled: bool = True  # False: no worker is to be told of a cancelled task
+    last_seq: int = 0  # of the notices
+    healths: Mapping[str, Health] = field(default_factory=dict)  # of workers that are not healthy
+    sessions: SessionMemory = field(default_factory=SessionMemory)
 
 
 @dataclass
@@ -54,9 +87,19 @@ class BatchResult:
     memory: Memory
     decisions: dict[type[Decision], list[Any]]  # by kind
     now_ms: int
+    told: Told
+    tally: Tally
     next_moment_ms: int | None = None
     ended_runs: list[int] = field(default_factory=list)
     dropped_files: list[str] = field(default_factory=list)
+    shards: ShardWork = field(default_factory=ShardWork)
+    keeping: KeepingWork = field(default_factory=KeepingWork)
+    sessions: set[str] = field(default_factory=set)  # that there is news for
+
+    @property
+    def next_sweep_ms(self) -> int | None:
+        """When a service or a lock comes up next."""
+        return _earlier(self.shards.next_sweep_ms, self.keeping.next_moment_ms)
 
 
 class Batch:
@@ -68,17 +111,21 @@ class Batch:
         parked: Sequence[LeaseWork],
         *,
         now_ms: int,
+        steady_ms: int,
         rules: Rules,
         dice: Callable[[], float],
         lanes: Lanes,
         memory: Memory,
         runs: RunCache,
+        shards: ShardCache,
     ) -> None:
         self._events = events
         self._parked = parked
         self._lanes = lanes
         self._memory = memory
         self._runs = runs
+        self._shards = shards
+        self._steady_ms = steady_ms
         self._snapshot = Snapshot(
             now_ms=now_ms,
             rules=rules,
@@ -89,9 +136,19 @@ class Batch:
 
     def __call__(self, tx: Transaction) -> BatchResult:
         snapshot = self._snapshot
-        events = [event for event in self._events if not isinstance(event, RunCommand)]
-        load(tx, self._lanes, snapshot, events)
+        # First of all, so that results are held against the newest epochs.
+        shards = ShardKeeper(tx, self._shards, now_ms=self._steady_ms)
+        answered = shards.carry_out(self._events)
+        snapshot.stale_claims = shards.stale_claims(self._events)
+        keeping = self._keep(tx, answered)
+        events = [cast("Event", event) for event in self._events if type(event) not in ASIDES]
+        load(tx, self._lanes, snapshot, events, has_cancelled=self._memory.has_cancelled)
+        leases = dict(snapshot.leases)
         outcomes, decided = self._decide()
+        for index, answer in answered.items():
+            outcomes[index] = answer
+        if snapshot.stale_claims:
+            shards.note_refused(self._events, outcomes)
         runs = RunAdvancer(tx, self._lanes, snapshot, self._runs)
         artifacts = ArtifactKeeper(tx, self._lanes, snapshot, self._runs)
         commands = RunCommands(tx, runs, artifacts, now_ms=snapshot.now_ms)
@@ -101,27 +158,51 @@ class Batch:
         for index, event in enumerate(self._events):
             if isinstance(event, PruneHistory):
                 outcomes[index] = Done(applied.forgotten)
+            elif isinstance(event, PruneNotices):
+                outcomes[index] = Done(Notices(tx).prune(event, step=PRUNED_PER_STEP))
         dealer = Dealer(
             tx,
             self._lanes,
             snapshot,
             self._memory.turns,
+            paused=_paused(self._memory.paused, decisions),
+            has_open_breakers=self._memory.has_open_breakers or _opens_breakers(decisions),
             names_runs=self._runs.has_tasks,
+            workers_changed=PutWorker in decisions or RemoveWorker in decisions,
         )
-        parked = self._deal(dealer, outcomes)
+        parked, granted = self._deal(dealer, outcomes)
         if dealer.leased:
             decisions.setdefault(LeaseTask, []).extend(dealer.leased)
+        keeper = SessionKeeper(tx, self._lanes, self._memory.sessions)
+        sessions = keeper.carry_out(self._events, outcomes, decisions)
+        happened = self._happened(
+            decisions, leases, granted, [*runs.told, *keeping.notices], shards.work
+        )
+        told = write_notices(tx, happened, last_seq=self._memory.last_seq)
         return BatchResult(
             outcomes=outcomes,
             parked=parked,
             applied=applied,
-            memory=self._remember(decisions),
+            memory=self._remember(happened, told, sessions.memory),
             decisions=decisions,
             now_ms=snapshot.now_ms,
+            told=told,
+            tally=happened.tally,
             next_moment_ms=_earlier(_next_moment_ms(decisions), runs.next_moment_ms),
             ended_runs=runs.ended,
             dropped_files=artifacts.dropped,
+            shards=shards.work,
+            keeping=keeping,
+            sessions=sessions.told,
         )
+
+    def _keep(self, tx: Transaction, answered: dict[int, Any]) -> KeepingWork:
+        """Carry out what is about memory and locks; its answers go beside the others."""
+        if KEEPING_EVENTS.isdisjoint(map(type, self._events)):
+            return KeepingWork()
+        keeper = Keeper(tx, now_ms=self._snapshot.now_ms, steady_ms=self._steady_ms)
+        answered |= keeper.carry_out(self._events)
+        return keeper.work
 
     def _advance_runs(
         self,
@@ -133,9 +214,9 @@ class Batch:
         """Tell runs of their tasks' ends, and carry out what callers ask of them."""
         runs.tasks_finished([one for one in decided if isinstance(one, FinishTask)])
         for index, event in enumerate(self._events):
-            if isinstance(event, RunCommand):
+            if type(event) in RUN_COMMANDS:
                 try:
-                    outcomes[index] = commands.carry_out(event)
+                    outcomes[index] = commands.carry_out(cast("RunCommand", event))
                 except RotaError as error:
                     outcomes[index] = error
         return runs.close(decided)
@@ -144,11 +225,11 @@ class Batch:
         outcomes: list[Outcome] = []
         decisions: list[Decision] = []
         for event in self._events:
-            if isinstance(event, RunCommand):
+            if type(event) in ASIDES:
                 outcomes.append(Done())  # in its place until its turn comes
                 continue
             try:
-                decided, reply = decide(self._snapshot, event)
+                decided, reply = decide(self._snapshot, cast("Event", event))
             except RotaError as error:
                 outcomes.append(error)
             else:
@@ -156,25 +237,80 @@ class Batch:
                 outcomes.append(reply)
         return outcomes, decisions
 
-    def _deal(self, dealer: Dealer, outcomes: list[Outcome]) -> list[Granted | RotaError]:
-        """Ask for the calls of this batch and the parked ones alike; whoever is best gets it."""
+    def _deal(
+        self, dealer: Dealer, outcomes: list[Outcome]
+    ) -> tuple[list[Granted | RotaError], list[tuple[str, list[Task]]]]:
+        """Ask for the calls of this batch and the parked ones alike; whoever is best gets it.
+
+        What becomes of the parked ones, and what each worker was given.
+        """
         now = [
             (index, event)
             for index, event in enumerate(self._events)
             if isinstance(event, LeaseWork) and isinstance(outcomes[index], Granted)
         ]
-        answers = dealer.deal([*(event for _, event in now), *self._parked])
+        asking = [*(event for _, event in now), *self._parked]
+        if not asking:
+            return [], []
+        answers = dealer.deal(asking)
         for (index, _), answer in zip(now, answers, strict=False):
             outcomes[index] = answer
-        return answers[len(now) :]
+        granted = [
+            (event.worker_id, answer.leases)
+            for event, answer in zip(asking, answers, strict=True)
+            if isinstance(answer, Granted) and answer.leases
+        ]
+        return answers[len(now) :], granted
 
-    def _remember(self, decisions: Mapping[type[Decision], list[Any]]) -> Memory:
+    def _happened(
+        self,
+        decisions: Mapping[type[Decision], list[Any]],
+        leases: Mapping[TaskId, Lease],
+        granted: Sequence[tuple[str, list[Task]]],
+        told: Sequence[Notice],
+        shards: ShardWork,
+    ) -> Happened:
+        memory, snapshot = self._memory, self._snapshot
+        return Happened(
+            decisions=decisions,
+            tally=tally_of(decisions),
+            snapshot=snapshot,
+            leases=leases,
+            granted=granted,
+            told=told,
+            services=shards.changes,
+            paused=memory.paused,
+            healths=memory.healths,
+            healths_now=healths_after(memory.healths, decisions, snapshot),
+        )
+
+    def _remember(self, happened: Happened, told: Told, sessions: SessionMemory) -> Memory:
+        decisions = happened.decisions
         watches = decisions.get(NoteWatch)
         return Memory(
             last_task_id=self._snapshot.last_task_id,
             watch=watches[-1].watch if watches else self._memory.watch,
             turns=self._memory.turns,
+            paused=_paused(self._memory.paused, decisions),
+            has_open_breakers=self._memory.has_open_breakers or _opens_breakers(decisions),
+            has_cancelled=self._memory.has_cancelled or TellCancelled in decisions,
+            last_seq=told.last_seq,
+            healths=happened.healths_now,
+            sessions=sessions,
         )
+
+
+def _paused(
+    before: frozenset[str], decisions: Mapping[type[Decision], list[Any]]
+) -> frozenset[str]:
+    """The queues that are paused after these decisions."""
+    for one in decisions.get(ChangeQueue, ()):
+        before = before | {one.queue} if one.paused else before - {one.queue}
+    return before
+
+
+def _opens_breakers(decisions: Mapping[type[Decision], list[Any]]) -> bool:
+    return any(one.breaker.state is BreakerState.OPEN for one in decisions.get(NoteQuality, ()))
 
 
 def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:

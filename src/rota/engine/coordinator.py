@@ -12,31 +12,48 @@ each second the duties look at it anew.
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 
 from rota.core.choosing import Strategy
+from rota.core.decisions import TellCancelled
 from rota.core.events import Event, LeaseWork, ReturnLeases, SubmitTasks
 from rota.core.ids import TaskId
+from rota.core.locks import AcquireLock, LockAnswer, LockEvent
+from rota.core.memory import DeleteMemory, MemoryEntry, PutMemory
+from rota.core.notices import NoticeFilter
 from rota.core.replies import Granted, Reply
 from rota.core.scoring import ScoringPolicy
+from rota.core.shards.events import ShardEvent
+from rota.core.shards.members import Assignment, ShardPolicy
 from rota.core.snapshot import Rules
 from rota.core.workers import HealthPolicy
 from rota.core.workflow.commands import RunCommand
+from rota.engine.assignments import Assignments, Callback
 from rota.engine.batch import Anything
-from rota.engine.clock import Clock, SystemClock
+from rota.engine.clock import Clock, SystemClock, steady
 from rota.engine.contents import Contents
 from rota.engine.duties.runner import DutyRunner
 from rota.engine.figures import Figures
+from rota.engine.following import Follower, NoticeHub, NoticesCallback
+from rota.engine.keeping import KeepingReply, Kept
+from rota.engine.lines import Lines
+from rota.engine.notice_log import Sight
 from rota.engine.pipeline import Delivery, Entry, Pipeline
 from rota.engine.queries import Queries
 from rota.engine.run_commands import RunReply
+from rota.engine.shards import ShardReply
+from rota.engine.standing import StandingCall
 from rota.engine.wake import Waiters
 from rota.engine.writer import InlineWriter, ThreadWriter, Writer
-from rota.errors import Overloaded, Unavailable
+from rota.errors import Overloaded, RotaError, Unavailable
 from rota.settings import Settings
 from rota.store.blobs import Blobs
 from rota.store.database import Database
 from rota.store.lanes import Lanes
+
+SessionsCallback = Callable[[AbstractSet[str]], None]
+CancellationsCallback = Callable[[Sequence[TellCancelled]], None]
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -61,11 +78,14 @@ class Coordinator:
         dice: Callable[[], float] = random.random,
         inline: bool = False,
         blobs: Blobs | None = None,
+        shard_policy: ShardPolicy | None = None,
     ) -> None:
         """Blobs: where large artifacts lie; without, they are kept in rows like small ones."""
         self.clock = clock or SystemClock()
+        self.steady_clock = steady(self.clock)
         self.settings = settings
         self.rules = rules_of(settings)
+        self.shard_policy = shard_policy or ShardPolicy(health=self.rules.health)
         self.is_ready = False
         self.started_at_ms = self.clock.now_ms()
         lanes = Lanes()
@@ -75,16 +95,31 @@ class Coordinator:
             lanes,
             self._figures,
             clock=self.clock,
+            steady_clock=self.steady_clock,
             rules=self.rules,
             dice=dice,
             blobs=blobs,
+            shard_policy=self.shard_policy,
         )
         self.contents = Contents(blobs)
         make_writer = InlineWriter if inline else ThreadWriter
         self._writer: Writer = make_writer(self._pipeline.run, self._deliver)
         self._waiters = Waiters()
+        self._assignments = Assignments()
+        self._notices = NoticeHub()
+        self._lines = Lines()
+        self._session_callbacks: list[SessionsCallback] = []
+        self._cancellation_callbacks: list[CancellationsCallback] = []
         self._staying: dict[Entry, None] = {}  # in the order they came
-        self.queries = Queries(database, lanes, self._figures, clock=self.clock, inline=inline)
+        self.queries = Queries(
+            database,
+            lanes,
+            self._figures,
+            clock=self.clock,
+            steady_clock=self.steady_clock,
+            inline=inline,
+            shard_policy=self.shard_policy,
+        )
         self._duties = DutyRunner(self)
 
     @property
@@ -94,6 +129,7 @@ class Coordinator:
 
     async def start(self) -> None:
         self._pipeline.recover()
+        self._notices.last_seq = self._pipeline.last_seq
         self._writer.start(asyncio.get_running_loop())
         self._duties.start()
         self.is_ready = True
@@ -112,13 +148,111 @@ class Coordinator:
         reply: Reply = await self._enter(event).future
         return reply
 
+    async def handle_together(self, events: Sequence[Event]) -> list[Reply | BaseException]:
+        """Carry out events that come at the same moment; what became of each, in order."""
+        entered = [self._enter(event).future for event in events]
+        return await asyncio.gather(*entered, return_exceptions=True)
+
+    def submit(self, event: Event) -> "asyncio.Future[Reply]":
+        """As `handle`, without a coroutine: for those who have many under way."""
+        return self._enter(event).future
+
+    def stand(
+        self,
+        worker_id: str,
+        incarnation: int,
+        *,
+        on_granted: Callable[[Granted], int],
+        on_ended: Callable[[RotaError], None],
+    ) -> StandingCall:
+        """A call for work that stays, and is granted again and again."""
+        return StandingCall(
+            lambda most: self._enter(
+                LeaseWork(worker_id=worker_id, incarnation=incarnation, most=most),
+                stays=self.is_ready,
+            ),
+            take_back=self._take_back,
+            on_granted=on_granted,
+            on_ended=on_ended,
+        )
+
+    def watch_cancellations(self, callback: CancellationsCallback) -> None:
+        """Call back on the loop with the leases whose tasks a commit has cancelled."""
+        self._cancellation_callbacks.append(callback)
+
     async def command(self, command: RunCommand) -> RunReply:
         """Carry out what is asked of workflows and runs; returns when it is committed."""
         reply: RunReply = await self._enter(command).future
         return reply
 
-    async def carry_out(self, anything: Anything) -> Reply | RunReply:
-        reply: Reply | RunReply = await self._enter(anything).future
+    async def shard(self, event: ShardEvent) -> Assignment | None:
+        """Carry out what happens to a service; returns when it is committed.
+
+        An assignment that is pending is no answer yet: the member is pushed one when there is.
+        """
+        reply = await self.submit_shard(event)
+        return reply if isinstance(reply, Assignment) else None
+
+    def submit_shard(self, event: ShardEvent) -> asyncio.Future[ShardReply]:
+        """As `shard`, without a coroutine: members beat by the thousand."""
+        return self._enter(event).future
+
+    def watch_assignments(self, callback: Callback) -> Callable[[], None]:
+        """Call back on the loop with all pushes of each commit; the answer ends it.
+
+        A push and the answer to an earlier call may pass each other on their way to a member:
+        whoever sends them must not send one of a lower generation than it has sent before.
+        """
+        return self._assignments.watch(callback)
+
+    def watch_sessions(self, callback: SessionsCallback) -> None:
+        """Call back on the loop with the sessions that a commit has news for."""
+        self._session_callbacks.append(callback)
+
+    def watch_notices(
+        self, callback: NoticesCallback, on_end: Callable[[], None] = lambda: None
+    ) -> Callable[[], None]:
+        """Call back on the loop with all notices of each commit; the answer ends it.
+
+        Before the coordinator stops, `on_end` is called once instead.
+        """
+        return self._notices.watch(callback, on_end)
+
+    def follow(self, wanted: NoticeFilter, *, after: int, sight: Sight | None = None) -> Follower:
+        """All notices after a number, those to come included; whoever takes them closes this."""
+        return Follower(self._notices, self.queries.notices, wanted, after=after, sight=sight)
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last notice that was handed out."""
+        return self._notices.last_seq
+
+    async def wait_assignment(
+        self, service: str, worker_id: str, *, after_generation: int, wait_ms: int
+    ) -> Assignment | None:
+        """Wait until a member is to be told something new; None: the time is over."""
+        if not self.is_ready:
+            return None
+        return await self._assignments.wait(
+            service, worker_id, after_generation=after_generation, wait_ms=wait_ms
+        )
+
+    async def keep(self, event: PutMemory | DeleteMemory) -> MemoryEntry:
+        """Change what is kept under a key; the answer is what is kept now, or was."""
+        reply: Kept = await self._enter(event).future
+        return reply.entry
+
+    async def lock(self, event: LockEvent) -> LockAnswer:
+        """Acquire, renew or release a lock, without waiting for it."""
+        reply: LockAnswer = await self._enter(event).future
+        return reply
+
+    async def acquire(self, event: AcquireLock) -> LockAnswer:
+        """Acquire a lock; stand in line for it until the time is over, or the caller goes away."""
+        return await self._lines.acquire(event, lambda event: self._enter(event).future)
+
+    async def carry_out(self, anything: Anything) -> Reply | RunReply | ShardReply | KeepingReply:
+        reply: Reply | RunReply | ShardReply | KeepingReply = await self._enter(anything).future
         return reply
 
     async def wait_run(self, run_id: int, *, wait_ms: int) -> None:
@@ -135,6 +269,11 @@ class Coordinator:
         self._staying[entry] = None
         try:
             granted: Granted = await entry.future
+        except asyncio.CancelledError:
+            if entry.future.done() and not entry.future.cancelled():
+                # The answer was there, but nobody to take it.
+                self._take_back(entry, entry.future.exception() or entry.future.result())
+            raise
         finally:
             entry.is_gone = True
             del self._staying[entry]
@@ -152,6 +291,9 @@ class Coordinator:
         for entry in list(self._staying):
             _give_up(entry)
         self._waiters.close()
+        self._assignments.close()
+        self._notices.close()
+        self._lines.close()
 
     async def tick(self) -> None:
         """Run all duties once, now. Tests that turn the clock call this."""
@@ -159,6 +301,7 @@ class Coordinator:
 
     def figures(self) -> Figures:
         self._figures.waiting = self._writer.weight
+        self._figures.watchers = self._notices.watchers
         return self._figures
 
     def _enter(self, event: Anything, *, stays: bool = False) -> Entry:
@@ -189,8 +332,19 @@ class Coordinator:
             else:
                 entry.future.set_result(outcome)
         self._waiters.wake(delivery.finished)
+        self._assignments.push(delivery.pushes)
+        self._notices.tell(delivery.told)
+        self._lines.call(delivery.granted_locks)
+        if delivery.sessions:
+            for callback in self._session_callbacks:
+                callback(delivery.sessions)
+        if delivery.cancelled:
+            for tell in self._cancellation_callbacks:
+                tell(delivery.cancelled)
         if delivery.next_moment_ms is not None:
             self._duties.hint(delivery.next_moment_ms)
+        if delivery.next_sweep_ms is not None:
+            self._duties.hint_sweep(delivery.next_sweep_ms)
 
     def _take_back(self, entry: Entry, outcome: object) -> None:
         """The caller went away while its leases were granted: they go back at once."""

@@ -1,7 +1,7 @@
 """Deal out the work that waits to the workers that ask, inside the batch's transaction."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -18,7 +18,6 @@ from rota.core.workers import Worker
 from rota.errors import RotaError
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
-from rota.store.queues import Queues
 from rota.store.runs import Runs
 from rota.store.tasks import Tasks
 from rota.store.workers import Workers
@@ -34,16 +33,24 @@ class Dealer:
         snapshot: Snapshot,
         turns: dict[str, int],
         *,
+        paused: Collection[str],
+        has_open_breakers: bool,
         names_runs: bool,
+        workers_changed: bool = True,
     ) -> None:
-        """Only where any task works for a run do leases have to be asked for whose they are."""
+        """Only where any task works for a run do leases have to be asked for whose they are.
+
+        If no worker came or left, calls that wait are still those of workers that are there.
+        """
         self._tasks = Tasks(tx, lanes)
         self._runs = Runs(tx) if names_runs else None
         self._workers = Workers(tx)
-        self._queues = Queues(tx)
+        self._paused = paused
+        self._has_open_breakers = has_open_breakers
         self._lanes = lanes
         self._snapshot = snapshot
         self._turns = turns
+        self._workers_changed = workers_changed
         self.leased: list[LeaseTask] = []
 
     def deal(self, asking: Sequence[LeaseWork]) -> list[Granted | RotaError]:
@@ -51,6 +58,9 @@ class Dealer:
         if not asking:
             return []
         open_lanes = self._open_lanes()
+        if not open_lanes and not self._workers_changed:
+            # However many wait, that there is nothing for them costs nothing.
+            return [Granted([]) for _ in asking]
         self._meet(asking, with_breakers=bool(open_lanes))
         answers: list[Granted | RotaError] = []
         claims: dict[int, Claim] = {}
@@ -75,22 +85,23 @@ class Dealer:
 
     def _open_lanes(self) -> dict[int, Lane]:
         numbers = self._tasks.open_lanes()
-        if not numbers:
-            return {}
-        paused = self._queues.paused()
-        known = self._lanes.by_number
+        paused, known = self._paused, self._lanes.by_number
         return {number: known[number] for number in numbers if known[number].queue not in paused}
 
     def _meet(self, asking: Sequence[LeaseWork], *, with_breakers: bool) -> None:
         """Load what the snapshot lacks about those who ask."""
         snapshot = self._snapshot
         missing = {event.worker_id for event in asking} - snapshot.workers.keys()
-        snapshot.workers |= self._workers.by_ids(list(missing))
+        if missing:
+            workers, held = self._workers.with_held(list(missing))
+            snapshot.workers |= workers
+            snapshot.held |= held
         uncounted = {
             worker.incarnation for worker in snapshot.workers.values()
         } - snapshot.held.keys()
-        snapshot.held |= self._tasks.held(list(uncounted))
-        if with_breakers:
+        if uncounted:
+            snapshot.held |= self._tasks.held(list(uncounted))
+        if with_breakers and self._has_open_breakers:
             for key, quality in self._workers.every_quality(open_only=True).items():
                 snapshot.qualities.setdefault(key, quality)
 

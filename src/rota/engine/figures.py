@@ -1,8 +1,11 @@
 """What has this coordinator done, and how fast? In memory, cheap, for metrics and health."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from rota.engine.series import Series
+from rota.engine.shard_changes import ServiceChanges, ServiceGauges
 
 RATE_WINDOW_S = 60
 
@@ -37,6 +40,50 @@ class QueueRates:
 
 
 @dataclass
+class ServiceFigures:
+    """A service: counters since the start of this process, and gauges of its last sweep."""
+
+    beats: int = 0
+    rebalances: int = 0
+    moved: int = 0  # shards that were given another target
+    granted: int = 0
+    forced: int = 0  # shards taken from owners that may not know
+    departures: Counter[str] = field(default_factory=Counter)  # of members, by reason
+    fenced_effects: int = 0  # results and checkpoints refused for their epochs
+    gauges: ServiceGauges | None = None  # None: not swept yet
+    # Since when shards are without an owner although somebody has room; None: none are.
+    stranded_since_ms: int | None = None
+
+    def note(self, changes: ServiceChanges) -> None:
+        self.beats += changes.beats
+        self.granted += changes.granted
+        self.forced += changes.forced
+        self.rebalances += len(changes.rebalances)
+        self.moved += sum(one.moved for one in changes.rebalances)
+        self.departures.update([str(one.reason) for one in changes.removed])
+
+    def note_gauges(self, gauges: ServiceGauges) -> None:
+        self.gauges = gauges
+        if not gauges.stranded:
+            self.stranded_since_ms = None
+        elif self.stranded_since_ms is None:
+            self.stranded_since_ms = gauges.swept_ms
+
+
+@dataclass
+class WireFigures:
+    """The ZeroMQ gateway: what came and went since the start, and who is connected."""
+
+    received: Counter[str] = field(default_factory=Counter)  # messages by type
+    refused: Counter[str] = field(default_factory=Counter)  # messages by the code of the refusal
+    sent: int = 0
+    dropped: int = 0  # messages that their peers did not take in time
+    connections: int = 0  # open now
+    peers: int = 0  # members that can be told something before they ask
+    refused_connections: Counter[str] = field(default_factory=Counter)  # by reason
+
+
+@dataclass
 class Figures:
     """Counters since the start of this process, and gauges as of now."""
 
@@ -48,6 +95,8 @@ class Figures:
     evicted_workers: int = 0
     held_sweeps: Counter[str] = field(default_factory=Counter)  # by reason
     forgotten: int = 0
+    notices: int = 0  # told to the outside
+    watchers: int = 0  # of notices, now
     batches: int = 0
     batched_events: int = 0
     failed_batches: int = 0
@@ -57,19 +106,32 @@ class Figures:
     parked: int = 0  # lease calls waiting for work
     duty_runs_ms: dict[str, int] = field(default_factory=dict)  # when each duty last ran
     rates: dict[str, QueueRates] = field(default_factory=dict)
+    series: Series = field(default_factory=Series)
+    services: dict[str, ServiceFigures] = field(default_factory=dict)
+    fenced_effects: int = 0  # of all services, those we do not know included
+    wire: WireFigures = field(default_factory=WireFigures)
 
     def note_submitted(self, by_queue: Mapping[str, int], now_ms: int) -> None:
         for queue, count in by_queue.items():
             self.submitted[queue] += count
             self._rates(queue).submitted.add(count, now_ms)
+            self.series.add(queue, "submitted", count, now_ms)
 
-    def note_finished(self, ends: Iterable[tuple[str, str]], now_ms: int) -> None:
-        for (queue, state), count in Counter(ends).items():
+    def note_finished(self, ends: Mapping[tuple[str, str], int], now_ms: int) -> None:
+        for (queue, state), count in ends.items():
             self.finished[queue, state] += count
             rates = self._rates(queue)
             rates.finished.add(count, now_ms)
+            self.series.add(queue, "finished", count, now_ms)
             if state == "failed":
                 rates.failed.add(count, now_ms)
+                self.series.add(queue, "failed", count, now_ms)
+
+    def service(self, name: str) -> ServiceFigures:
+        known = self.services.get(name)
+        if known is None:
+            known = self.services[name] = ServiceFigures()
+        return known
 
     def _rates(self, queue: str) -> QueueRates:
         known = self.rates.get(queue)

@@ -53,14 +53,21 @@ NAMES_LEASES = {ReportResults, ReportProgress, ReturnLeases}
 DUTIES = {QueueDueTasks, ExpireAttempts}
 
 
-def load(tx: Transaction, lanes: Lanes, snapshot: Snapshot, events: Sequence[Event]) -> None:
+def load(
+    tx: Transaction,
+    lanes: Lanes,
+    snapshot: Snapshot,
+    events: Sequence[Event],
+    *,
+    has_cancelled: bool,
+) -> None:
     """Fill the snapshot with what the events touch."""
     kinds = {type(event) for event in events}
     tasks, workers = Tasks(tx, lanes), Workers(tx)
     if kinds & NAMES_TASKS:
         _load_tasks(tasks, snapshot, events)
     if kinds & NAMES_WORKERS:
-        _load_workers(workers, tasks, snapshot, events)
+        _load_workers(workers, tasks, snapshot, events, has_cancelled=has_cancelled)
     if kinds & DUTIES:
         _load_duties(tasks, snapshot, kinds)
     if kinds & NAMES_LEASES:
@@ -97,7 +104,12 @@ def remember_tasks(tasks: Tasks, snapshot: Snapshot, ids: list[int]) -> None:
 
 
 def _load_workers(
-    workers: Workers, tasks: Tasks, snapshot: Snapshot, events: Iterable[Event]
+    workers: Workers,
+    tasks: Tasks,
+    snapshot: Snapshot,
+    events: Iterable[Event],
+    *,
+    has_cancelled: bool,
 ) -> None:
     calls = [event for event in events if isinstance(event, WORKER_CALLS)]
     sweeps = any(isinstance(event, SweepWorkers) for event in events)
@@ -106,7 +118,7 @@ def _load_workers(
         snapshot.workers = workers.every()
         snapshot.fleet = len(snapshot.workers)
     elif calls:
-        snapshot.workers = workers.by_ids(list({event.worker_id for event in calls}))
+        _load_callers(workers, snapshot, calls)
     if not calls and not sweeps:
         return
     if fails:
@@ -116,10 +128,19 @@ def _load_workers(
         snapshot.fleet = workers.count()
         snapshot.next_incarnation = workers.counter("incarnation") + 1
     incarnations = [worker.incarnation for worker in snapshot.workers.values()]
-    snapshot.to_cancel = workers.to_cancel(incarnations)
-    if any(isinstance(event, LeaseWork) for event in calls):
+    if has_cancelled:
+        snapshot.to_cancel = workers.to_cancel(incarnations)
+    if not snapshot.held and any(isinstance(event, LeaseWork) for event in calls):
         snapshot.held = tasks.held(incarnations)
     _load_leases_at_stake(tasks, snapshot, calls, sweeps=sweeps)
+
+
+def _load_callers(workers: Workers, snapshot: Snapshot, calls: Sequence[Any]) -> None:
+    ids = list({event.worker_id for event in calls})
+    if any(isinstance(event, LeaseWork) for event in calls):
+        snapshot.workers, snapshot.held = workers.with_held(ids)
+    else:
+        snapshot.workers = workers.by_ids(ids)
 
 
 def _load_leases_at_stake(

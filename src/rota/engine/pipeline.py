@@ -6,7 +6,6 @@ events are tried again one by one.
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +13,11 @@ from typing import Any
 import structlog
 
 from rota.core.decisions import (
-    AddTask,
-    FinishTask,
     LeaseTask,
     NoteWatch,
     RemoveWorker,
     RequeueTask,
+    TellCancelled,
 )
 from rota.core.events import (
     CompleteJob,
@@ -32,19 +30,31 @@ from rota.core.events import (
     SubmitTasks,
 )
 from rota.core.ids import TaskId
+from rota.core.locks import LockAnswer
 from rota.core.replies import Granted, Outcomes
+from rota.core.sessions import ClearNews
+from rota.core.shards.events import BeatMember, SaveCheckpoint
+from rota.core.shards.members import Assignment, ShardPolicy
 from rota.core.snapshot import Rules
 from rota.core.workflow.commands import StartRun
 from rota.engine.batch import Anything, Batch, BatchResult, Memory, Outcome
 from rota.engine.clock import Clock
 from rota.engine.figures import Figures
+from rota.engine.notices import Told
 from rota.engine.runs import RunCache
+from rota.engine.sessions import SessionMemory, recalled
+from rota.engine.shard_cache import ShardCache
+from rota.engine.shards import count_shard_work
 from rota.errors import RotaError, Unavailable
 from rota.store.artifacts import Artifacts
 from rota.store.blobs import Blobs
 from rota.store.database import Database, Transaction
 from rota.store.lanes import Lanes
+from rota.store.locks import Locks
+from rota.store.notices import Notices
+from rota.store.queues import Queues
 from rota.store.runs import Runs
+from rota.store.shards import Shards
 from rota.store.tasks import Tasks
 from rota.store.workers import Workers
 
@@ -62,17 +72,19 @@ OUR_MISTAKES = (
 
 
 LIGHT_TASKS = 20  # an event about no more tasks than this is a matter of microseconds
+LIGHT_SHARDS = 1_000  # the same for the shards that a beat lists
 
 
 class Entry:
     """One event on its way through the engine, and whoever waits for its answer."""
 
-    __slots__ = ("event", "future", "is_gone", "is_light", "stays", "weight")
+    __slots__ = ("event", "future", "is_gone", "is_light", "is_parked", "stays", "weight")
 
     def __init__(self, event: Anything, future: "asyncio.Future[Any]", *, stays: bool) -> None:
         self.event = event
         self.future = future
         self.stays = stays  # a call for work that may be parked
+        self.is_parked = False  # it has been looked at, and there was nothing for it
         self.is_gone = False  # the caller has stopped waiting
         self.weight, self.is_light = _burden(event)
 
@@ -88,10 +100,12 @@ def _burden(event: Anything) -> tuple[int, bool]:
             return weight, weight <= LIGHT_TASKS
         case LeaseWork():
             return 1, event.most <= LIGHT_TASKS
+        case BeatMember():
+            return 1, len(event.holds) <= LIGHT_SHARDS
         case Heartbeat() | ReportProgress() | StartJob() | CompleteJob() | FailJob() | StartRun():
             return 1, True
         case _:
-            return 1, False
+            return 1, isinstance(event, SaveCheckpoint | ClearNews)
 
 
 @dataclass
@@ -101,12 +115,25 @@ class Delivery:
     answers: list[tuple[Entry, Outcome | Exception]] = field(default_factory=list)
     finished: list[TaskId] = field(default_factory=list)
     next_moment_ms: int | None = None
+    pushes: list[Assignment] = field(default_factory=list)
+    next_sweep_ms: int | None = None
+    granted_locks: list[LockAnswer] = field(default_factory=list)  # to those in line
+    told: list[Told] = field(default_factory=list)
+    sessions: set[str] = field(default_factory=set)  # that there is news for
+    cancelled: list[TellCancelled] = field(default_factory=list)
 
     def add(self, other: "Delivery") -> None:
         self.answers += other.answers
         self.finished += other.finished
         moments = [one for one in (self.next_moment_ms, other.next_moment_ms) if one is not None]
         self.next_moment_ms = min(moments, default=None)
+        self.pushes += other.pushes
+        sweeps = [one for one in (self.next_sweep_ms, other.next_sweep_ms) if one is not None]
+        self.next_sweep_ms = min(sweeps, default=None)
+        self.granted_locks += other.granted_locks
+        self.told += other.told
+        self.sessions |= other.sessions
+        self.cancelled += other.cancelled
 
 
 class Pipeline:
@@ -117,8 +144,10 @@ class Pipeline:
         figures: Figures,
         *,
         clock: Clock,
+        steady_clock: Clock,
         rules: Rules,
         dice: Callable[[], float],
+        shard_policy: ShardPolicy,
         blobs: Blobs | None = None,
     ) -> None:
         self._database = database
@@ -126,10 +155,12 @@ class Pipeline:
         self._lanes = lanes
         self._figures = figures
         self._clock = clock
+        self._steady_clock = steady_clock
         self._rules = rules
         self._dice = dice
         self._memory = Memory()
         self._runs = RunCache()
+        self._shards = ShardCache(shard_policy)
         self._has_lanes = True  # False: the book may hold lanes that were never committed
         self._parked: list[Entry] = []
         self.store_problem: str | None = None
@@ -137,17 +168,32 @@ class Pipeline:
     def recover(self) -> None:
         """Take up where the last coordinator on this store left off."""
 
-        def body(tx: Transaction) -> int:
+        def body(tx: Transaction) -> Memory:
             self._lanes.read(tx)
             runs = Runs(tx)
             self._runs.has_tasks = runs.has_tasks()
             self._runs.has_staged = Artifacts(tx).has_staged()
+            self._shards.fill(Shards(tx), now_ms=self._steady_clock.now_ms())
+            Locks(tx).drop_lines()
             if self._blobs is not None:
                 self._blobs.sweep(Artifacts(tx).files())
+            workers = Workers(tx)
             last = Tasks(tx, self._lanes).last_id()
-            return max(last, runs.last_id(), Workers(tx).counter("task"))
+            return Memory(
+                last_task_id=max(last, runs.last_id(), workers.counter("task")),
+                paused=frozenset(Queues(tx).paused()),
+                has_open_breakers=workers.has_open_breakers(),
+                has_cancelled=workers.has_cancelled(),
+                last_seq=Notices(tx).bounds().last_seq,
+                sessions=recalled(tx, SessionMemory()),
+            )
 
-        self._memory.last_task_id = self._database.write(body)
+        self._memory = self._database.write(body)
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last notice."""
+        return self._memory.last_seq
 
     def run(self, entries: Sequence[Entry]) -> Delivery:
         """Carry out a batch: in one transaction, or, if that breaks, each event in its own."""
@@ -164,12 +210,19 @@ class Pipeline:
         self.store_problem = None
         self._memory = result.memory
         self._runs.touched.clear()
+        self._shards.commit()
         self._remove_files(result.dropped_files)
         self._count(entries, result)
         return Delivery(
             self._answers(entries, parked, result),
             [*result.applied.finished, *(TaskId(one) for one in result.ended_runs)],
             result.next_moment_ms,
+            result.shards.pushes,
+            result.next_sweep_ms,
+            result.keeping.granted,
+            [result.told] if result.told.notices else [],
+            result.sessions,
+            result.decisions.get(TellCancelled, []),
         )
 
     def _remove_files(self, names: Sequence[str]) -> None:
@@ -197,11 +250,13 @@ class Pipeline:
             [entry.event for entry in entries],
             [entry.event for entry in parked if isinstance(entry.event, LeaseWork)],
             now_ms=self._clock.now_ms(),
+            steady_ms=self._steady_clock.now_ms(),
             rules=self._rules,
             dice=self._dice,
             lanes=self._lanes,
             memory=self._memory,
             runs=self._runs,
+            shards=self._shards,
         )
 
         def body(tx: Transaction) -> BatchResult:
@@ -221,9 +276,11 @@ class Pipeline:
         """Answers for all but the calls for work that found none: those are parked."""
         answers: list[tuple[Entry, Outcome | Exception]] = []
         still: list[Entry] = []
-        now = zip(entries, result.outcomes, strict=True)
-        for entry, outcome in [*now, *zip(parked, result.parked, strict=True)]:
+        # Those that were parked come first: work waits for them, and their worker is idle.
+        waiting = zip(parked, result.parked, strict=True)
+        for entry, outcome in [*waiting, *zip(entries, result.outcomes, strict=True)]:
             if entry.stays and isinstance(outcome, Granted) and not outcome.leases:
+                entry.is_parked = True
                 still.append(entry)
             else:
                 answers.append((entry, outcome))
@@ -245,24 +302,29 @@ class Pipeline:
         """A rollback took new lanes back: read the book again, now or in the next transaction."""
         self._has_lanes = False
         self._runs.roll_back()
+        self._shards.roll_back()
         try:
-            self._database.read(self._lanes.read)
+            self._memory.last_seq = self._database.read(self._reread)
         except Exception as error:  # noqa: BLE001 - the store is away; the next batch will say so
             self.store_problem = f"{type(error).__name__}: {error}"
         else:
             self._has_lanes = True
+
+    def _reread(self, tx: Transaction) -> int:
+        """The lanes, and the last number of a notice: a commit may have failed only to say so."""
+        self._lanes.read(tx)
+        self._memory.sessions = recalled(tx, self._memory.sessions)
+        return Notices(tx).bounds().last_seq
 
     def _count(self, entries: Sequence[Entry], result: BatchResult) -> None:
         figures, decisions = self._figures, result.decisions
         figures.batches += 1
         figures.batched_events += len(entries)
         figures.forgotten += result.applied.forgotten
+        figures.notices += len(result.told.notices)
         figures.leased += len(decisions.get(LeaseTask, ()))
-        if added := decisions.get(AddTask):
-            queues = Counter([one.task.queue for one in added])
-            figures.note_submitted(queues, result.now_ms)
-        if finished := decisions.get(FinishTask):
-            figures.note_finished([(one.queue, one.state) for one in finished], result.now_ms)
+        figures.note_submitted(result.tally.submitted, result.now_ms)
+        figures.note_finished(result.tally.finished, result.now_ms)
         for requeued in decisions.get(RequeueTask, ()):
             figures.requeued[requeued.ended.ending] += 1
         for removed in decisions.get(RemoveWorker, ()):
@@ -272,6 +334,7 @@ class Pipeline:
             if noted.held_because is not None:
                 figures.held_sweeps[noted.held_because] += 1
                 log.warning("evictions held back", reason=noted.held_because)
+        count_shard_work(figures, result.shards)
         for outcome in result.outcomes:
             if isinstance(outcome, Outcomes):
                 figures.refused_results.update(one for one in outcome.outcomes if one != "accepted")

@@ -15,6 +15,7 @@ from rota.core.workflow.decisions import (
     DispatchTask,
     OpenScope,
     SetBranchState,
+    SetRunState,
     SetTokenState,
     StartChild,
 )
@@ -55,19 +56,42 @@ class ScopeTrace:
     node: str
     total: int
     arrived: Counter[str] = field(default_factory=Counter)  # by the node their join leads to
+    cancelled: int = 0  # branches
+    failed: int = 0
     is_closed: bool = False
+
+    def count(self, decision: SetBranchState) -> None:
+        if decision.state is BranchState.ARRIVED and decision.join is not None:
+            self.arrived[decision.join] += 1
+        elif decision.state is BranchState.CANCELLED:
+            self.cancelled += 1
+        elif decision.state is BranchState.FAILED:
+            self.failed += 1
 
 
 class Trace:
     """A journal, read from its beginning."""
 
-    def __init__(self, entries: Iterable[JournalEntry]) -> None:
+    def __init__(self, entries: Iterable[JournalEntry] = ()) -> None:
         self.tokens: dict[int, TokenTrace] = {}
         self.scopes: dict[int, ScopeTrace] = {}
         self.not_taken: Counter[str] = Counter()  # by transition
+        self.run_state = "running"
+        self.number = 0  # of the entry that was read last
+        self.at_ms: int | None = None
+        self.executing: Container[int] = ()  # dispatched tokens that have a worker
         for entry in entries:
-            for decision in entry.decisions:
-                self._take(decision, entry)
+            self.read(entry)
+
+    def read(self, entry: JournalEntry) -> None:
+        for decision in entry.decisions:
+            self._take(decision, entry)
+        self.number, self.at_ms = entry.number, entry.at_ms
+
+    def state(self, token: TokenTrace) -> TokenState:
+        if token.state is TokenState.DISPATCHED and token.number in self.executing:
+            return TokenState.EXECUTING
+        return token.state
 
     def _take(self, decision: Any, entry: JournalEntry) -> None:
         match decision:
@@ -92,12 +116,14 @@ class Trace:
                 self.scopes[decision.number] = ScopeTrace(
                     decision.number, decision.key, decision.node, decision.total
                 )
-            case SetBranchState(state=BranchState.ARRIVED) if decision.join is not None:
-                self.scopes[decision.scope].arrived[decision.join] += 1
+            case SetBranchState():
+                self.scopes[decision.scope].count(decision)
             case CloseScope():
                 self.scopes[decision.number].is_closed = True
             case Considered(taken=False):
                 self.not_taken[decision.transition] += 1
+            case SetRunState():
+                self.run_state = decision.state
             case _:
                 pass  # says nothing about where the run is
 
@@ -108,12 +134,6 @@ class Trace:
             token.finished_at_ms = at_ms
         elif decision.state is TokenState.WAITING_FOR_SIBLINGS:
             token.has_arrived = True
-
-    def note_executing(self, numbers: Container[int]) -> None:
-        """Of the dispatched tokens, these have a worker."""
-        for token in self.tokens.values():
-            if token.state is TokenState.DISPATCHED and token.number in numbers:
-                token.state = TokenState.EXECUTING
 
     def path_id(self, token: TokenTrace) -> str:
         """`root`, then `.node.index` for each open scope."""
@@ -129,6 +149,8 @@ class JoinFigures:
     needed: int = 0
     scopes: int = 0
     fired: int = 0
+    cancelled: int = 0  # branches
+    failed: int = 0
 
 
 @dataclass
@@ -146,7 +168,21 @@ def tokens_by_node(definition: Definition, trace: Trace) -> dict[str, Counter[st
     """Tokens of each node by their state; of nodes the run has not been to, none."""
     found: dict[str, Counter[str]] = {node: Counter() for node in definition.nodes}
     for token in trace.tokens.values():
-        found[token.node][token.state.value] += 1
+        found[token.node][trace.state(token).value] += 1
+    return found
+
+
+def spans_by_node(trace: Trace) -> dict[str, tuple[int, int | None]]:
+    """When each node was first begun, and last done with; None while something is under way."""
+    found: dict[str, tuple[int, int | None]] = {}
+    for token in trace.tokens.values():
+        first_ms, last_ms = found.get(token.node, (token.created_at_ms, 0))
+        ended_ms = token.finished_at_ms
+        is_open = last_ms is None or ended_ms is None
+        found[token.node] = (
+            min(first_ms, token.created_at_ms),
+            None if is_open else max(last_ms or 0, ended_ms or 0),
+        )
     return found
 
 
@@ -196,7 +232,7 @@ def _came_by(graph: Graph, trace: Trace) -> dict[int, Counter[str]]:
         source = trace.scopes[token.stack[-1][0]].node if token.stack else ""
         found = by_group.get((token.via, source, token.node), by_name.get(token.via))
         if found is not None:
-            came.setdefault(found, Counter())[token.state.value] += 1
+            came.setdefault(found, Counter())[trace.state(token).value] += 1
     return came
 
 
@@ -207,6 +243,8 @@ def _join(join: Join, trace: Trace) -> JoinFigures:
             figures.scopes += 1
             figures.arrived += scope.arrived[join.node]
             figures.needed += join.rule.needed or scope.total
+            figures.cancelled += scope.cancelled
+            figures.failed += scope.failed
     figures.fired = sum(
         1 for token in trace.tokens.values() if token.via == join.name and token.node == join.node
     )

@@ -7,26 +7,39 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from rota.core import limits
 from rota.core.access import AccessToken
 from rota.core.events import TaskFilter
 from rota.core.ids import TaskId
+from rota.core.locks import LockFigures
+from rota.core.memory import MemoryEntry, standing
+from rota.core.shards.members import ShardPolicy
 from rota.core.snapshot import Quality
 from rota.core.tasks import FINISHED, Task, TaskState
 from rota.core.workers import Worker
 from rota.core.workflow.definition import Definition
 from rota.core.workflow.records import Artifact, JournalEntry, RunRecord, Version
 from rota.core.workflow.run import RUN_ENDED
+from rota.engine.board_views import BoardViews
 from rota.engine.clock import Clock
 from rota.engine.dealing import of_run
 from rota.engine.figures import Figures, QueueRates
+from rota.engine.notice_log import NoticeLog
 from rota.engine.projections import Trace
+from rota.engine.scale_views import ScaleViews
+from rota.engine.session_views import SessionViews
+from rota.engine.shard_views import ServiceView, view_of
+from rota.engine.traces import Traces
 from rota.store.access import Access
 from rota.store.artifacts import Artifacts
 from rota.store.database import Database, Transaction
 from rota.store.lanes import Lanes
 from rota.store.listing import Listing
+from rota.store.locks import Locks
+from rota.store.memory import Memories, matching, starting_with
 from rota.store.queues import LaneFigures, Queues
 from rota.store.runs import Runs
+from rota.store.shards import Checkpoint, Shards
 from rota.store.tasks import Tasks
 from rota.store.workers import Workers
 from rota.store.workflows import Workflows
@@ -57,13 +70,29 @@ class WorkerFigures(Struct, frozen=True, kw_only=True):
 
 class Queries:
     def __init__(
-        self, database: Database, lanes: Lanes, figures: Figures, *, clock: Clock, inline: bool
+        self,
+        database: Database,
+        lanes: Lanes,
+        figures: Figures,
+        *,
+        clock: Clock,
+        steady_clock: Clock,
+        inline: bool,
+        shard_policy: ShardPolicy,
     ) -> None:
         self._database = database
         self._lanes = lanes
         self._figures = figures
         self._clock = clock
+        self._steady_clock = steady_clock
+        self._shard_policy = shard_policy
+        self._started_at_ms = steady_clock.now_ms()
         self._threads = None if inline else ThreadPoolExecutor(READER_THREADS, "rota-reader")
+        self._traces = Traces()
+        self.notices = NoticeLog(self._read)
+        self.sessions = SessionViews(self._read, lanes)
+        self.board = BoardViews(self._read, lanes, clock=clock, health=shard_policy.health)
+        self.scale = ScaleViews(self._read, lanes, figures, clock=clock)
 
     def close(self) -> None:
         if self._threads is not None:
@@ -234,15 +263,12 @@ class Queries:
     async def journal(self, run_id: int, *, after: int, limit: int) -> list[JournalEntry]:
         return await self._read(lambda tx: Runs(tx).journal(run_id, after=after, limit=limit))
 
-    async def trace(self, run_id: int) -> Trace:
-        """A run's tokens and scopes, read from its whole journal."""
+    async def trace(self, run_id: int, seen: Callable[[Trace], T], *, at: int | None = None) -> T:
+        """What `seen` makes of a run's journal, folded: all of it, or up to entry `at`."""
+        return await self._read(lambda tx: self._traces.look(tx, run_id, seen, at=at))
 
-        def body(tx: Transaction) -> Trace:
-            trace = Trace(Runs(tx).journal(run_id))
-            trace.note_executing(Runs(tx).executing(run_id))
-            return trace
-
-        return await self._read(body)
+    async def tasks_by_ids(self, ids: list[TaskId]) -> dict[TaskId, Task]:
+        return await self._read(lambda tx: Tasks(tx, self._lanes).by_ids(list(ids)))
 
     async def run_tasks(self, run_id: int) -> dict[int, int]:
         """The tokens of a run whose tasks are leased, with their tasks."""
@@ -265,6 +291,69 @@ class Queries:
             return found, content
 
         return await self._read(body)
+
+    # --- services -------------------------------------------------------------------------------
+
+    async def services(self) -> list[ServiceView]:
+        def body(tx: Transaction) -> list[ServiceView]:
+            names = Shards(tx).names()
+            return [one for name in names if (one := self._service(tx, name)) is not None]
+
+        return await self._read(body)
+
+    async def service(self, name: str) -> ServiceView | None:
+        return await self._read(lambda tx: self._service(tx, name))
+
+    def _service(self, tx: Transaction, name: str) -> ServiceView | None:
+        stored = Shards(tx).find(name)
+        if stored is None:
+            return None
+        return view_of(
+            stored,
+            self._shard_policy,
+            now_ms=self._steady_clock.now_ms(),
+            started_at_ms=self._started_at_ms,
+        )
+
+    async def has_service(self, name: str) -> bool:
+        return await self._read(lambda tx: Shards(tx).has(name))
+
+    async def checkpoint(self, service: str, shard: int) -> Checkpoint | None:
+        """How far the owner of a shard had come when it last said so."""
+        return await self._read(lambda tx: Shards(tx).checkpoint(service, shard))
+
+    # --- memory and locks -----------------------------------------------------------------------
+
+    async def memory(self, key: str) -> MemoryEntry | None:
+        entry = await self._read(lambda tx: Memories(tx).one(key))
+        return standing(entry, self._clock.now_ms())
+
+    async def memories(
+        self, *, prefix: str | None, pattern: str | None, after: str, limit: int
+    ) -> tuple[list[MemoryEntry], bool]:
+        """The next keys that match, no more of them than fit a page, and whether there are more."""
+        wanted = starting_with(prefix or "") if pattern is None else matching(pattern)
+        now_ms = self._clock.now_ms()
+        return await self._read(
+            lambda tx: Memories(tx).page(
+                wanted,
+                after=after,
+                now_ms=now_ms,
+                limit=limit,
+                most_bytes=limits.MAX_MEMORY_PAGE_BYTES,
+            )
+        )
+
+    async def lock(self, name: str) -> LockFigures:
+        now_ms = self._steady_clock.now_ms()
+        return await self._read(lambda tx: Locks(tx).look(name, now_ms=now_ms))
+
+    async def locks(self, *, after: str, limit: int) -> list[LockFigures]:
+        """The next locks that somebody has."""
+        now_ms = self._steady_clock.now_ms()
+        return await self._read(lambda tx: Locks(tx).page(after=after, now_ms=now_ms, limit=limit))
+
+    # --- access ---------------------------------------------------------------------------------
 
     async def tokens(self) -> list[AccessToken]:
         return await self._read(lambda tx: Access(tx).every())

@@ -19,6 +19,7 @@ from rota.core.workflow.commands import (
     StartRun,
     SteerRun,
 )
+from rota.core.workflow.definition import Definition
 from rota.core.workflow.events import (
     RunCancelled,
     RunEvent,
@@ -32,6 +33,7 @@ from rota.core.workflow.events import (
 from rota.core.workflow.records import Artifact, RunRecord, Version
 from rota.core.workflow.run import RUN_ENDED
 from rota.engine.artifacts import ArtifactKeeper
+from rota.engine.run_notices import workflow_notice
 from rota.engine.runs import LiveRun, RunAdvancer
 from rota.errors import IllegalState, Invalid, NodeNotFound, RunNotFound, WorkflowNotFound
 from rota.store.database import Transaction
@@ -85,7 +87,7 @@ class RunCommands:
     def carry_out(self, command: RunCommand) -> RunReply:  # noqa: PLR0911 - a table
         match command:
             case PutWorkflow():
-                return WorkflowKept(*self._workflows.put(command.definition, now_ms=self._now_ms))
+                return self._keep(command.definition)
             case StartRun():
                 return self._start(command)
             case ForkRun():
@@ -104,6 +106,13 @@ class RunCommands:
                 return ArtifactStaged(self._artifacts.stage(command))
             case _:
                 assert_never(command)
+
+    def _keep(self, definition: Definition) -> WorkflowKept:
+        kept = WorkflowKept(*self._workflows.put(definition, now_ms=self._now_ms))
+        if kept.is_new:
+            self._advancer.told.append(workflow_notice(kept.version))
+        self._advancer.forget_newest(definition.name)
+        return kept
 
     def _live(self, run_id: int) -> LiveRun:
         live = self._advancer.find(run_id)
@@ -124,7 +133,7 @@ class RunCommands:
             known = self._runs.id_by_key(command.key)
             if known is not None:
                 return self._look(known, is_duplicate=True)
-        version = command.version or self._workflows.newest(command.workflow)
+        version = command.version or self._advancer.newest(command.workflow)
         graph = None if version is None else self._advancer.graph(command.workflow, version)
         if version is None or graph is None:
             raise WorkflowNotFound(command.workflow, version)

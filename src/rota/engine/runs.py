@@ -14,6 +14,7 @@ import msgspec
 
 from rota.core.decisions import Decision, FinishTask
 from rota.core.ids import TaskId, next_ids, to_text
+from rota.core.notices import Notice
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import TaskState
 from rota.core.workflow import schemas
@@ -40,6 +41,7 @@ from rota.core.workflow.events import (
 )
 from rota.core.workflow.records import RunRecord
 from rota.core.workflow.run import RUN_ENDED, Run
+from rota.engine.run_notices import kind_of, run_notice
 from rota.engine.run_tasks import RunTasks, result_of
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
@@ -58,6 +60,7 @@ class LiveRun:
     record: RunRecord
     run: Run
     number: int = 0  # of its last journal entry
+    has_timers: bool = False  # False: none was ever set
     links: dict[int, int] = field(default_factory=dict)  # token -> task or run
 
 
@@ -67,6 +70,7 @@ class RunCache:
     def __init__(self) -> None:
         self.runs: OrderedDict[int, LiveRun] = OrderedDict()
         self.graphs: dict[tuple[str, int], Graph] = {}
+        self.newest: dict[str, int] = {}  # version of each workflow asked for
         self.has_tasks = False  # whether any task works for a run
         self.has_staged = False  # whether any artifact waits for the end of its attempt
         self.touched: set[int] = set()  # by the batch that is under way
@@ -76,6 +80,7 @@ class RunCache:
         for run_id in self.touched:
             self.runs.pop(run_id, None)
         self.graphs.clear()
+        self.newest.clear()
         self.touched.clear()
 
     def trim(self) -> None:
@@ -93,6 +98,7 @@ class RunAdvancer:
         self._snapshot = snapshot
         self._cache = cache
         self.ended: list[int] = []
+        self.told: list[Notice] = []  # what the outside hears of runs and workflows
         self.next_moment_ms: int | None = None
         self._todo: deque[tuple[int, RunEvent]] = deque()
 
@@ -114,7 +120,7 @@ class RunAdvancer:
     def _replayed(self, record: RunRecord) -> LiveRun:
         graph = self.graph(record.workflow, record.version)
         assert graph is not None, "a run's definition is kept as long as the run"
-        live = LiveRun(record, new_run(graph, record.input))
+        live = LiveRun(record, new_run(graph, record.input), has_timers=True)
         for entry in self._runs.journal(record.id):
             decide(live.run, entry.event)
             live.number = entry.number
@@ -131,6 +137,17 @@ class RunAdvancer:
                 self._cache.graphs.clear()
             graph = self._cache.graphs[name, version] = Graph(definition)
         return graph
+
+    def newest(self, name: str) -> int | None:
+        version = self._cache.newest.get(name)
+        if version is None:
+            version = self._workflows.newest(name)
+            if version is not None and len(self._cache.newest) < MOST_GRAPHS:
+                self._cache.newest[name] = version
+        return version
+
+    def forget_newest(self, name: str) -> None:
+        self._cache.newest.pop(name, None)
 
     def cached(self, run_id: int) -> LiveRun | None:
         return self._cache.runs.get(run_id)
@@ -149,6 +166,7 @@ class RunAdvancer:
         self._cache.runs[record.id] = live
         self._cache.touched.add(record.id)
         self._runs.add(record)
+        self.told.append(run_notice("run-started", record))
         self.feed(record.id, started)
         return live
 
@@ -192,6 +210,7 @@ class RunAdvancer:
 
     def close(self, decided: Sequence[Decision]) -> list[Decision]:
         """All decisions of the batch about tasks, with what its runs ask of the queue."""
+        self._runs.write_gathered()
         decisions, made = self._work.close(decided)
         if made:
             self._runs.add_tasks(made)
@@ -213,6 +232,7 @@ class RunAdvancer:
             self._runs.drop_timers(dropped)
         standing = [one for one in timers if (one[2], one[3]) in live.run.timers]
         if standing and not live.run.is_ended:
+            live.has_timers = True
             self._runs.set_timers(standing)
             self._hint(min(due for due, *_ in standing))
 
@@ -258,7 +278,7 @@ class RunAdvancer:
         parent, now_ms = live.record, self._snapshot.now_ms
         child_id = self.new_id()
         name, wanted = named_version(decision.workflow)
-        version = wanted or self._workflows.newest(name)
+        version = wanted or self.newest(name)
         graph = None if version is None else self.graph(name, version)
         most = live.run.graph.definition.max_depth
         problem: str | None = None
@@ -289,12 +309,14 @@ class RunAdvancer:
         self._cache.runs[child_id] = LiveRun(record, new_run(graph, record.input))
         self._cache.touched.add(child_id)
         self._runs.add(record)
+        self.told.append(run_notice("run-started", record))
         started = RunStarted(now_ms, record.input, timeout_ms=record.timeout_ms)
         self._todo.append((child_id, started))
         return child_id
 
     def _set_state(self, live: LiveRun, decision: SetRunState) -> None:
         is_ended = decision.state in RUN_ENDED
+        was = live.record.state
         documents = live.run.context.documents
         self._runs.set_state(
             live.record.id,
@@ -311,10 +333,12 @@ class RunAdvancer:
             error=decision.error,
             finished_at_ms=self._snapshot.now_ms if is_ended else None,
         )
+        self.told.append(run_notice(kind_of(live.record.state), live.record, was=was))
         if not is_ended:
             return
         self.ended.append(live.record.id)
-        self._runs.drop_all_timers(live.record.id)
+        if live.has_timers:
+            self._runs.drop_all_timers(live.record.id)
         if live.record.parent_run is not None and live.record.parent_token is not None:
             is_ok = decision.state == "completed"
             error = decision.error or {"type": decision.state, "message": decision.state}

@@ -64,12 +64,19 @@ class ThreadWriter:
 
     def put(self, entry: Entry) -> None:
         self.weight += entry.weight
-        if self._handed_over or self._loop is None:
+        if self._loop is None:
             self._hand_over([entry])
-            return
-        if not self._gathered:
-            self._loop.call_soon(self._set_out)
-        self._gathered.append(entry)
+        elif not self._handed_over:
+            if not self._gathered:
+                self._loop.call_soon(self._set_out)
+            self._gathered.append(entry)
+        elif entry.is_light and len(self._gathered) < MOST_LIGHT_ENTRIES:
+            # It would wait there as well; here it is run as soon as the thread comes back, without
+            # which a steady stream of trifles would keep the thread busy for ever.
+            self._gathered.append(entry)
+        else:
+            entries, self._gathered = self._gathered, []
+            self._hand_over([*entries, entry])
 
     async def stop(self) -> None:
         if self.is_running:
@@ -143,6 +150,8 @@ class ThreadWriter:
         if len(entries) <= MOST_LIGHT_ENTRIES and all(entry.is_light for entry in entries):
             self._note_duration(seconds)
         self._arrive(delivery, sum(entry.weight for entry in entries))
+        if self._gathered and not self._handed_over:
+            self._set_out()
 
     def _arrive(self, delivery: Delivery, weight: int) -> None:
         self.weight -= weight

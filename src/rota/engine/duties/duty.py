@@ -5,6 +5,10 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from rota.core.events import Event
+from rota.core.locks import SweepLocks
+from rota.core.memory import SweepMemory
+from rota.core.notices import PruneNotices
+from rota.core.shards.events import ShardEvent
 from rota.core.workflow.commands import RunCommand
 from rota.settings import Settings
 
@@ -12,6 +16,9 @@ from rota.settings import Settings
 class Duty(Struct, frozen=True, kw_only=True):
     name: str
     interval_ms: int  # at the latest after this; a hint of a nearer moment runs it earlier
-    event: Callable[[int, Settings], Event | RunCommand]  # of the time and the settings
+    event: Callable[
+        [int, Settings],
+        Event | RunCommand | ShardEvent | SweepLocks | SweepMemory | PruneNotices,
+    ]  # of the time and the settings
     full_step: int | None = None  # when this many were done, more may wait: run again at once
     follows_hints: bool = False

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 import structlog
 
 from rota.core.replies import Done
+from rota.engine.clock import Clock
 from rota.engine.duties.deadlines import DEADLINES
 from rota.engine.duties.due import DUE_TASKS
 from rota.engine.duties.duty import Duty
 from rota.engine.duties.health import HEALTH
-from rota.engine.duties.pruning import PRUNING, RUN_PRUNING
+from rota.engine.duties.keeping import LOCKS, MEMORY
+from rota.engine.duties.pruning import NOTICE_PRUNING, PRUNING, RUN_PRUNING
+from rota.engine.duties.shards import SHARDS
 from rota.engine.duties.timers import RUN_TIMERS
+from rota.engine.series import SLOT_MS, Gauges
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
@@ -19,21 +23,68 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("rota.duties")
 
-DUTIES = (DUE_TASKS, DEADLINES, RUN_TIMERS, HEALTH, PRUNING, RUN_PRUNING)
+DUTIES = (
+    DUE_TASKS,
+    DEADLINES,
+    RUN_TIMERS,
+    HEALTH,
+    SHARDS,
+    LOCKS,
+    MEMORY,
+    PRUNING,
+    RUN_PRUNING,
+    NOTICE_PRUNING,
+)
+SWEEPS = (SHARDS, LOCKS)  # of leases, which must not end early
 LEAST_PAUSE_MS = 1  # a moment that is always just ahead must not spin the loop
+
+
+class Alarm:
+    """Wakes a duty when its interval is over, or at an earlier moment that it was told of."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._moment_ms: int | None = None
+        self._was_told = asyncio.Event()
+
+    def tell(self, moment_ms: int) -> None:
+        """Something comes up at this moment; a later one than known changes nothing."""
+        if self._moment_ms is None or moment_ms < self._moment_ms:
+            self._moment_ms = moment_ms
+            self._was_told.set()
+
+    def clear(self) -> None:
+        self._moment_ms = None
+
+    async def wait(self, interval_ms: int) -> None:
+        """Until the interval is over, or the nearest moment has come."""
+        until_ms = self._clock.now_ms() + interval_ms
+        while True:
+            moment_ms = until_ms if self._moment_ms is None else min(until_ms, self._moment_ms)
+            # No longer than the interval, even if the clock is set back meanwhile.
+            wait_ms = min(interval_ms, max(LEAST_PAUSE_MS, moment_ms - self._clock.now_ms()))
+            self._was_told.clear()
+            try:
+                # Not `wait_for`: on Python 3.11 it loses a cancellation that comes with a hint.
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._was_told.wait()
+            except TimeoutError:
+                return
 
 
 class DutyRunner:
     def __init__(self, coordinator: "Coordinator") -> None:
         self._coordinator = coordinator
         self._tasks: list[asyncio.Task[None]] = []
-        self._hint_ms: int | None = None
-        self._hinted = asyncio.Event()
+        self._moments = Alarm(coordinator.clock)
+        self._sweeps = Alarm(coordinator.steady_clock)
 
     def start(self) -> None:
-        by_interval = [duty for duty in DUTIES if not duty.follows_hints]
+        by_interval = [one for one in DUTIES if not one.follows_hints and one not in SWEEPS]
         self._tasks = [asyncio.create_task(self._keep(duty)) for duty in by_interval]
         self._tasks.append(asyncio.create_task(self._keep_moments()))
+        self._tasks.append(asyncio.create_task(self._keep_sweeping()))
+        self._tasks.append(asyncio.create_task(self._keep_looking()))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -41,14 +92,17 @@ class DutyRunner:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def hint(self, moment_ms: int) -> None:
-        """Something comes up at this moment; a later one than known changes nothing."""
-        if self._hint_ms is None or moment_ms < self._hint_ms:
-            self._hint_ms = moment_ms
-            self._hinted.set()
+        """Some task or run comes up at this moment."""
+        self._moments.tell(moment_ms)
+
+    def hint_sweep(self, moment_ms: int) -> None:
+        """Some service or lock comes up at this moment."""
+        self._sweeps.tell(moment_ms)
 
     async def run_all(self) -> None:
         for duty in DUTIES:
             await self._run(duty)
+        await self._look()
 
     async def _keep(self, duty: Duty) -> None:
         while True:
@@ -61,11 +115,38 @@ class DutyRunner:
         interval_ms = min(duty.interval_ms for duty in duties)
         while True:
             # Cleared first: a moment hinted from here on counts against what is read below.
-            self._hint_ms = None
+            self._moments.clear()
             if all([await self._try(duty) for duty in duties]):
                 await self._look_ahead()
             # After a failure what is due stays due; it is tried again when the interval is over.
-            await self._pause(interval_ms)
+            await self._moments.wait(interval_ms)
+
+    async def _keep_sweeping(self) -> None:
+        """Leases go by a clock of their own; a sweep itself gives the next one with its answer."""
+        interval_ms = min(duty.interval_ms for duty in SWEEPS)
+        while True:
+            self._sweeps.clear()
+            for duty in SWEEPS:
+                await self._try(duty)
+            await self._sweeps.wait(interval_ms)
+
+    async def _keep_looking(self) -> None:
+        """Charts need to know how the queues stand in each of their slots."""
+        while True:
+            await self._look()
+            await asyncio.sleep(SLOT_MS / 1000)
+
+    async def _look(self) -> None:
+        coordinator = self._coordinator
+        try:
+            queues = await coordinator.queries.queues()
+        except Exception as error:
+            log.warning("the queues cannot be looked at", exc_info=error)
+            return
+        seen = [
+            (one.name, Gauges(one.depth, one.running, one.oldest_age_ms or 0)) for one in queues
+        ]
+        coordinator.figures().series.look(seen, coordinator.clock.now_ms())
 
     async def _look_ahead(self) -> None:
         try:
@@ -98,20 +179,4 @@ class DutyRunner:
                 and reply.count >= duty.full_step
             )
             if not is_more:
-                return
-
-    async def _pause(self, interval_ms: int) -> None:
-        """Until the interval is over, or the nearest hinted moment has come."""
-        clock = self._coordinator.clock
-        until_ms = clock.now_ms() + interval_ms
-        while True:
-            moment_ms = until_ms if self._hint_ms is None else min(until_ms, self._hint_ms)
-            # No longer than the interval, even if the clock is set back meanwhile.
-            wait_ms = min(interval_ms, max(LEAST_PAUSE_MS, moment_ms - clock.now_ms()))
-            self._hinted.clear()
-            try:
-                # Not `wait_for`: on Python 3.11 it loses a cancellation that comes with a hint.
-                async with asyncio.timeout(wait_ms / 1000):
-                    await self._hinted.wait()
-            except TimeoutError:
                 return

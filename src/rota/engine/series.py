@@ -1,0 +1,123 @@
+"""How did the last hour go? Counts and gauges in slots of ten seconds, in memory, for charts.
+
+The slots go round and never move, so one thread may count while others read. A bounded number of
+queues is charted one by one, those that were heard of first; the sum of all is charted always.
+"""
+
+from array import array
+from collections.abc import Iterable
+from typing import NamedTuple
+
+SLOT_MS = 10_000
+SLOTS = 360  # an hour
+MOST_QUEUES = 100  # charted one by one
+UNKNOWN = -1  # of a gauge that was not looked at in a slot
+
+
+class Gauges(NamedTuple):
+    """How a queue stands at one moment."""
+
+    depth: int
+    running: int
+    oldest_age_ms: int
+
+
+class Span(NamedTuple):
+    """A stretch of slots, the oldest first; None where nobody looked."""
+
+    submitted: list[int | None]
+    finished: list[int | None]
+    failed: list[int | None]
+    depth: list[int | None]
+    running: list[int | None]
+    oldest_age_ms: list[int | None]
+
+
+COUNTS = ("submitted", "finished", "failed")
+GAUGES = Gauges._fields
+
+
+class Track:
+    """The slots of one queue, or of all together."""
+
+    def __init__(self) -> None:
+        self._numbers = array("q", [UNKNOWN]) * SLOTS  # which slot since the epoch each one is
+        self._counts = {name: array("q", [0]) * SLOTS for name in COUNTS}
+        self._gauges = {name: array("q", [UNKNOWN]) * SLOTS for name in GAUGES}
+
+    def add(self, name: str, count: int, now_ms: int) -> None:
+        self._counts[name][self._place(now_ms)] += count
+
+    def look(self, gauges: Gauges, now_ms: int) -> None:
+        place = self._place(now_ms)
+        for name, value in zip(GAUGES, gauges, strict=True):
+            self._gauges[name][place] = value
+
+    def span(self, first: int, count: int) -> Span:
+        """The slots from number `first` on."""
+        wanted = [(number, number % SLOTS) for number in range(first, first + count)]
+        known = [place if self._numbers[place] == number else None for number, place in wanted]
+        submitted, finished, failed = (
+            [None if place is None else self._counts[name][place] for place in known]
+            for name in COUNTS
+        )
+        depth, running, oldest_age_ms = (
+            [None if place is None else _seen(self._gauges[name][place]) for place in known]
+            for name in GAUGES
+        )
+        return Span(submitted, finished, failed, depth, running, oldest_age_ms)
+
+    def total(self, name: str) -> int:
+        """Of all slots there are, however old: enough to tell a busy queue from an idle one."""
+        return sum(self._counts[name])
+
+    def _place(self, now_ms: int) -> int:
+        number = now_ms // SLOT_MS
+        place = number % SLOTS
+        if self._numbers[place] != number:
+            for counts in self._counts.values():
+                counts[place] = 0
+            for gauges in self._gauges.values():
+                gauges[place] = UNKNOWN
+            self._numbers[place] = number
+        return place
+
+
+def _seen(value: int) -> int | None:
+    return None if value == UNKNOWN else value
+
+
+class Series:
+    def __init__(self) -> None:
+        self.all = Track()
+        self.queues: dict[str, Track] = {}
+
+    def add(self, queue: str, name: str, count: int, now_ms: int) -> None:
+        self.all.add(name, count, now_ms)
+        track = self._track(queue)
+        if track is not None:
+            track.add(name, count, now_ms)
+
+    def look(self, queues: Iterable[tuple[str, Gauges]], now_ms: int) -> None:
+        """Note how all queues stand."""
+        depth = running = oldest_age_ms = 0
+        for queue, gauges in queues:
+            depth += gauges.depth
+            running += gauges.running
+            oldest_age_ms = max(oldest_age_ms, gauges.oldest_age_ms)
+            track = self._track(queue)
+            if track is not None:
+                track.look(gauges, now_ms)
+        self.all.look(Gauges(depth, running, oldest_age_ms), now_ms)
+
+    def busiest(self, most: int) -> list[str]:
+        """The queues that most was submitted to or finished in."""
+        tracks = list(self.queues.items())
+        weights = {name: one.total("submitted") + one.total("finished") for name, one in tracks}
+        return sorted(weights, key=lambda name: (-weights[name], name))[:most]
+
+    def _track(self, queue: str) -> Track | None:
+        known = self.queues.get(queue)
+        if known is None and len(self.queues) < MOST_QUEUES:
+            known = self.queues[queue] = Track()
+        return known

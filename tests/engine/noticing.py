@@ -1,0 +1,16 @@
+"""What a test asks of the log of notices, over and over."""
+
+from rota.core.notices import EVERYTHING, Noted, NoticeFilter, types_of
+from tests.engine.running import Engine
+
+MOST = 10_000
+
+
+async def told(engine: Engine, *types: str, after: int = 0) -> list[Noted]:
+    """All notices of these types, the oldest first."""
+    wanted = NoticeFilter(types=types_of(types)) if types else EVERYTHING
+    return (await engine.coordinator.queries.notices.after(after, wanted, limit=MOST)).items
+
+
+async def types_told(engine: Engine, *, after: int = 0) -> list[str]:
+    return [one.type for one in await told(engine, after=after)]
