@@ -8,18 +8,22 @@ import asyncio
 import random
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from rota.core.access import AccessToken
+from rota.core.shards.members import ShardPolicy
 from rota.engine.clock import Clock, SystemClock
-from rota.engine.coordinator import Coordinator
+from rota.engine.coordinator import Coordinator, rules_of
 from rota.errors import Invalid, TokenNotFound, Unavailable
 from rota.gateways.gate import Gate, refuse_unsafe_bind
 from rota.gateways.http.app import create_app
 from rota.gateways.http.protocol import GatheringProtocol
+from rota.gateways.websocket.gateway import SocketGateway
+from rota.gateways.websocket.protocol import SocketProtocol
 from rota.settings import Settings
 from rota.store.access import Access
 from rota.store.blobs import Blobs
@@ -31,6 +35,9 @@ T = TypeVar("T")
 BACKLOG = 2_048  # connections the system holds while the loop is busy
 STOP_GRACE_S = 10  # how long requests under way may take once a stop is asked for
 KEEP_ALIVE_S = 75
+PING_INTERVAL_S = 5  # between two questions whether anybody is at the other end of a socket
+PING_TIMEOUT_S = 10  # for the answer
+BEATS_PER_LEASE = 3  # that members of services are asked for: two may be lost
 
 
 def open_database(settings: Settings) -> SqliteDatabase:
@@ -40,6 +47,17 @@ def open_database(settings: Settings) -> SqliteDatabase:
 def _blobs(settings: Settings) -> Blobs | None:
     path = path_of(settings.store)
     return None if path == MEMORY else Blobs.beside(path)
+
+
+def shard_policy_of(settings: Settings) -> ShardPolicy:
+    return ShardPolicy(
+        lease_ms=settings.shard_lease_ms,
+        heartbeat_interval_ms=max(1, settings.shard_lease_ms // BEATS_PER_LEASE),
+        sweep_ms=settings.shard_sweep_ms,
+        stuck_ms=settings.shard_stuck_ms,
+        when_stuck=settings.shard_stuck,
+        health=rules_of(settings).health,
+    )
 
 
 class Node:
@@ -63,9 +81,12 @@ class Node:
             dice=dice,
             inline=inline,
             blobs=_blobs(settings) if database is None else None,
+            shard_policy=shard_policy_of(settings),
         )
         self.gate = Gate(settings, self.coordinator.queries.tokens, now_ms=clock.now_ms)
-        self.app: ASGIApp = create_app(self.coordinator, self.gate, settings)
+        self.sockets = SocketGateway(self.coordinator, self.gate, settings)
+        self.app: ASGIApp = create_app(self.coordinator, self.gate, settings, self.sockets)
+        self.shards_url: str | None = None  # where members of services reach us over ZeroMQ
         self._server: uvicorn.Server | None = None
         self._stop_asked = False
 
@@ -73,23 +94,34 @@ class Node:
         await self.coordinator.start()
 
     async def stop(self) -> None:
+        await self.sockets.stop()
         await self.coordinator.stop()
         self.database.close()
 
     async def serve(self, on_ready: Callable[[str], None] | None = None) -> None:
         """Listen until a stop is asked for; then finish what is under way."""
-        try:
-            refuse_unsafe_bind(self.settings, self.database.read(lambda tx: Access(tx).every()))
-            listener = _listen(self.settings.host, self.settings.port)
-        except BaseException:
-            self.database.close()
-            raise
-        await self.start()
-        try:
-            await self._serve_on(listener, on_ready)
-        finally:
-            listener.close()
-            await self.stop()
+        # Takes its time to load, and is of no use to a coordinator within a program.
+        from rota.gateways.zeromq.gateway import open_gateway  # noqa: PLC0415
+
+        with ExitStack() as doors:
+            try:
+                refuse_unsafe_bind(self.settings, self.database.read(lambda tx: Access(tx).every()))
+                listener = _listen(self.settings.host, self.settings.port)
+                doors.callback(listener.close)
+                gateway = open_gateway(self.coordinator, self.settings)
+            except BaseException:
+                self.database.close()
+                raise
+            if gateway is not None:
+                self.shards_url = gateway.address
+                doors.callback(gateway.close)
+            await self.start()
+            try:
+                if gateway is not None:
+                    gateway.start()
+                await self._serve_on(listener, on_ready)
+            finally:
+                await self.stop()
 
     async def _serve_on(
         self, listener: socket.socket, on_ready: Callable[[str], None] | None
@@ -98,7 +130,11 @@ class Node:
             uvicorn.Config(
                 self.app,
                 http=GatheringProtocol,
-                ws="none",
+                ws=SocketProtocol,
+                ws_max_size=self.settings.max_frame_bytes,
+                ws_ping_interval=PING_INTERVAL_S,
+                ws_ping_timeout=PING_TIMEOUT_S,
+                ws_per_message_deflate=False,
                 loop="none",
                 lifespan="off",
                 access_log=False,
@@ -123,6 +159,7 @@ class Node:
         """Stop serving soon; may be called from a signal handler on the loop."""
         self._stop_asked = True
         self.coordinator.is_ready = False
+        self.sockets.close_all()
         self.coordinator.release_parked()
         if self._server is not None:
             self._server.should_exit = True

@@ -131,7 +131,8 @@ async def called(folder: Path, **settings: Any) -> AsyncIterator[Api]:
 
 
 def settings_in(folder: Path, **settings: Any) -> Settings:
-    return Settings(**{"port": 0, "store": f"sqlite:///{folder / 'rota.db'}", **settings})
+    store = f"sqlite:///{folder / 'rota.db'}"
+    return Settings(**{"port": 0, "zmq_port": 0, "store": store, **settings})
 
 
 async def until(api: Api, metric: str, value: float) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -92,9 +93,7 @@ def test_any_json_at_any_endpoint_is_answered_without_a_500(address: str) -> Non
         @QUIET
         @given(st.sampled_from(BODIES), VALUES, st.sampled_from(["0000000000000001", "w", "%00"]))
         def attack(endpoint: Any, value: Any, name: str) -> None:
-            path = endpoint.path.replace("{", "").replace("}", "")
-            for parameter in ("task_id", "worker_id", "job_id", "queue", "run_id", "artifact"):
-                path = path.replace(f"/{parameter}", f"/{name}")
+            path = re.sub(r"\{\w+\}", name, endpoint.path)
             content = _json(_quick(value))
             answer = client.request(endpoint.method, path, content=content)
             assert answer.status_code < 500, (endpoint.path, content, answer.text)

@@ -56,6 +56,15 @@ ROWS = {
     ("POST", "/api/runs/{}/fork"),
     ("PUT", "/api/runs/{}/artifacts/{}"),
     ("GET", "/api/runs/{}/artifacts/{}"),
+    ("GET", "/api/services"),
+    ("GET", "/api/services/{}"),
+    ("PUT", "/api/services/{}"),
+    ("POST", "/api/services/{}/members"),
+    ("POST", "/api/services/{}/members/{}/heartbeat"),
+    ("POST", "/api/services/{}/members/{}/drain"),
+    ("DELETE", "/api/services/{}/members/{}"),
+    ("PUT", "/api/services/{}/shards/{}/checkpoint"),
+    ("GET", "/api/services/{}/shards/{}/checkpoint"),
     ("GET", "/health"),
     ("GET", "/health/live"),
     ("GET", "/health/ready"),
@@ -109,6 +118,10 @@ def test_requests_refuse_what_they_do_not_know(shown: Any) -> None:
         "ResultItem",
         "NoFields",
         "RunRequest",
+        "MemberRegistration",
+        "MemberHeartbeat",
+        "ServiceChange",
+        "ShardClaim",
     ):
         assert schemas[name]["additionalProperties"] is False
 

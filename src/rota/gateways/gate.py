@@ -56,6 +56,7 @@ def new_token(asked: TokenRequest, *, now_ms: int) -> tuple[AccessToken, str]:
         name=asked.name,
         scopes=tuple(Scope(scope) for scope in dict.fromkeys(asked.scopes)),
         queues=None if asked.queues is None else tuple(dict.fromkeys(asked.queues)),
+        services=None if asked.services is None else tuple(dict.fromkeys(asked.services)),
         worker_id=asked.worker_id,
         created_at_ms=now_ms,
         expires_at_ms=None if asked.expires_in_ms is None else now_ms + asked.expires_in_ms,
@@ -98,11 +99,19 @@ class Gate:
         self._is_local = is_loopback(settings.host)
         is_trusted = self._is_local and not settings.require_token
         self._is_open = is_trusted or settings.insecure
+        is_zmq_open = settings.insecure and settings.zmq_keys is None
+        self._zmq_host = settings.zmq_host
+        self._is_zmq_exposed = is_zmq_open and not is_loopback(settings.zmq_host)
         self._load_tokens = load_tokens
         self._now_ms = now_ms
         self._buckets: dict[str, list[AccessToken]] = {}
         self._stale_at_s = 0.0
         self._reloading = asyncio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it lets in those who show no token."""
+        return self._is_open
 
     async def identify(self, secret: str | None) -> Caller:
         """Tell who presents this token; without one, who an open door lets in."""
@@ -124,9 +133,13 @@ class Gate:
         self._stale_at_s = 0.0
 
     def warnings(self) -> list[str]:
-        if self._is_local or not self._is_open:
-            return []
-        return [f"insecure: everybody who can reach {self._host} may do everything"]
+        warnings = []
+        if self._is_open and not self._is_local:
+            warnings.append(f"insecure: everybody who can reach {self._host} may do everything")
+        if self._is_zmq_exposed:
+            host = self._zmq_host
+            warnings.append(f"insecure: everybody who can reach ZeroMQ on {host} may take shards")
+        return warnings
 
     async def _caller_with(self, secret: str) -> Caller:
         token = None

@@ -39,7 +39,10 @@ class TokenRequest(Request, frozen=True, kw_only=True):
         list[Literal["admin", "submit", "read", "worker"]], Meta(min_length=1, max_length=4)
     ]
     name: Name = "unnamed"
-    queues: Names | None = None  # bound to these; absent: not bound
+    # Bound to these; absent: to no queue if it is bound to services, and else not bound.
+    queues: Names | None = None
+    # The same for services.
+    services: Names | None = None
     worker_id: Name | None = None  # bound to this one; absent: not bound
     expires_in_ms: Annotated[int, Meta(ge=1_000, le=2**53)] | None = None
 
@@ -49,6 +52,7 @@ class TokenView(Answer, frozen=True, kw_only=True):
     name: str
     scopes: tuple[str, ...]
     queues: tuple[str, ...] | None = None
+    services: tuple[str, ...] | None = None
     worker_id: str | None = None
     created_at_ms: int
     expires_at_ms: int | None = None

@@ -8,6 +8,7 @@ from rota.core import limits
 from rota.core.tasks import Labels, Name, TaskError
 from rota.core.workers import Health, WorkerState
 from rota.messages.base import Answer, Fence, IdText, Incarnation, Request, Value, WaitMs
+from rota.messages.shards import ShardClaim
 
 Names = Annotated[list[Name], Meta(max_length=limits.MAX_WORKER_NAMES)]
 
@@ -147,6 +148,8 @@ class ResultItem(Request, frozen=True, kw_only=True):
     retry_in_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
     # Run it again after this; uses up no attempt.
     snooze_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
+    # In whose name it was done; refused with `stale_epoch` when the shard has moved on since.
+    shard: ShardClaim | None = None
 
 
 class ResultReport(Request, frozen=True, kw_only=True):
@@ -156,7 +159,8 @@ class ResultReport(Request, frozen=True, kw_only=True):
 
 class ResultOutcome(Answer, frozen=True, kw_only=True):
     task_id: str
-    outcome: Literal["accepted", "duplicate", "stale", "unknown"]
+    # stale_epoch: not taken, and the lease stays as it was
+    outcome: Literal["accepted", "duplicate", "stale", "stale_epoch", "unknown"]
 
 
 class ResultAnswer(Answer, frozen=True, kw_only=True):

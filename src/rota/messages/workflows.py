@@ -105,6 +105,14 @@ class RunPage(Answer, frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
+class TokenAttempt(Answer, frozen=True, kw_only=True):
+    """An attempt of a token's task that did not finish it."""
+
+    started_at_ms: int | None = None
+    ended_at_ms: int
+    ending: str  # failed, timed_out, lost, released, snoozed
+
+
 class RunTokenView(Answer, frozen=True, kw_only=True):
     """Where a run is, or was."""
 
@@ -120,7 +128,10 @@ class RunTokenView(Answer, frozen=True, kw_only=True):
     child_run_id: str | None = None  # of a sub-workflow
     compensates_token_id: str | None = None  # whose work it undoes
     created_at_ms: int
+    started_at_ms: int | None = None  # when a worker took its task, the last time
     finished_at_ms: int | None = None
+    worker_id: str | None = None
+    attempts: list[TokenAttempt] = []  # of its task, before the one that runs or ended it
     error: dict[str, Any] | None = None
 
 
@@ -135,7 +146,8 @@ class JournalEntryView(Answer, frozen=True, kw_only=True):
     number: int  # from 1, without gaps
     at_ms: int
     event: RunEvent
-    decisions: list[RunDecision]
+    decisions: list[RunDecision]  # the first ones, if fewer were asked for
+    decision_count: int  # all there are
     links: dict[str, str] = {}  # token number -> id of the task or run made for it
 
 
@@ -150,6 +162,8 @@ class GraphNode(Answer, frozen=True, kw_only=True):
     task: str | None = None
     workflow: str | None = None
     tokens: dict[str, int]  # by state; empty: the run has not been here
+    first_at_ms: int | None = None  # when it was first come to
+    last_at_ms: int | None = None  # when it was last done with; null while it is not
 
 
 class GraphJoin(Answer, frozen=True, kw_only=True):
@@ -159,6 +173,8 @@ class GraphJoin(Answer, frozen=True, kw_only=True):
     needed: int
     scopes: int
     fired: int
+    cancelled: int = 0  # branches, as the next
+    failed: int = 0
 
 
 class GraphTransition(Answer, frozen=True, kw_only=True):
@@ -176,6 +192,9 @@ class RunGraph(Answer, frozen=True, kw_only=True):
     workflow: str
     version: int
     state: RunState
+    number: int  # of the journal's entry up to which this is drawn
+    at_ms: int | None = None  # of that entry
+    last_number: int  # of the journal's last entry
     initial_node: str
     nodes: list[GraphNode]
     transitions: list[GraphTransition]

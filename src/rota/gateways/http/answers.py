@@ -22,10 +22,10 @@ class Answered(NamedTuple):
 
 
 class Streamed(NamedTuple):
-    """An answer that is sent in pieces, for what is too large to hold."""
+    """An answer that is sent in pieces, for what is too large to hold or has no end yet."""
 
     pieces: AsyncGenerator[bytes]
-    size: int
+    size: int | None  # None: not known, it ends when it ends
     status: int = 200
     media_type: str = "application/octet-stream"
     headers: tuple[tuple[str, str], ...] = ()
@@ -39,7 +39,7 @@ async def send_answer(send: Send, answer: Answered | Streamed) -> None:
     size = len(answer.content) if isinstance(answer, Answered) else answer.size
     headers = [
         (b"content-type", answer.media_type.encode()),
-        (b"content-length", str(size).encode()),
+        *([] if size is None else [(b"content-length", str(size).encode())]),
         *((name.encode(), value.encode("latin-1", "replace")) for name, value in answer.headers),
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})

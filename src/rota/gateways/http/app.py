@@ -5,23 +5,33 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rota.dashboard import site as dashboard
 from rota.engine.coordinator import Coordinator
 from rota.gateways.gate import Gate
 from rota.gateways.http import (
+    board,
+    events,
+    failures,
     jobs,
+    locks,
+    login,
+    memory,
     openapi,
     operations,
     pages,
     queues,
     runs,
+    scale,
+    services,
+    system,
     tasks,
     tokens,
     workers,
     workflows,
 )
-from rota.gateways.http.answers import Page, encoded
+from rota.gateways.http.answers import Answered, Page, encoded, send_answer
 from rota.gateways.http.endpoint import Endpoint, Service
 from rota.gateways.http.problems import problem, unknown_path, wrong_method
 from rota.gateways.http.serving import Application
@@ -31,26 +41,47 @@ from rota.settings import Settings
 ENDPOINTS: tuple[Endpoint, ...] = (
     *tasks.ENDPOINTS,
     *queues.ENDPOINTS,
+    *scale.ENDPOINTS,
     *workers.ENDPOINTS,
     *jobs.ENDPOINTS,
     *workflows.ENDPOINTS,
     *runs.ENDPOINTS,
+    *memory.ENDPOINTS,
+    *locks.ENDPOINTS,
+    *events.ENDPOINTS,
+    *services.ENDPOINTS,
     *tokens.ENDPOINTS,
+    *login.ENDPOINTS,
+    *board.ENDPOINTS,
+    *failures.ENDPOINTS,
+    *system.ENDPOINTS,
     *operations.ENDPOINTS,
 )
 
 
-def create_app(coordinator: Coordinator, gate: Gate, settings: Settings) -> ASGIApp:
-    """The whole HTTP side of a coordinator."""
+# What a caller is told who asks for a socket without wanting one.
+NO_UPGRADE = Answered(b"Expected WebSocket", 400, "text/plain; charset=utf-8")
+
+
+def create_app(
+    coordinator: Coordinator, gate: Gate, settings: Settings, sockets: ASGIApp
+) -> ASGIApp:
+    """The whole HTTP side of a coordinator, and the door to its sockets."""
     site = Starlette(
         routes=[
-            Route("/", Page(pages.index()), methods=["GET"]),
+            *dashboard.routes(_lost),
             Route("/docs", Page(pages.docs()), methods=["GET"]),
             Route("/openapi.json", Page(encoded(openapi.document(ENDPOINTS))), methods=["GET"]),
+            Route("/ws", Page(NO_UPGRADE), methods=["GET"]),
         ],
         exception_handlers={HTTPException: _refuse},
     )
-    return Application(Service(coordinator, gate, settings, Traffic()), ENDPOINTS, site)
+    service = Service(coordinator, gate, settings, Traffic())
+    return Application(service, ENDPOINTS, site, sockets)
+
+
+async def _lost(scope: Scope, _receive: Receive, send: Send) -> None:
+    await send_answer(send, problem(unknown_path(scope["path"])))
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

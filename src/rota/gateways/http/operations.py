@@ -50,6 +50,7 @@ def _checks(coordinator: Coordinator, now_ms: int) -> list[Check]:
             detail=None if coordinator.is_ready else "starting or stopping",
         ),
     ]
+    checks.append(shards_check(coordinator, coordinator.steady_clock.now_ms()))
     for duty, ran_at_ms in sorted(coordinator.figures().duty_runs_ms.items()):
         silence_ms = max(0, now_ms - ran_at_ms)
         checks.append(
@@ -60,6 +61,27 @@ def _checks(coordinator: Coordinator, now_ms: int) -> list[Check]:
             )
         )
     return checks
+
+
+def shards_check(coordinator: Coordinator, now_ms: int) -> Check:
+    """Whether every shard that could have an owner has one, and what moves comes to its end."""
+    policy = coordinator.shard_policy
+    stranded = stuck = 0
+    for service in list(coordinator.figures().services.values()):
+        gauges, since_ms = service.gauges, service.stranded_since_ms
+        if gauges is None:
+            continue
+        if since_ms is not None and now_ms - since_ms > policy.lease_ms:
+            stranded += gauges.stranded
+        stuck += gauges.oldest_revoke_ms > policy.stuck_ms
+    # Everybody may ask this; which services they are stands in the metrics.
+    troubles = []
+    if stranded:
+        troubles.append(f"shards without an owner for more than {policy.lease_ms} ms: {stranded}")
+    if stuck:
+        troubles.append(f"services whose shards do not move within {policy.stuck_ms} ms: {stuck}")
+    detail = "; ".join(troubles) or None
+    return Check(component="shards", isHealthy=detail is None, detail=detail)
 
 
 async def live(_call: Call[None, NoQuery]) -> Alive:

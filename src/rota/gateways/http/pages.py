@@ -1,4 +1,4 @@
-"""What does a person see who opens the coordinator in a browser?
+"""What does a person see who reads about the API in a browser?
 
 Pages bring all they need with them and load nothing from elsewhere; the policy they are sent with
 makes the browser hold them to it.
@@ -15,10 +15,6 @@ HTML = "text/html; charset=utf-8"
 
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
-
-
-def index() -> Answered:
-    return _page("index.html")
 
 
 def docs() -> Answered:

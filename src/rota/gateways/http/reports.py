@@ -7,7 +7,7 @@ from msgspec import Meta, Raw
 
 from rota.core import ids, limits
 from rota.core.access import Action
-from rota.core.events import Progress, ReportProgress, ReportResults, Result
+from rota.core.events import Progress, ReportProgress, ReportResults, Result, ShardClaim
 from rota.core.replies import OutcomeName, Outcomes
 from rota.core.tasks import NULL, TaskError, shortened
 from rota.errors import RotaError, StaleIncarnation, StaleLease, TaskNotFound, WorkerNotFound
@@ -55,9 +55,12 @@ def _result(item: ResultItem, index: int, *, most_bytes: int) -> Result | None:
     task_id = ids.from_text(item.task_id)
     if task_id is None:
         return None
+    claim = None
+    if item.shard is not None:
+        claim = ShardClaim(item.shard.service, item.shard.shard, item.shard.epoch)
     if item.ok:
         result = NULL if item.result is None else item.result
-        return Result(task_id, item.fence, True, result)  # noqa: FBT003 - hot; the field's name is `ok`
+        return Result(task_id, item.fence, True, result, claim=claim)  # noqa: FBT003 - hot; the field's name is `ok`
     error = None if item.snooze_ms is not None else task_error(item.error, most_bytes=most_bytes)
     return Result(
         task_id,
@@ -66,6 +69,7 @@ def _result(item: ResultItem, index: int, *, most_bytes: int) -> Result | None:
         error=error,
         retry_in_ms=item.retry_in_ms,
         snooze_ms=item.snooze_ms,
+        claim=claim,
     )
 
 
@@ -155,6 +159,8 @@ ENDPOINTS = (
         method="POST",
         path="/api/workers/{worker_id}/results",
         summary="Report what became of leased tasks",
+        description="Each has its outcome, in order. One that names a `shard` is refused with "
+        "`stale_epoch` when nobody owns it under that epoch any more; the lease stays.",
         noun="Workers",
         action=Action.WORK,
         handler=results,

@@ -1,11 +1,21 @@
 """How do runs, their tokens, journals and graphs look to clients?"""
 
-from typing import Any, cast
+from itertools import islice
+from typing import Any, Final, cast
+
+import msgspec
 
 from rota.core.ids import to_text
+from rota.core.tasks import Task
 from rota.core.workflow.definition import Definition
 from rota.core.workflow.records import Artifact, JournalEntry, RunRecord
-from rota.engine.projections import TokenTrace, Trace, tokens_by_node, transitions
+from rota.engine.projections import (
+    TokenTrace,
+    Trace,
+    spans_by_node,
+    tokens_by_node,
+    transitions,
+)
 from rota.engine.run_commands import RunShown
 from rota.gateways.http.views import token_id
 from rota.messages import (
@@ -19,7 +29,10 @@ from rota.messages import (
     RunState,
     RunTokenView,
     RunView,
+    TokenAttempt,
 )
+
+NEVER: Final = (None, None)  # the span of a node that the run has not been to
 
 
 def run_view(
@@ -68,6 +81,7 @@ def _token(run_id: int | None, number: int | None) -> str | None:
 
 
 def token_view(run_id: int, token: TokenTrace, trace: Trace) -> RunTokenView:
+    """A token without what its task knows."""
     scope, index = None, None
     if token.stack:
         number, index = token.stack[-1]
@@ -75,7 +89,7 @@ def token_view(run_id: int, token: TokenTrace, trace: Trace) -> RunTokenView:
     return RunTokenView(
         id=token_id(run_id, token.number),
         node_id=token.node,
-        state=token.state,
+        state=trace.state(token),
         parent_token_id=_token(run_id, token.parent),
         path_id=trace.path_id(token),
         fan_out_transition_id=None if scope is None else scope.key,
@@ -90,23 +104,49 @@ def token_view(run_id: int, token: TokenTrace, trace: Trace) -> RunTokenView:
     )
 
 
-def entry_view(entry: JournalEntry) -> JournalEntryView:
+def with_task(view: RunTokenView, task: Task) -> RunTokenView:
+    return msgspec.structs.replace(
+        view,
+        started_at_ms=task.started_at_ms,
+        worker_id=task.worker_id,
+        attempts=[
+            TokenAttempt(
+                started_at_ms=one.started_at_ms, ended_at_ms=one.ended_at_ms, ending=one.ending
+            )
+            for one in task.log
+        ],
+    )
+
+
+def entry_view(entry: JournalEntry, most_decisions: int) -> JournalEntryView:
+    shown = entry.decisions[:most_decisions]
     return JournalEntryView(
         number=entry.number,
         at_ms=entry.at_ms,
         event=entry.event,
-        decisions=entry.decisions,
-        links={token: to_text(made) for token, made in entry.links.items() if made},
+        decisions=shown,
+        decision_count=len(entry.decisions),
+        links={
+            token: to_text(made)
+            for token, made in islice(entry.links.items(), most_decisions)
+            if made
+        },
     )
 
 
-def graph_view(record: RunRecord, definition: Definition, trace: Trace) -> RunGraph:
-    tokens = tokens_by_node(definition, trace)
+def graph_view(
+    record: RunRecord, definition: Definition, trace: Trace, *, last_number: int
+) -> RunGraph:
+    tokens, spans = tokens_by_node(definition, trace), spans_by_node(trace)
+    is_past = trace.number < last_number
     return RunGraph(
         run_id=to_text(record.id),
         workflow=record.workflow,
         version=record.version,
-        state=state_of(record),
+        state=cast("RunState", trace.run_state) if is_past else state_of(record),
+        number=trace.number,
+        at_ms=trace.at_ms,
+        last_number=last_number,
         initial_node=definition.initial_node,
         nodes=[
             GraphNode(
@@ -115,6 +155,8 @@ def graph_view(record: RunRecord, definition: Definition, trace: Trace) -> RunGr
                 task=node.task,
                 workflow=node.workflow,
                 tokens=tokens[name],
+                first_at_ms=spans.get(name, NEVER)[0],
+                last_at_ms=spans.get(name, NEVER)[1],
             )
             for name, node in definition.nodes.items()
         ],
@@ -133,6 +175,8 @@ def graph_view(record: RunRecord, definition: Definition, trace: Trace) -> RunGr
                     needed=one.join.needed,
                     scopes=one.join.scopes,
                     fired=one.join.fired,
+                    cancelled=one.join.cancelled,
+                    failed=one.join.failed,
                 ),
             )
             for one in transitions(definition, trace)

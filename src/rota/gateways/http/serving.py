@@ -14,8 +14,10 @@ import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rota.core.access import LOCAL, Caller
-from rota.errors import Internal, RotaError, StoreError, TooMany, Unauthorized
+from rota.errors import Internal, RotaError, StoreError, TooMany
+from rota.gateways.admission import admit
 from rota.gateways.gate import Gate
+from rota.gateways.http import cookies
 from rota.gateways.http.answers import Answered, Streamed, encoded, send_answer
 from rota.gateways.http.bodies import ClientGone, decode, decode_text, read_body
 from rota.gateways.http.endpoint import Call, Endpoint, Reading, Service
@@ -65,14 +67,20 @@ class Table:
 
 
 class Application:
-    """The ASGI application: endpoints by table, everything else by the site."""
+    """The ASGI application: endpoints by table, sockets, everything else by the site."""
 
-    def __init__(self, service: Service, endpoints: Iterable[Endpoint], site: ASGIApp) -> None:
+    def __init__(
+        self, service: Service, endpoints: Iterable[Endpoint], site: ASGIApp, sockets: ASGIApp
+    ) -> None:
         self._service = service
         self._table = Table(endpoints)
         self._site = site
+        self._sockets = sockets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._sockets(scope, receive, send)
+            return
         found = self._table.find(_raw_path(scope)) if scope["type"] == "http" else None
         if found is None:
             await self._site(scope, receive, send)
@@ -142,29 +150,13 @@ def _read(endpoint: Endpoint, content: bytes) -> Any:
 async def _admit(gate: Gate, endpoint: Endpoint, headers: dict[bytes, bytes]) -> Caller:
     if endpoint.action is None:
         return LOCAL
-    secret = _secret(headers.get(b"authorization"))
-    if secret is None:
-        gate.check_browser(
-            host=_text(headers.get(b"host")),
-            origin=_text(headers.get(b"origin")),
-            is_change=endpoint.is_change,
-        )
-    caller = await gate.identify(secret)
+    if b"authorization" in headers:
+        caller = await admit(gate, headers, is_change=endpoint.is_change)
+    else:
+        cookies.check_browser(gate, headers, is_change=endpoint.is_change)
+        caller = await cookies.identify(gate, headers)
     endpoint.check(caller)
     return caller
-
-
-def _secret(header: bytes | None) -> str | None:
-    if header is None:
-        return None
-    scheme, _, secret = header.decode("latin-1").partition(" ")
-    if scheme.lower() != "bearer":
-        raise Unauthorized("only `Authorization: Bearer …` is understood")
-    return secret.strip()
-
-
-def _text(header: bytes | None) -> str | None:
-    return None if header is None else header.decode("latin-1")
 
 
 def _raw_path(scope: Scope) -> str:

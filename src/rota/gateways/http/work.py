@@ -43,11 +43,11 @@ async def acting_worker(call: Call[Any, Any]) -> str:
         figures = await call.coordinator.queries.worker(worker_id)
         if figures is None:
             raise WorkerNotFound(worker_id)
-        _check_queues(call.caller, figures.worker.queues)
+        check_queues(call.caller, figures.worker.queues)
     return worker_id
 
 
-def _check_queues(caller: Caller, queues: tuple[str, ...] | None) -> None:
+def check_queues(caller: Caller, queues: tuple[str, ...] | None) -> None:
     if queues is None:
         raise Forbidden(f"token {caller.name!r} is bound to queues; this worker serves all")
     for queue in queues:
@@ -68,15 +68,15 @@ def _view(call: Call[Any, Any], figures: WorkerFigures) -> WorkerView:
 # --- coming and beating --------------------------------------------------------------------------
 
 
-async def register(call: Call[WorkerRegistration, NoQuery]) -> WorkerView:
-    asked, caller = call.body, call.caller
+def registration_of(asked: WorkerRegistration, caller: Caller) -> RegisterWorker:
+    """What a worker wants to be, if this caller may be that."""
     queues = caller.queues if asked.queues is None else tuple(asked.queues)
     if caller.queues is not None:
-        _check_queues(caller, queues)
+        check_queues(caller, queues)
     given_id = caller.worker_id or f"w-{secrets.token_hex(GIVEN_ID_BYTES)}"
     worker_id = asked.worker_id or given_id
     access.check_worker(caller, worker_id)
-    event = RegisterWorker(
+    return RegisterWorker(
         worker_id=worker_id,
         node_id=asked.node_id,
         capabilities=tuple(dict.fromkeys(asked.capabilities)),
@@ -87,7 +87,10 @@ async def register(call: Call[WorkerRegistration, NoQuery]) -> WorkerView:
         group=asked.group,
         labels=asked.labels,
     )
-    reply = await call.coordinator.handle(event)
+
+
+async def register(call: Call[WorkerRegistration, NoQuery]) -> WorkerView:
+    reply = await call.coordinator.handle(registration_of(call.body, call.caller))
     assert isinstance(reply, Registered)
     figures = WorkerFigures(worker=reply.worker, held=0, qualities={})
     return msgspec.structs.replace(_view(call, figures), lease_ms=reply.lease_ms)

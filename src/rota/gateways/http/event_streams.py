@@ -1,0 +1,94 @@
+"""How are events streamed? As server-sent events, for browsers, `curl -N`, and whoever reads lines.
+
+A stream begins with where it stands and how soon to come back. From then on each event is a block
+with its number as `id`. While nothing happens, a comment says now and then that the stream lives;
+with it comes the number up to which there was nothing, so that a reader that comes back need not be
+told of that again. The last block, `end`, says why: the coordinator stops, or the reader is slow.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+import msgspec
+from starlette.types import Receive
+
+from rota.core.notices import Noted
+from rota.engine.following import Follower
+from rota.gateways.http.bodies import invalid_field
+
+MEDIA_TYPE = "text/event-stream"
+KEEP_ALIVE_S = 15.0  # proxies and readers take a longer silence for the end
+RETRY_MS = 1_000  # after which a reader should come back
+MOST_PER_PIECE = 100  # events written at once
+
+_encode = msgspec.json.Encoder().encode
+
+
+def is_wanted(headers: Mapping[bytes, bytes]) -> bool:
+    return MEDIA_TYPE.encode() in headers.get(b"accept", b"").lower()
+
+
+def last_event_id(headers: Mapping[bytes, bytes]) -> int | None:
+    """The number of the last event that a returning reader has got."""
+    given = headers.get(b"last-event-id", b"").strip()
+    if not given:
+        return None
+    if not given.isdigit() or len(given) > 16:
+        raise invalid_field("Last-Event-ID", "not one of ours; send the last `id` as it came")
+    return int(given)
+
+
+def opening(after: int, first: Sequence[Noted] = (), *, oldest_seq: int = 0) -> bytes:
+    """The first words, and what is known already; `after` is where the stream goes on."""
+    begins_after = first[0].seq - 1 if first else after
+    blocks = [b"retry: %d\nid: %d\n\n" % (RETRY_MS, begins_after)]
+    if 0 < after < oldest_seq - 1:
+        # It was away for so long that some of what it missed is forgotten.
+        blocks.append(_block("gap", {"after": after, "oldest_seq": oldest_seq}))
+    return b"".join([*blocks, *map(_event, first)])
+
+
+async def pieces(
+    start: bytes,
+    follow: Callable[[], Follower],
+    receive: Receive,
+    *,
+    keep_alive_s: float = KEEP_ALIVE_S,
+) -> AsyncGenerator[bytes]:
+    """The stream, until the reader goes away or there is nothing more to follow."""
+    with follow() as follower:
+        leaving = asyncio.ensure_future(_left(receive))
+        taking = asyncio.ensure_future(follower.take(MOST_PER_PIECE))
+        try:
+            yield start
+            while True:
+                await asyncio.wait(
+                    (taking, leaving), timeout=keep_alive_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if leaving.done():
+                    return
+                if not taking.done():
+                    yield b": alive\nid: %d\n\n" % follower.position
+                    continue
+                found = taking.result()
+                if not found:
+                    yield _block("end", {"reason": follower.end})
+                    return
+                taking = asyncio.ensure_future(follower.take(MOST_PER_PIECE))
+                yield b"".join(map(_event, found))
+        finally:
+            leaving.cancel()
+            taking.cancel()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _event(noted: Noted) -> bytes:
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (noted.seq, noted.type.encode(), _encode(noted))
+
+
+def _block(name: str, data: object) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(data))

@@ -1,0 +1,94 @@
+"""The coordinator itself over HTTP: what it is, what it runs with, where its state lies."""
+
+import platform
+import re
+
+import msgspec
+
+from rota import __version__
+from rota.core import limits
+from rota.core.access import Action
+from rota.engine.figures import Figures
+from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
+from rota.messages import LimitView, SettingView, StoreView, SystemView
+from rota.settings import Settings
+
+_PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^@/]*@|(?<=[?&]password=)[^&]*")
+
+
+async def show(call: Call[None, NoQuery]) -> SystemView:
+    coordinator, settings = call.coordinator, call.settings
+    return SystemView(
+        version=__version__,
+        python=platform.python_version(),
+        platform=platform.platform(terse=True),
+        started_at_ms=coordinator.started_at_ms,
+        now_ms=coordinator.clock.now_ms(),
+        store=StoreView(
+            kind=settings.store.partition(":")[0],
+            place=without_password(settings.store),
+            size_bytes=await coordinator.queries.board.store_bytes(),
+        ),
+        figures=_figures(coordinator.figures()),
+        settings=_settings(settings),
+        limits=[
+            LimitView(name=name, value=value)
+            for name, value in vars(limits).items()
+            if name.isupper() and isinstance(value, int)
+        ],
+        warnings=call.service.gate.warnings(),
+    )
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown."""
+    return _PASSWORD.sub(lambda found: f"{found[1]}:…@" if found[1] is not None else "…", address)
+
+
+def _figures(figures: Figures) -> dict[str, float]:
+    batches = max(1, figures.batches)
+    return {
+        "commits": figures.batches,
+        "failed_commits": figures.failed_batches,
+        "events_per_commit": figures.batched_events / batches,
+        "commit_ms": figures.commit_seconds * 1000 / batches,
+        "changes_waiting": figures.waiting,
+        "lease_calls_waiting": figures.parked,
+        "leased": figures.leased,
+        "refused_results": sum(figures.refused_results.values()),
+        "evicted_workers": figures.evicted_workers,
+        "held_sweeps": sum(figures.held_sweeps.values()),
+        "overloads": figures.overloads,
+        "events_told": figures.notices,
+        "event_watchers": figures.watchers,
+        "forgotten": figures.forgotten,
+    }
+
+
+def _settings(settings: Settings) -> list[SettingView]:
+    found = []
+    for field in msgspec.structs.fields(settings):
+        value = getattr(settings, field.name)
+        meta = getattr(field.type, "__metadata__", ())
+        found.append(
+            SettingView(
+                name=field.name,
+                value=without_password(value) if field.name == "store" else value,
+                is_default=value == field.default,
+                description=next((one.description for one in meta if one.description), ""),
+            )
+        )
+    return found
+
+
+ENDPOINTS = (
+    Endpoint(
+        method="GET",
+        path="/api/system",
+        summary="Show the coordinator's version, store, settings, limits and figures",
+        noun="Operations",
+        action=Action.READ,
+        handler=show,
+        answer=SystemView,
+    ),
+)

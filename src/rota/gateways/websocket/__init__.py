@@ -1,0 +1,1 @@
+"""Sessions over WebSocket: the envelopes of old clients, and the fast path for workers."""

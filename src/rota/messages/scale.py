@@ -1,0 +1,36 @@
+"""How many workers the work wants, on the wire."""
+
+from rota.core.scaling import Term
+from rota.messages.base import Answer
+
+
+class ScaleView(Answer, frozen=True, kw_only=True):
+    """The work of one queue and capability set."""
+
+    queue: str
+    requires: tuple[str, ...]  # capabilities; a worker needs all of them
+    paused: bool
+    depth: int  # queued now
+    oldest_age_ms: int | None = None  # how long the oldest has been queued
+    running: int  # leased to workers
+    submitted_per_s: float  # over the last minute, as the one below
+    finished_per_s: float
+    duration_ms: float | None = None  # of an attempt, on average; null: none has ended yet
+    workers: int  # that can serve it: active and healthy
+    capacity: int  # tasks that these can run at once
+    available_capacity: int  # of that, free now
+    utilisation: float | None = None  # share of the capacity in use; null: there is none
+    drain_ms: float | None = None  # until what waits is worked off; null: nobody works it off
+    wanted_capacity: float  # tasks to be run at once
+    wanted_workers: int
+    decided_by: Term  # what most of the wanted capacity is for
+    explanation: str  # the same, with its figures
+
+
+class ScalePage(Answer, frozen=True, kw_only=True):
+    items: list[ScaleView]
+    depth: int  # of all items, as the three below
+    running: int
+    wanted_capacity: float
+    wanted_workers: int  # a worker that serves several items is wanted once
+    next_cursor: str | None = None

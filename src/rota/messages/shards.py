@@ -1,0 +1,285 @@
+"""Services and their shards on the wire: what members say and are told, and how they look.
+
+Members speak the same fields over ZeroMQ and over HTTP, in camel case, as clients of old do. What
+came with protocol 2 is optional. Over ZeroMQ fields that we do not know are passed over, since a
+client may be newer than its coordinator.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from rota.core import limits
+from rota.core.shards.events import BeatMember, LeaveMember, RegisterMember
+from rota.core.shards.members import OLD_PROTOCOL, PROTOCOL, Assignment
+from rota.core.tasks import Name
+from rota.core.workers import Health
+from rota.messages.base import Answer, Request, Value
+
+MAX_NUMBER = 2**53  # of a sequence, a generation or an epoch: exact in every language's JSON
+THOUSANDTHS = 1_000
+
+ShardCount = Annotated[int, Meta(ge=1, le=limits.MAX_SHARDS)]
+Shard = Annotated[int, Meta(ge=0, lt=limits.MAX_SHARDS)]
+Shards = Annotated[list[Shard], Meta(max_length=limits.MAX_SHARDS)]
+Number = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
+MemberIncarnation = Number | Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_LENGTH)]
+Weight = Annotated[float, Meta(gt=0, le=1_000)]
+Protocol = Annotated[int, Meta(ge=OLD_PROTOCOL, le=PROTOCOL)]
+Status = Literal["ok", "fenced", "reregister"]
+
+
+# --- what members say ---------------------------------------------------------------------------
+
+
+class RegisterData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    service_name: Name
+    worker_id: Name
+    max_shard_count: ShardCount  # shards of the whole service, not of this worker
+    protocol: Protocol = OLD_PROTOCOL
+    incarnation: MemberIncarnation | None = None  # of this process; a later one is larger
+    weight: Weight = 1.0  # twice the weight, twice the shards
+    max_shards: Annotated[int, Meta(ge=0, le=limits.MAX_SHARDS)] | None = None  # it takes
+    seq: Number | None = None  # given back with the answer
+
+
+class HeartbeatData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    service_name: Name
+    worker_id: Name
+    max_shard_count: ShardCount
+    assigned_shards: Shards  # all that it holds, those it is about to give up included
+    protocol: Protocol | None = None
+    incarnation: MemberIncarnation | None = None
+    generation: Number | None = None  # the newest it has taken in
+    seq: Number | None = None
+    draining: bool = False  # it is about to leave
+
+
+class LeaveData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    service_name: Name
+    worker_id: Name
+    incarnation: MemberIncarnation | None = None
+
+
+class Register(Struct, frozen=True, tag_field="type", tag="register"):
+    data: RegisterData
+
+
+class Heartbeat(Struct, frozen=True, tag_field="type", tag="heartbeat"):
+    data: HeartbeatData
+
+
+class Leave(Struct, frozen=True, tag_field="type", tag="leave"):
+    data: LeaveData
+
+
+MemberMessage = Register | Heartbeat | Leave
+
+
+class MemberRegistration(Request, frozen=True, kw_only=True, rename="camel"):
+    """A register over HTTP; the path names the service."""
+
+    worker_id: Name
+    max_shard_count: ShardCount  # shards of the whole service, not of this worker
+    protocol: Protocol = PROTOCOL  # 1: it knows nothing of generations, epochs and leases
+    incarnation: MemberIncarnation | None = None  # of this process; a later one is larger
+    weight: Weight = 1.0  # twice the weight, twice the shards
+    max_shards: Annotated[int, Meta(ge=0, le=limits.MAX_SHARDS)] | None = None  # it takes
+    seq: Number | None = None  # given back with the answer
+
+
+class MemberHeartbeat(Request, frozen=True, kw_only=True, rename="camel"):
+    """A heartbeat over HTTP; the path names the service and the worker."""
+
+    max_shard_count: ShardCount  # shards of the whole service, not of this worker
+    assigned_shards: Shards  # all that it holds, those it is about to give up included
+    protocol: Protocol = PROTOCOL  # 1: it knows nothing of generations, epochs and leases
+    incarnation: MemberIncarnation | None = None  # the one it registered with
+    generation: Number | None = None  # the newest it has taken in
+    seq: Number | None = None  # rises from beat to beat; given back with the answer
+    draining: bool = False  # it is about to leave
+
+
+class MemberLeave(Request, frozen=True, kw_only=True, rename="camel"):
+    incarnation: MemberIncarnation | None = None
+
+
+# --- what members are told ----------------------------------------------------------------------
+
+
+class OldAssignmentData(Struct, frozen=True, kw_only=True, rename="camel"):
+    """All that a peer of protocol 1 is ever told."""
+
+    assigned_shards: tuple[int, ...]
+
+
+class AssignmentData(Answer, frozen=True, kw_only=True, rename="camel"):
+    assigned_shards: tuple[int, ...]  # sorted
+    shard_epochs: tuple[int, ...] = ()  # one for each of them
+    revoking: tuple[int, ...] = ()  # held still, to be given up
+    generation: int = 0  # rises whenever anything is assigned anew
+    lease_ttl_ms: int  # from the moment the answered message was sent
+    heartbeat_interval_ms: int  # between two beats, as they are wished for
+    protocol: int = PROTOCOL  # that the member is taken to speak
+    seq: int | None = None  # of the message that this answers; null when it answers none
+    # If not ok: act on nothing, and register as a new incarnation. `reregister`: this one is not
+    # known.
+    status: Status = "ok"
+    reason: str | None = None  # why the status is not ok
+
+
+class AssignmentMessage(Struct, frozen=True, tag_field="type", tag="assignment"):
+    data: AssignmentData | OldAssignmentData
+
+
+class ErrorData(Struct, frozen=True):
+    code: str
+    message: str
+
+
+class ErrorMessage(Struct, frozen=True, tag_field="type", tag="error"):
+    """To peers of protocol 2 alone."""
+
+    data: ErrorData
+
+
+# --- how services look --------------------------------------------------------------------------
+
+
+class MemberView(Answer, frozen=True, kw_only=True):
+    worker_id: str
+    shards: tuple[int, ...]  # it owns, those it is to give up included
+    epochs: tuple[int, ...]  # one for each of them
+    target: tuple[int, ...]  # it shall own
+    weight: float  # twice the weight, twice the shards
+    draining: bool  # it shall have no shards, by its own wish or an operator's
+    health: Health  # by the age of its last beat
+    protocol: int  # 1 or 2
+    last_heartbeat_ms: int
+    max_shards: int | None = None  # it takes
+    fenced: str | None = None  # why its beats count for nothing any more
+
+
+class ServiceSummary(Answer, frozen=True, kw_only=True):
+    name: str
+    shard_count: int
+    pinned: bool  # whether the count is an operator's, whatever members say
+    min_protocol: int  # that its workers must speak
+    generation: int  # rises whenever anything is assigned anew
+    member_count: int
+    unowned: int  # shards that nobody owns
+    moving: int  # shards whose owner is not the one they shall have
+
+
+class ServicePage(Answer, frozen=True, kw_only=True):
+    items: list[ServiceSummary]
+    next_cursor: str | None = None
+
+
+class ServiceView(ServiceSummary, frozen=True, kw_only=True):
+    members: list[MemberView]
+
+
+class ServiceChange(Request, frozen=True, kw_only=True):
+    """What is left out stays as it is."""
+
+    shard_count: ShardCount | None = None  # in force until members name another, unless pinned
+    pinned: bool | None = None  # whether the count stays, whatever members say
+    min_protocol: Protocol | None = None  # 2 puts out members of protocol 1 at once
+
+
+class MemberDrain(Request, frozen=True, kw_only=True):
+    draining: bool = True  # false: it may have shards again
+
+
+class MemberLeft(Answer, frozen=True, kw_only=True):
+    service: str
+    worker_id: str
+
+
+class CheckpointRequest(Request, frozen=True, kw_only=True):
+    epoch: Number  # under which the caller owns the shard
+    value: Value = None  # how far it has come
+
+
+class CheckpointView(Answer, frozen=True, kw_only=True):
+    service: str
+    shard: int
+    epoch: int  # of the owner that saved it; 0: nobody has yet
+    value: Value = None
+    saved_at_ms: int | None = None
+
+
+class ShardClaim(Request, frozen=True, kw_only=True):
+    """In whose name something is done: refused when the shard has moved on since."""
+
+    service: Name
+    shard: Shard
+    epoch: Number
+
+
+# --- from one to the other ----------------------------------------------------------------------
+
+
+def register_event(data: RegisterData) -> RegisterMember:
+    return RegisterMember(
+        service=data.service_name,
+        worker_id=data.worker_id,
+        shard_count=data.max_shard_count,
+        protocol=data.protocol,
+        incarnation=incarnation_text(data.incarnation),
+        weight=max(1, round(data.weight * THOUSANDTHS)),
+        max_shards=data.max_shards,
+        seq=data.seq,
+    )
+
+
+def beat_event(data: HeartbeatData) -> BeatMember:
+    """Whoever names its incarnation speaks protocol 2, also when it does not say so."""
+    assumed = OLD_PROTOCOL if data.incarnation is None else PROTOCOL
+    return BeatMember(
+        service=data.service_name,
+        worker_id=data.worker_id,
+        shard_count=data.max_shard_count,
+        holds=tuple(data.assigned_shards),
+        protocol=assumed if data.protocol is None else data.protocol,
+        incarnation=incarnation_text(data.incarnation),
+        generation=data.generation,
+        seq=data.seq,
+        draining=data.draining,
+    )
+
+
+def leave_event(data: LeaveData) -> LeaveMember:
+    given = data.incarnation
+    return LeaveMember(
+        service=data.service_name,
+        worker_id=data.worker_id,
+        incarnation=None if given is None else incarnation_text(given),
+    )
+
+
+def incarnation_text(given: int | str | None) -> str:
+    return "" if given is None else str(given)
+
+
+def assignment_data(assignment: Assignment) -> AssignmentData | OldAssignmentData:
+    """What the member is told, in as many words as it understands."""
+    if assignment.protocol < PROTOCOL:
+        return OldAssignmentData(assigned_shards=assignment.shards)
+    return full_assignment(assignment)
+
+
+def full_assignment(assignment: Assignment) -> AssignmentData:
+    return AssignmentData(
+        assigned_shards=assignment.shards,
+        shard_epochs=assignment.epochs,
+        revoking=assignment.revoking,
+        generation=assignment.generation,
+        lease_ttl_ms=assignment.lease_ms,
+        heartbeat_interval_ms=assignment.heartbeat_interval_ms,
+        protocol=assignment.protocol,
+        seq=assignment.seq,
+        status=assignment.status,
+        reason=assignment.reason,
+    )

@@ -1,0 +1,134 @@
+"""What a streaming worker and its coordinator say: one socket, batches both ways.
+
+It is spoken over the session gateway's socket under the MessagePack subprotocol, in the same
+envelopes: the worker addresses `coordinator:main`, and a reply bears the number of the envelope
+that it answers in `replyTo`. To be quick, it differs from the rest of the wire in three things:
+a task is named by its number (of which the id elsewhere is the sixteen hexadecimal digits), leases
+and results are arrays instead of objects, and payloads and results are JSON texts in binary fields.
+
+The worker opens a stream (`stream_open` registers it, `stream_resume` goes on with a registration
+that it has, from wherever), and says how many tasks it has room for (`stream_credit`, or along
+with its results). It is pushed `stream_leases` as there is work for it, and `stream_cancel` when a
+task that it runs has been cancelled. It sends `stream_results`; what it is answered has been
+committed. It beats (`stream_beat`): an open stream alone does not keep it registered. When its
+registration is over it is told so with `stream_ended`, and registers anew.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from rota.core import limits
+from rota.core.events import Progress, Result, TaskNumber
+from rota.core.replies import OutcomeName
+from rota.core.tasks import Labels, Name
+from rota.core.workers import Health, WorkerState
+from rota.messages.base import Answer, Incarnation, Request
+
+MAIN = "coordinator:main"  # whom streams are spoken with
+
+OPEN = "stream_open"
+RESUME = "stream_resume"
+CREDIT = "stream_credit"
+RESULTS = "stream_results"
+PROGRESS = "stream_progress"
+BEAT = "stream_beat"
+LEASES = "stream_leases"
+CANCEL = "stream_cancel"
+ENDED = "stream_ended"
+
+Room = Annotated[int, Meta(ge=0, le=limits.MAX_CONCURRENT_TASKS)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+TaskNumbers = Annotated[list[TaskNumber], Meta(max_length=limits.MAX_CONCURRENT_TASKS)]
+
+
+# --- what workers say ---------------------------------------------------------------------------
+
+
+class StreamResume(Request, frozen=True, kw_only=True):
+    worker_id: Name
+    incarnation: Incarnation
+    # Tasks it has. Others that it should have never reached it, and are given to somebody else.
+    running: TaskNumbers = []
+
+
+class StreamCredit(Request, frozen=True, kw_only=True):
+    free: Room  # tasks it has room for now
+    taken: Count  # leases it has had over this stream, in all; those under way take up room too
+
+
+class StreamResults(Request, frozen=True, kw_only=True):
+    results: Annotated[list[Result], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
+    free: Room | None = None  # as a credit, to be counted after these results
+    taken: Count = 0
+
+
+class StreamProgress(Request, frozen=True, kw_only=True):
+    items: Annotated[list[Progress], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
+
+
+class StreamBeat(Request, frozen=True, kw_only=True):
+    running: TaskNumbers | None = None  # the tasks it has; absent: it does not say
+    # Figures of its own, shown with the worker.
+    load: Annotated[dict[Name, float], Meta(max_length=64)] | None = None
+
+
+# --- what workers are told ----------------------------------------------------------------------
+
+
+class StreamOpened(Answer, frozen=True, kw_only=True):
+    worker_id: str
+    incarnation: int
+    heartbeat_interval_ms: int
+    lease_ms: int  # silence after which its work moves on
+    max_frame_bytes: int = 1024 * 1024  # of what it may send at once
+    cancel: list[int] = []  # as in the answer to a beat, when it goes on
+    lost: list[int] = []
+
+
+class StreamedLease(Struct, frozen=True, gc=False, array_like=True):
+    """A task for the worker. What most tasks do not have is at the end, and left out."""
+
+    task_id: int
+    fence: int
+    name: str
+    payload: bytes  # JSON
+    attempt: int
+    max_attempts: int
+    queue: str
+    priority: int
+    created_at_ms: int
+    deadline_ms: int | None = None
+    timeout_ms: int | None = None
+    key: str | None = None
+    labels: Labels | None = None
+    run_id: str | None = None
+
+
+class StreamLeases(Answer, frozen=True, kw_only=True):
+    leases: list[StreamedLease]
+
+
+class StreamNoted(Answer, frozen=True, kw_only=True):
+    """The results, or the progress, of one message are committed."""
+
+    count: int  # of all in the message
+    refused: list[tuple[int, OutcomeName]] = []  # those that were not accepted, and why
+
+
+class StreamBeatAnswer(Answer, frozen=True, kw_only=True):
+    health: Health
+    state: WorkerState
+    cancel: list[int] = []  # tasks to stop: they were cancelled
+    lost: list[int] = []  # tasks that are no longer its own
+    heartbeat_interval_ms: int
+    lease_ms: int
+
+
+class StreamCancel(Answer, frozen=True, kw_only=True):
+    task_ids: list[int]
+
+
+class StreamEnded(Answer, frozen=True, kw_only=True):
+    error: str
+    code: str
