@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from rota.core.tasks import TaskState as TaskState
     from rota.errors import Invalid as Invalid
     from rota.errors import InvalidWorkflow as InvalidWorkflow
+    from rota.errors import LockLost as LockLost
     from rota.errors import NotFound as NotFound
     from rota.errors import Overloaded as Overloaded
     from rota.errors import RotaError as RotaError
+    from rota.errors import StaleEpoch as StaleEpoch
     from rota.errors import Unavailable as Unavailable
+    from rota.errors import VersionConflict as VersionConflict
     from rota.sdk.app import Rota as Rota
     from rota.sdk.client import Client as Client
     from rota.sdk.context import TaskContext as TaskContext
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from rota.sdk.handles import TaskCancelled as TaskCancelled
     from rota.sdk.handles import TaskFailed as TaskFailed
     from rota.sdk.handles import TaskHandle as TaskHandle
+    from rota.sdk.locks import Lock as Lock
+    from rota.sdk.locks import LockNotAcquired as LockNotAcquired
+    from rota.sdk.memory import Memory as Memory
     from rota.sdk.outcomes import Cancelled as Cancelled
     from rota.sdk.outcomes import Discard as Discard
     from rota.sdk.outcomes import Retry as Retry
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
     from rota.sdk.runs import RunCancelled as RunCancelled
     from rota.sdk.runs import RunFailed as RunFailed
     from rota.sdk.runs import RunHandle as RunHandle
+    from rota.sdk.shards.held import HeldShard as HeldShard
+    from rota.sdk.shards.worker import ShardWorker as ShardWorker
     from rota.sdk.tasks import Task as Task
     from rota.sdk.worker import StopReason as StopReason
     from rota.sdk.worker import Worker as Worker
@@ -41,8 +49,13 @@ _HOMES = {
     "Cancelled": "rota.sdk.outcomes",
     "Client": "rota.sdk.client",
     "Discard": "rota.sdk.outcomes",
+    "HeldShard": "rota.sdk.shards.held",
     "Invalid": "rota.errors",
     "InvalidWorkflow": "rota.errors",
+    "Lock": "rota.sdk.locks",
+    "LockLost": "rota.errors",
+    "LockNotAcquired": "rota.sdk.locks",
+    "Memory": "rota.sdk.memory",
     "NotFound": "rota.errors",
     "Overloaded": "rota.errors",
     "Retry": "rota.sdk.outcomes",
@@ -51,7 +64,9 @@ _HOMES = {
     "RunCancelled": "rota.sdk.runs",
     "RunFailed": "rota.sdk.runs",
     "RunHandle": "rota.sdk.runs",
+    "ShardWorker": "rota.sdk.shards.worker",
     "Snooze": "rota.sdk.outcomes",
+    "StaleEpoch": "rota.errors",
     "StopReason": "rota.sdk.worker",
     "Task": "rota.sdk.tasks",
     "TaskCancelled": "rota.sdk.handles",
@@ -61,6 +76,7 @@ _HOMES = {
     "TaskHandle": "rota.sdk.handles",
     "TaskState": "rota.core.tasks",
     "Unavailable": "rota.errors",
+    "VersionConflict": "rota.errors",
     "Worker": "rota.sdk.worker",
     "Workflow": "rota.sdk.workflows",
     "current": "rota.sdk.context",

@@ -11,15 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from rota import settings
+
 TIMEOUT_S = 60.0
 COMMAND = (sys.executable, "-m", "rota.cli.main")
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The environment, without settings of ours that somebody has around."""
+    """The environment, without settings of ours that somebody has around, and no fixed port."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
-    kept.pop("PORT", None)
-    return kept | variables
+    for name in settings.OTHER_NAMES.values():
+        kept.pop(name, None)
+    return {**kept, "ROTA_ZMQ_PORT": "0", **variables}
 
 
 def run(

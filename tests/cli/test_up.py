@@ -50,6 +50,8 @@ def test_people_are_told_what_to_open(tmp_path: Path) -> None:
 
         assert process.wait_for("docs").split() == ["docs", f"{url}/docs"]
         assert process.wait_for("store").split() == ["store", f"{tmp_path}/rota.db"]
+        shards = process.wait_for("shards").split()
+        assert (shards[0], shards[1].rpartition(":")[0]) == ("shards", "tcp://127.0.0.1")
         assert f"rota worker MODULE:APP --url {url}" in process.wait_for("worker")
 
 
@@ -60,6 +62,7 @@ def test_programs_are_told_on_one_line(tmp_path: Path) -> None:
         assert announced["url"].startswith("http://127.0.0.1:")
         assert announced["pid"] == process.pid
         assert announced["store"] == f"{tmp_path}/rota.db"
+        assert announced["shards"].startswith("tcp://127.0.0.1:")
 
 
 @pytest.mark.slow
@@ -107,6 +110,18 @@ def test_a_busy_port_is_refused(tmp_path: Path) -> None:
     assert ended.returncode == ExitCode.UNUSABLE
     assert f"port {port}" in ended.stderr
     assert "--port" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_busy_port_for_zeromq_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+        ended = run("up", "--port", "0", "--zmq-port", port, folder=tmp_path)
+
+    assert ended.returncode == ExitCode.UNUSABLE
+    assert f"port {port}" in ended.stderr
+    assert "--zmq-port" in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 

@@ -22,7 +22,8 @@ class Server:
     """A coordinator on a thread; may be stopped and started again on the same port and file."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        self._settings = {"port": 0, "store": f"sqlite:///{folder / 'rota.db'}", **settings}
+        store = f"sqlite:///{folder / 'rota.db'}"
+        self._settings = {"port": 0, "zmq_port": 0, "store": store, **settings}
         self.url = ""
         self.node: Node
         self._loop: asyncio.AbstractEventLoop

@@ -58,7 +58,7 @@ async def _serve(settings: Settings, app: Rota, worker: Worker, *, as_json: bool
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             url = ready.result()
-            announce(url, settings, as_json=as_json)
+            announce(url, node, as_json=as_json)
             os.environ["ROTA_URL"] = url
             app.use(Client.connect(url))
             await asyncio.to_thread(loops.run, worker.arun())

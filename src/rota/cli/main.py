@@ -24,6 +24,14 @@ COMMANDS: dict[str, LazyCommand] = {
     "runs": LazyCommand("rota.cli.runs", "runs", "List, show and steer runs of workflows."),
     "workflows": LazyCommand("rota.cli.workflows", "workflows", "List, show and put workflows."),
     "workers": LazyCommand("rota.cli.workers", "workers", "List, show and steer workers."),
+    "services": LazyCommand(
+        "rota.cli.services", "services", "List, show and steer services and their shards."
+    ),
+    "memory": LazyCommand("rota.cli.memory", "memory", "List, get, put and delete values."),
+    "locks": LazyCommand("rota.cli.locks", "locks", "List, show and release locks."),
+    "events": LazyCommand(
+        "rota.cli.events", "events", "List the newest events, or follow what happens."
+    ),
     "token": LazyCommand("rota.cli.tokens", "token", "Create, list and revoke access tokens."),
     "migrate": LazyCommand("rota.cli.migrate", "migrate", "Bring the store's schema up to date."),
     "health": LazyCommand("rota.cli.health", "health", "Probe a coordinator's health."),

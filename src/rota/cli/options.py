@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from rota import settings
 from rota.core import limits
@@ -56,7 +55,7 @@ def page_options(function: Function) -> Function:
 
 def settings_flags(*names: str) -> Callable[[Function], Function]:
     """Add a flag for each setting that is named; without names, for every setting."""
-    schemas = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"]
+    schemas = settings.field_schemas()
 
     def decorate(function: Function) -> Function:
         for name in reversed(names or settings.field_names()):
@@ -80,9 +79,15 @@ def _setting_option(name: str, schema: dict[str, Any]) -> Callable[[Function], F
         default=None,
         envvar=[settings.environment_name(name), *(["PORT"] if name == "port" else [])],
         show_envvar=True,
-        show_default=str(default).lower() if isinstance(default, bool) else str(default),
+        show_default=_default_text(default),
         help=schema["description"],
     )
+
+
+def _default_text(default: Any) -> str | bool:
+    if default is None:
+        return False  # what then happens is told by the description
+    return str(default).lower() if isinstance(default, bool) else str(default)
 
 
 def _click_type(schema: dict[str, Any]) -> Any:

@@ -5,7 +5,7 @@ first token of a coordinator that is to be reached from elsewhere has to come fr
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -54,6 +54,13 @@ def _place_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--name", default="unnamed", show_default=True, help="What to call it in lists.")
 @click.option("--queue", "queues", multiple=True, help="Bind it to this queue; repeat for more.")
+@click.option(
+    "--service",
+    "services",
+    multiple=True,
+    help="Bind it to this service; repeat for more. A token that is bound to services alone is for "
+    "no queue, and the reverse.",
+)
 @click.option("--worker-id", help="Bind it to this worker id.")
 @click.option("--expires-in-ms", type=click.IntRange(min=1_000), help="For how long it is good.")
 @_place_options
@@ -165,6 +172,7 @@ def _facts(token: TokenView) -> list[tuple[str, object]]:
         ("name", token.name),
         ("scopes", ", ".join(token.scopes)),
         ("queues", ", ".join(token.queues) if token.queues else None),
+        ("services", ", ".join(token.services) if token.services else None),
         ("worker", token.worker_id),
         ("expires", absolute(token.expires_at_ms)),
     ]
@@ -172,13 +180,14 @@ def _facts(token: TokenView) -> list[tuple[str, object]]:
 
 def _table(page: TokenPage) -> Table:
     return Table(
-        ("token", "name", "scopes", "queues", "worker", "created", "expires"),
+        ("token", "name", "scopes", "queues", "services", "worker", "created", "expires"),
         [
             (
                 token.id,
                 token.name,
                 ", ".join(token.scopes),
-                ", ".join(token.queues) if token.queues else "all",
+                _bound(token.queues, token.services),
+                _bound(token.services, token.queues),
                 token.worker_id or "any",
                 relative(token.created_at_ms),
                 relative(token.expires_at_ms) if token.expires_at_ms else "never",
@@ -187,3 +196,10 @@ def _table(page: TokenPage) -> Table:
         ],
         empty="no tokens",
     )
+
+
+def _bound(names: Sequence[str] | None, others: Sequence[str] | None) -> str:
+    """What a token is for: a binding to something else leaves none of these."""
+    if names:
+        return ", ".join(names)
+    return "none" if others else "all"

@@ -1,5 +1,6 @@
 """How is a coordinator started? With its settings as flags; it says what to open when it serves."""
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from rota.store.sqlite import MEMORY, path_of
 
 log = structlog.get_logger("rota.up")
 
+COLLECTED_AFTER = 20_000  # objects made and not gone, until the collector looks at them
+
 
 class Announcement(Struct):
     """What is said once a coordinator serves."""
@@ -29,6 +32,7 @@ class Announcement(Struct):
     store: str
     version: str
     pid: int
+    shards: str | None  # where members of services connect; null: no ZeroMQ
 
 
 @click.command()
@@ -47,20 +51,25 @@ def up(*, as_json: bool, **flags: Any) -> None:
 
 async def _serve(settings: Settings, *, as_json: bool) -> None:
     node = Node(settings)
+    # What is loaded by now stays, and what batches are made of goes without the collector's help.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECTED_AFTER, *gc.get_threshold()[1:])
     stop_on_signals(node.ask_to_stop)
     for warning in node.gate.warnings():
         log.warning(warning)
-    await node.serve(lambda url: announce(url, settings, as_json=as_json))
+    await node.serve(lambda url: announce(url, node, as_json=as_json))
 
 
-def announce(url: str, settings: Settings, *, as_json: bool) -> None:
-    path = path_of(settings.store)
+def announce(url: str, node: Node, *, as_json: bool) -> None:
+    path = path_of(node.settings.store)
     announcement = Announcement(
         url=url,
         docs=f"{url}/docs",
         store="memory" if path == MEMORY else str(Path(path).absolute()),
         version=rota.__version__,
         pid=os.getpid(),
+        shards=node.shards_url,
     )
     show(announcement, as_json=as_json, render=_facts)
 
@@ -71,6 +80,7 @@ def _facts(announcement: Announcement) -> Facts:
             (f"rota {announcement.version}", announcement.url),
             ("docs", announcement.docs),
             ("store", announcement.store),
+            ("shards", announcement.shards or "no ZeroMQ"),
             ("worker", f"rota worker MODULE:APP --url {announcement.url}"),
             ("stop", "Ctrl-C"),
         ]

@@ -4,6 +4,7 @@ A worker that has run `--max-tasks` leaves and its process begins anew in place,
 process id: whatever its handlers leaked is gone. Signals that come in between are kept for it.
 """
 
+import asyncio
 import os
 import signal
 import sys
@@ -19,8 +20,16 @@ from rota.cli.apps import app_argument, chosen_app
 from rota.cli.fleet import run_fleet, stop_with_parent
 from rota.cli.options import DEFAULT_URL, json_flag, load_settings, settings_flags, token_option
 from rota.cli.output import ExitCode, Refusal, show
+from rota.cli.pool_processes import ChildProcesses, Enquirer, Served, supervise
 from rota.cli.signals import STOPPING
-from rota.cli.worker_options import worker_options, worker_settings
+from rota.cli.worker_options import (
+    PoolSettings,
+    pool_options,
+    take_pool_settings,
+    worker_options,
+    worker_settings,
+)
+from rota.cli.worker_pool import Pool
 from rota.sdk.app import Rota
 from rota.sdk.client import Client
 from rota.sdk.worker import StopReason, Worker
@@ -79,6 +88,7 @@ class TalkingWorker(Worker):
     show_envvar=True,
     help="Start so many workers, a process each, that end together.",
 )
+@pool_options
 @settings_flags("log_level", "log_format")
 @json_flag
 def worker(
@@ -98,9 +108,14 @@ def worker(
 
     It runs until Ctrl-C or SIGTERM, which let running tasks finish within --drain-timeout-ms; a
     second one hands them back at once. Either way the exit code is 0.
+
+    With --max it keeps a pool of worker processes instead, as many as the waiting work wants.
     """
     settings = load_settings({"log_level": log_level, "log_format": log_format})
     telemetry.set_up(level=settings.log_level, log_format=settings.log_format)
+    pool = take_pool_settings(options)
+    if processes > 1 and pool is not None:
+        raise click.UsageError("--processes starts a fixed number of workers, --max a pool of them")
     if processes > 1:
         raise SystemExit(run_fleet(processes, worker_id=options["worker_id"]))
 
@@ -108,15 +123,17 @@ def worker(
     chosen = chosen_app(app, app_option)
     if url is not None:
         chosen.use(Client.connect(url, token))
-    _work(
+    worker = TalkingWorker(
         chosen,
-        TalkingWorker(
-            chosen,
-            max_tasks=max_tasks,
-            on_registered=introducer(chosen, as_json=as_json),
-            **worker_settings(options),
-        ),
+        max_tasks=max_tasks,
+        on_registered=introducer(chosen, as_json=as_json),
+        **worker_settings(options),
     )
+    if pool is None:
+        _work(chosen, worker)
+    else:
+        # The worker that was made here is not run: it has shown that those of the pool can be.
+        raise SystemExit(_keep_pool(chosen, pool, options, as_json=as_json))
 
 
 def _aim(url: str | None, token: str | None) -> None:
@@ -145,6 +162,36 @@ def _work(app: Rota, worker: TalkingWorker) -> None:
             code="worker_replaced",
             ends_with=ExitCode.FAILED,
         )
+
+
+def _keep_pool(app: Rota, pool: PoolSettings, options: dict[str, Any], *, as_json: bool) -> int:
+    if app.client.transport.is_embedded:
+        app.close()
+        raise Refusal(
+            "the app has a coordinator inside itself, which only one process can have: "
+            "start one with `rota up`, and give its --url",
+            code="pool_embedded",
+        )
+    served = Served(
+        queues=options["queues"],
+        tasks=options["tasks"] or sorted(app.tasks),
+        capabilities=options["capabilities"] or (),
+        concurrency=options["concurrency"],
+    )
+    try:
+        return asyncio.run(
+            supervise(
+                Pool(
+                    pool.policy,
+                    ChildProcesses(worker_id=options["worker_id"]),
+                    lambda change: show(change, as_json=as_json, render=str),
+                ),
+                Enquirer(app.client, served, target_ms=pool.target_ms),
+                interval_ms=pool.interval_ms,
+            )
+        )
+    finally:
+        app.close()
 
 
 def introducer(app: Rota, *, as_json: bool) -> Callable[[str], None]:

@@ -1,12 +1,18 @@
-"""How is a worker to work? The options that `rota worker` and `rota dev` share."""
+"""How is a worker to work? The options that `rota worker` and `rota dev` share.
+
+Those of a pool of workers, which `rota worker` alone can keep, are here as well.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from rota.cli.options import labels_of
 from rota.core import limits
+from rota.core.scaling import DEFAULT_SCALE_POLICY, PoolPolicy
+from rota.sdk.leasing import Line
 from rota.sdk.worker import DEFAULT_CONCURRENCY, DRAIN_S
 
 
@@ -25,6 +31,16 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
             "default": DEFAULT_CONCURRENCY,
             "show_default": True,
             "help": "How many tasks run at once.",
+        },
+    ),
+    (
+        "--transport",
+        {
+            "type": click.Choice([one.value for one in Line]),
+            "default": Line.HTTP.value,
+            "show_default": True,
+            "help": "How it gets its work: websocket (a stream), http (polling), or auto: a "
+            "stream if there can be one.",
         },
     ),
     (
@@ -67,12 +83,108 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),
 )
 
+MAX_POOL = 1_000  # worker processes of one pool
+_POOL = PoolPolicy()
+_POOL_OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "--min",
+        {
+            "type": click.IntRange(0, MAX_POOL),
+            "help": "Keep at least so many worker processes; with --max.  [default: 1]",
+        },
+    ),
+    (
+        "--max",
+        {
+            "type": click.IntRange(0, MAX_POOL),
+            "help": "Keep a pool of worker processes that grows to so many when work waits, and "
+            "shrinks again; 0: no pool.",
+        },
+    ),
+    (
+        "--scale-target-ms",
+        {
+            "type": click.IntRange(1, limits.MAX_TIMEOUT_MS),
+            "default": DEFAULT_SCALE_POLICY.target_ms,
+            "show_default": True,
+            "help": "How soon a pool should have worked off what waits.",
+        },
+    ),
+    (
+        "--scale-interval-ms",
+        {
+            "type": click.IntRange(100, 3_600_000),
+            "default": 1_000,
+            "show_default": True,
+            "help": "How often a pool asks how many workers are wanted.",
+        },
+    ),
+    (
+        "--shrink-after-ms",
+        {
+            "type": click.IntRange(min=0),
+            "default": _POOL.shrink_after_ms,
+            "show_default": True,
+            "help": "How long fewer must have been wanted before a pool lets go of one.",
+        },
+    ),
+    (
+        "--cool-down-ms",
+        {
+            "type": click.IntRange(min=0),
+            "default": _POOL.cool_down_ms,
+            "show_default": True,
+            "help": "How long a pool waits from a change until it lets go of the next.",
+        },
+    ),
+)
+
+
+class PoolSettings(Struct, frozen=True, kw_only=True):
+    policy: PoolPolicy
+    target_ms: int
+    interval_ms: int
+
 
 def worker_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for flag, details in reversed(_OPTIONS):
+    return _with(_OPTIONS, function)
+
+
+def pool_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    return _with(_POOL_OPTIONS, function)
+
+
+def _with(
+    options: tuple[tuple[str, dict[str, Any]], ...], function: Callable[..., Any]
+) -> Callable[..., Any]:
+    for flag, details in reversed(options):
         variable = "ROTA_" + flag.removeprefix("--").replace("-", "_").upper()
         function = click.option(flag, envvar=variable, show_envvar=True, **details)(function)
     return function
+
+
+def take_pool_settings(options: dict[str, Any]) -> PoolSettings | None:
+    """Take the options of a pool out of the others; None: there is to be none."""
+    minimum, maximum = options.pop("min"), options.pop("max")
+    target_ms, interval_ms = options.pop("scale_target_ms"), options.pop("scale_interval_ms")
+    shrink_after_ms, cool_down_ms = options.pop("shrink_after_ms"), options.pop("cool_down_ms")
+    if not maximum:
+        if minimum is not None and maximum is None:
+            raise click.UsageError("--min needs --max: how far may the pool grow?")
+        return None
+    minimum = 1 if minimum is None else minimum
+    if minimum > maximum:
+        raise click.UsageError(f"--min {minimum} is above --max {maximum}")
+    return PoolSettings(
+        policy=PoolPolicy(
+            minimum=minimum,
+            maximum=maximum,
+            shrink_after_ms=shrink_after_ms,
+            cool_down_ms=cool_down_ms,
+        ),
+        target_ms=target_ms,
+        interval_ms=interval_ms,
+    )
 
 
 def worker_settings(options: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,8 @@ from rota.sdk.tasks import (
 
 if TYPE_CHECKING:
     from rota.sdk.definitions import Source
+    from rota.sdk.locks import Lock, OnLost
+    from rota.sdk.memory import Memory
     from rota.sdk.runs import RunHandle
     from rota.sdk.workflows import Workflow, WorkflowOptions
 
@@ -208,6 +210,33 @@ class Rota:
             TaskHandle(receipt.id, lambda: self.client, one.decoder, is_duplicate=receipt.duplicate)
             for one, receipt in zip(batch, receipts, strict=True)
         ]
+
+    # --- values and locks -----------------------------------------------------------------------
+
+    @property
+    def memory(self) -> "Memory":
+        """What programs keep with the coordinator, by key: `app.memory.put("k", {"n": 1})`."""
+        from rota.sdk.memory import Memory  # noqa: PLC0415 - few programs need it
+
+        return Memory(self._get_client)
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl_s: float = 30.0,
+        wait_s: float | None = None,
+        on_lost: "OnLost | None" = None,
+    ) -> "Lock":
+        """A lock that only one has at a time: `with app.lock("report") as lock:`.
+
+        It is had for `ttl_s` seconds, and renewed in the background. Somebody else's is waited for:
+        as long as it takes, or for `wait_s` seconds; then `LockNotAcquired` is raised. `on_lost` is
+        called, in the background, when the lock could not be renewed in time.
+        """
+        from rota.sdk.locks import Lock  # noqa: PLC0415 - as above
+
+        return Lock(self._get_client, name, ttl_s=ttl_s, wait_s=wait_s, on_lost=on_lost)
 
     # --- the way to the coordinator -------------------------------------------------------------
 

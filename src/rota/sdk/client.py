@@ -8,6 +8,7 @@ again a few times. Any other whose answer is missing has an unknown outcome: tha
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -15,6 +16,7 @@ import msgspec
 
 from rota.errors import Unavailable
 from rota.sdk.calls import Call
+from rota.sdk.events import Events
 from rota.sdk.problems import error_of
 from rota.sdk.transport import NotSent, Response, Transport, open_transport
 
@@ -60,6 +62,21 @@ class Client:
                     raise
             await asyncio.sleep(_jittered(wait_s))
         return self._read(call, await self._asend(call))
+
+    def events(
+        self,
+        *,
+        after: int | None = None,
+        types: Sequence[str] = (),
+        subject: str | None = None,
+        prefix: str | None = None,
+    ) -> Events:
+        """What happens, event by event, for `for` or `async for`; it does not end by itself.
+
+        After the event with this number, or without one from the first look on. Types may end with
+        a star: `task-*`.
+        """
+        return Events(self, after=after, types=types, subject=subject, prefix=prefix)
 
     def close(self) -> None:
         self.transport.close()

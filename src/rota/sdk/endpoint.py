@@ -16,13 +16,19 @@ class Endpoint:
         self.host = host
         self.port = port
         self.tls = tls
+        self.token = token
         self._base = base
-        self._token = token
 
     @cached_property
     def address(self) -> str:
         scheme = "http" if self.tls is None else "https"
         return f"{scheme}://{self._authority}{self._base}"
+
+    @cached_property
+    def socket_url(self) -> str:
+        """Where the coordinator's WebSockets are."""
+        scheme = "ws" if self.tls is None else "wss"
+        return f"{scheme}://{self._authority}{self._base}/ws"
 
     @cached_property
     def _authority(self) -> str:
@@ -32,8 +38,8 @@ class Endpoint:
     @cached_property
     def _headers(self) -> bytes:
         lines = [f"host: {self._authority}", "accept: application/json"]
-        if self._token is not None:
-            lines.append(f"authorization: Bearer {self._token}")
+        if self.token is not None:
+            lines.append(f"authorization: Bearer {self.token}")
         return "\r\n".join(["", *lines, ""]).encode()
 
     def request(

@@ -1,8 +1,9 @@
 """How does a worker stay alive in the coordinator's eyes? By a thread that does nothing but beat.
 
-It has its own connection, so neither a handler that blocks the event loop nor a slow report makes
-the worker look dead. It is also the one to notice that the session cannot be renewed in time: then
-it tells handlers to stop, before the coordinator gives their work to others.
+It beats over the worker's stream, if that answers soon, and otherwise over a connection of its own,
+so neither a handler that blocks the event loop nor a slow report makes the worker look dead. It is
+also the one to notice that the session cannot be renewed in time: then it tells handlers to stop,
+before the coordinator gives their work to others.
 """
 
 import threading
@@ -33,6 +34,9 @@ class Beat(NamedTuple):
     answer: HeartbeatAnswer
 
 
+ByStream = Callable[[Session, HeartbeatRequest], HeartbeatAnswer | None]
+
+
 class CutOff(Unavailable):
     """No beat got through for so long that the leases must be taken for lost."""
 
@@ -48,8 +52,11 @@ class Heartbeat:
         on_beat: Callable[[Beat], None],
         on_over: Callable[[Session, RotaError], None],
         on_broken: Callable[[Exception], None],
+        by_stream: ByStream = lambda *_: None,
     ) -> None:
+        """`by_stream` beats over a stream, if there is one; if not, it is done by a call."""
         self._client = client
+        self._by_stream = by_stream
         self._describe = describe
         self._on_beat = on_beat
         self._on_over = on_over
@@ -121,14 +128,15 @@ class Heartbeat:
 
     def _beat(self, session: Session) -> None:
         running, load = self._describe()
-        call = calls.heartbeat(
-            session.worker_id,
-            HeartbeatRequest(incarnation=session.incarnation, running=running, load=load),
-        )
+        request = HeartbeatRequest(incarnation=session.incarnation, running=running, load=load)
         sent_at = now_s()
-        # Half of what is left: time for another try on another connection.
-        timeout_s = max(SHORTEST_TIMEOUT_S, (session.ends_at - sent_at) / 2)
-        answer = self._client.run(msgspec.structs.replace(call, timeout_s=timeout_s))
+        answer = self._by_stream(session, request)
+        if answer is None:
+            sent_at = now_s()
+            # Half of what is left: time for another try on another connection.
+            timeout_s = max(SHORTEST_TIMEOUT_S, (session.ends_at - sent_at) / 2)
+            call = calls.heartbeat(session.worker_id, request)
+            answer = self._client.run(msgspec.structs.replace(call, timeout_s=timeout_s))
         session.renewed_at = sent_at
         session.take_terms(answer.heartbeat_interval_ms, answer.lease_ms)
         self._on_beat(Beat(session, sent_at, answer))

@@ -24,15 +24,15 @@ class HttpTransport:
     is_embedded = False
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        self._endpoint = endpoint_of(url, token)
-        self._blocking = BlockingPool(self._endpoint)
+        self.endpoint = endpoint_of(url, token)
+        self._blocking = BlockingPool(self.endpoint)
         self._looping: dict[asyncio.AbstractEventLoop, LoopPool] = {}
         self._lock = threading.Lock()
         self._process_id = os.getpid()
 
     @property
     def address(self) -> str:
-        return self._endpoint.address
+        return self.endpoint.address
 
     def send(
         self,
@@ -44,7 +44,7 @@ class HttpTransport:
         content_type: str = JSON,
     ) -> Response:
         self._notice_fork()
-        request = self._endpoint.request(method, path, body, content_type)
+        request = self.endpoint.request(method, path, body, content_type)
         return self._blocking.exchange(request, timeout_s=timeout_s)
 
     async def asend(
@@ -61,7 +61,7 @@ class HttpTransport:
         pool = self._looping.get(loop)
         if pool is None:
             pool = self._add_pool(loop)
-        request = self._endpoint.request(method, path, body, content_type)
+        request = self.endpoint.request(method, path, body, content_type)
         return await pool.exchange(request, timeout_s=timeout_s)
 
     def close(self) -> None:
@@ -77,13 +77,13 @@ class HttpTransport:
             # Programs come and go on loops of their own; what is left of those is let go of.
             for ended in [one for one in self._looping if one.is_closed()]:
                 del self._looping[ended]
-            return self._looping.setdefault(loop, LoopPool(self._endpoint, loop))
+            return self._looping.setdefault(loop, LoopPool(self.endpoint, loop))
 
     def _notice_fork(self) -> None:
         """A forked child must not write into its parent's connections."""
         if os.getpid() != self._process_id:
             self._process_id = os.getpid()
-            self._blocking = BlockingPool(self._endpoint)
+            self._blocking = BlockingPool(self.endpoint)
             self._looping = {}
             self._lock = threading.Lock()
 

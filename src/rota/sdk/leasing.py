@@ -8,6 +8,7 @@ coordinator, and is answered the moment there is some.
 
 import asyncio
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Protocol
 
 import structlog
@@ -27,6 +28,14 @@ WAIT_MS = 30_000
 EARLY_S = WAIT_MS / 1000 / 2
 SENT_AWAY_S = 1.0
 GATHER_S = 0.002  # how long a little room waits for more
+
+
+class Line(StrEnum):
+    """How a worker is connected."""
+
+    AUTO = "auto"  # by a stream, or by polling where there is none to be had
+    WEBSOCKET = "websocket"  # by nothing but a stream
+    HTTP = "http"  # by nothing but polling
 
 
 class Work(Protocol):

@@ -41,6 +41,14 @@ def error_of(response: Response, address: str) -> RotaError:
     return _rebuilt(kind, detail, facts, response)
 
 
+def error_named(code: str | None, detail: str) -> RotaError:
+    """The error of a code, where nothing but its text is known."""
+    kind = RotaError if code is None else _by_code().get(code, RotaError)
+    error = kind.__new__(kind)
+    RotaError.__init__(error, detail)
+    return error
+
+
 def _read(body: bytes) -> dict[str, Any]:
     try:
         problem = msgspec.json.decode(body)

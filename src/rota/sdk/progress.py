@@ -1,18 +1,24 @@
 """How does progress reach the coordinator? As it comes; when it comes fast, the newest of it."""
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import structlog
 from msgspec import Raw
 
-from rota.errors import Conflict, NotFound, RotaError, Unavailable
+from rota.errors import Conflict, NotFound, RotaError, TooLarge, Unavailable
 from rota.messages import ProgressItem, ResultAnswer
 from rota.sdk import calls
 from rota.sdk.attempts import Attempt
 from rota.sdk.backoff import Backoff
 from rota.sdk.client import Client
 from rota.sdk.sessions import Session
+
+if TYPE_CHECKING:
+    from rota.sdk.streaming_worker import Stream
 
 log = structlog.get_logger("rota.worker")
 
@@ -22,6 +28,7 @@ class ProgressReporter:
 
     def __init__(self, client: Client) -> None:
         self.session: Session | None = None
+        self.find_stream: Callable[[], Stream | None] = lambda: None
         self._client = client
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
@@ -54,7 +61,7 @@ class ProgressReporter:
             if session is None or not items:
                 continue
             try:
-                await self._client.arun(_report(session, items))
+                await self._send(session, items)
             except Unavailable:
                 self._put_back(items)
                 await asyncio.sleep(backoff.wait_s())
@@ -64,6 +71,14 @@ class ProgressReporter:
                 log.warning("progress refused", reason=error.detail)
             else:
                 backoff.reset()
+
+    async def _send(self, session: Session, items: dict[str, ProgressItem]) -> None:
+        stream = self.find_stream()
+        if stream is not None and stream.session is session:
+            with contextlib.suppress(TooLarge):  # not for a call
+                await stream.progress(list(items.values()))
+                return
+        await self._client.arun(_report(session, items))
 
     def _take(self) -> dict[str, ProgressItem]:
         with self._lock:

@@ -1,10 +1,10 @@
 """How does a worker work, from its first registration to its leaving?
 
-Theory of operation. On the event loop services run side by side: `Leasing` gets work, the
-`Executor` runs it, the `Reporter` and the `ProgressReporter` tell what became of it. A thread
-beats (`Heartbeat`). All act for the current `Session`, one registration of this worker. When the
-coordinator no longer knows the session, or it cannot be renewed in time, everything that runs under
-it is stopped and another is begun, for ever.
+Theory of operation. On the event loop services run side by side: `Streaming` or `Leasing` gets
+work, the `Executor` runs it, the `Reporter` and the `ProgressReporter` tell what became of it. A
+thread beats (`Heartbeat`). All act for the current `Session`, one registration of this worker. When
+the coordinator no longer knows the session, or it cannot be renewed in time, everything that runs
+under it is stopped and another is begun, for ever.
 
 Stopping is draining: no new work, what runs may finish within a limit, results are delivered, and
 the worker leaves, which hands back whatever is left.
@@ -15,7 +15,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -37,11 +37,14 @@ from rota.sdk.client import Client
 from rota.sdk.executor import Executor
 from rota.sdk.heartbeat import Beat, CutOff, Heartbeat
 from rota.sdk.lag import LoopLag
-from rota.sdk.leasing import Leasing
+from rota.sdk.leasing import Leasing, Line
 from rota.sdk.progress import ProgressReporter
 from rota.sdk.reporting import Reporter
 from rota.sdk.sessions import Session, now_s
 from rota.sdk.tasks import Task
+
+if TYPE_CHECKING:
+    from rota.sdk.streaming import Streaming
 
 log = structlog.get_logger("rota.worker")
 
@@ -70,6 +73,7 @@ class Shift:
         drain_s: float,
         max_tasks: int | None,
         on_session: Callable[[Session], None],
+        line: Line = Line.HTTP,
     ) -> None:
         self._client = client.without_repeats()
         self._registration = registration
@@ -91,7 +95,11 @@ class Shift:
 
         concurrency = registration.max_concurrent_tasks
         self._reporter = Reporter(
-            self._client, on_refused=self._end_session, on_delivered=self._changed.set
+            self._client,
+            concurrency=concurrency,
+            count_running=lambda: len(self._executor.running),
+            on_refused=self._end_session,
+            on_delivered=self._changed.set,
         )
         self._progress = ProgressReporter(self._client)
         self._executor = Executor(
@@ -104,21 +112,43 @@ class Shift:
         self._leasing = Leasing(
             self._client, self, concurrency=concurrency, on_refused=self._end_session
         )
+        self._streaming = self._make_streaming(line)
         self._heartbeat = Heartbeat(
             self._client,
+            by_stream=lambda *_: None if self._streaming is None else self._streaming.beat(*_),
             describe=self._describe,
             on_beat=lambda beat: self._on_loop(self._take_beat, beat),
             on_over=self._be_cut_off,
             on_broken=lambda error: self._on_loop(self._broken.set_exception, error),
         )
 
+    def _make_streaming(self, line: Line) -> "Streaming | None":
+        """What keeps a stream open; None where that cannot be, or is not wanted."""
+        endpoint = getattr(self._client.transport, "endpoint", None)
+        if endpoint is None or line is Line.HTTP:
+            return None
+        from rota.sdk.streaming import Streaming  # noqa: PLC0415 - of no use in the same program
+
+        streaming = Streaming(
+            endpoint,
+            self,
+            self._leasing,
+            line=line,
+            held=self._held,
+            has_unsent=lambda: self._reporter.has_unsent,
+            on_refused=self._end_session,
+            on_cancelled=self._take_cancelled,
+        )
+        self._reporter.find_stream = self._progress.find_stream = lambda: streaming.stream
+        return streaming
+
     # --- from beginning to end ------------------------------------------------------------------
 
     async def run(self) -> StopReason:
         """Work until a stop is asked for, then drain and leave."""
-        leasing = asyncio.create_task(self._leasing.run())
+        line = asyncio.create_task((self._streaming or self._leasing).run())
         services = [
-            leasing,
+            line,
             asyncio.create_task(self._stay_registered()),
             asyncio.create_task(self._reporter.run()),
             asyncio.create_task(self._progress.run()),
@@ -130,7 +160,11 @@ class Shift:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for one in done:
                 one.result()  # a service ends only by an error, and that ends the worker
-            await _cancelled([leasing])
+            stream = None if self._streaming is None else self._streaming.stream
+            if stream is not None:
+                stream.stop_leasing(self._held())  # and goes on for results
+            else:
+                await _cancelled([line])
             await self._drain()
         finally:
             self._executor.stop_all(STOPPING)
@@ -233,6 +267,8 @@ class Shift:
         self._progress.session = session
         self._leasing.session = session
         self._leasing.look_again()
+        if self._streaming is not None:
+            self._streaming.session = session
         self._heartbeat.beat_for(session)
         log.debug("registered", worker_id=session.worker_id, incarnation=session.incarnation)
         self._on_session(session)
@@ -245,6 +281,8 @@ class Shift:
         log.warning("session over; registering again", reason=error.detail)
         self._abandoned = session if isinstance(error, CutOff) else None
         self._heartbeat.beat_for(None)
+        if self._streaming is not None:
+            self._streaming.look_for_session()
         self._reporter.forget()
         self._executor.stop_all(LOST)
         if isinstance(error, StaleIncarnation) and self._is_replaced_for_good(session):
@@ -267,6 +305,8 @@ class Shift:
 
     @property
     def room(self) -> int:
+        if self._reason is not None:
+            return 0  # it stops
         if self._max_tasks is None:
             return self._executor.free
         return min(self._executor.free, self._max_tasks - self._executor.begun)
@@ -278,6 +318,8 @@ class Shift:
 
     def _note_room(self) -> None:
         self._leasing.look_again()
+        if self._streaming is not None:
+            self._streaming.look_again()
         if not self._changed.is_set():
             self._changed.set()
 
@@ -288,16 +330,29 @@ class Shift:
             self._loop.call_soon_threadsafe(action, *args)
 
     def _describe(self) -> tuple[list[str], dict[str, float]]:
+        running = float(len(self._executor.running))
+        return self._held(), {"running": running, "loop_lag_ms": self._lag.measure_ms()}
+
+    def _held(self) -> list[str]:
+        """The tasks we have: begun, or finished and not known to be accepted."""
         # Running before pending: what moves from one to the other in between is listed twice.
         running = self._executor.running.copy()
-        held = running | self._reporter.pending.copy()
-        return list(held), {"running": float(len(running)), "loop_lag_ms": self._lag.measure_ms()}
+        return list(running | self._reporter.pending.copy())
 
     def _be_cut_off(self, session: Session, error: RotaError) -> None:
         # Handlers in threads can see this at once, even if one on the loop blocks it.
         for attempt in self._executor.running.copy().values():
             attempt.stop_reason = LOST
         self._on_loop(self._end_session, session, error)
+
+    def _take_cancelled(self, cancelled: list[str], lost: list[str]) -> None:
+        """Told over the stream, so after all leases that this may speak of."""
+        for reason, task_ids in ((CANCELLED, cancelled), (LOST, lost)):
+            for task_id in task_ids:
+                attempt = self._executor.running.get(task_id)
+                if attempt is not None:
+                    log.info("stopping", task_id=task_id, task=attempt.lease.name, reason=reason)
+                    self._executor.stop(attempt, reason)
 
     def _take_beat(self, beat: Beat) -> None:
         if beat.session.is_over:

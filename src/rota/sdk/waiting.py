@@ -3,7 +3,7 @@
 import time
 
 from rota.core import limits
-from rota.errors import Unavailable
+from rota.errors import RotaError
 
 WAIT_MS = 30_000  # one question's patience; a longer wait is several questions
 CUT_OFF_LIMIT_S = 60.0  # how long a wait without its own limit outlasts a missing coordinator
@@ -33,7 +33,7 @@ class Wait:
         if self._deadline is not None and time.monotonic() >= self._deadline:
             raise TimeoutError(f"{self._what} is still {state} after {self._timeout_s:g} s")
 
-    def pause_s(self, error: Unavailable) -> float:
+    def pause_s(self, error: RotaError) -> float:
         """How long to wait before asking again; gives up by raising the error."""
         now = time.monotonic()
         self._cut_off_since = self._cut_off_since or now

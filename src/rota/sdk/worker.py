@@ -9,6 +9,7 @@ whoever started it knows whether to start it anew.
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ import msgspec
 from rota.core import limits
 from rota.errors import Invalid
 from rota.messages import WorkerRegistration
+from rota.sdk.leasing import Line
 from rota.sdk.sessions import Session
 from rota.sdk.shift import Shift, StopReason
 
@@ -37,7 +39,9 @@ class Worker:
     `concurrency` is how many attempts run at once, of all kinds together. `tasks` are the names
     to serve (all of the app's), `queues` the queues (all). `max_tasks` makes it stop after so
     many. `drain_s` is what running handlers get to finish once a stop is asked for; then they
-    are stopped, and their tasks handed back without using up an attempt.
+    are stopped, and their tasks handed back without using up an attempt. `transport` is how it
+    gets its work: `http` (polling; the default, unless `ROTA_TRANSPORT` says otherwise),
+    `websocket` (a stream), or `auto` (a stream if there can be one).
     """
 
     def __init__(
@@ -56,12 +60,14 @@ class Worker:
         drain_s: float = DRAIN_S,
         max_tasks: int | None = None,
         on_registered: Callable[[str], None] | None = None,
+        transport: str | None = None,
     ) -> None:
         self._app = app
         self._names = list(app.tasks) if tasks is None else list(tasks)
         self._drain_s = drain_s
         self._max_tasks = max_tasks
         self._on_registered = on_registered
+        self._line = _line_named(transport or os.environ.get("ROTA_TRANSPORT") or Line.HTTP)
         self._shift: Shift | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stop_asked = False
@@ -127,6 +133,7 @@ class Worker:
             drain_s=self._drain_s,
             max_tasks=self._max_tasks,
             on_session=self._note_session,
+            line=self._line,
         )
         if self._is_stop_asked:
             self._shift.stop()
@@ -156,6 +163,14 @@ def _checked_registration(values: dict[str, object]) -> WorkerRegistration:
         return msgspec.convert(values, WorkerRegistration)
     except msgspec.ValidationError as error:
         raise Invalid(f"a worker cannot be set up like this: {error}") from None
+
+
+def _line_named(name: str) -> Line:
+    try:
+        return Line(name)
+    except ValueError:
+        names = ", ".join(Line)
+        raise Invalid(f"there is no transport {name!r}; there are: {names}") from None
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

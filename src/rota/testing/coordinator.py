@@ -18,6 +18,7 @@ from rota.core.tasks import FINISHED, TaskState
 from rota.embedded import exchange
 from rota.errors import IllegalState, Invalid
 from rota.messages import TaskView
+from rota.messages.keeping import LockAcquire, LockView
 from rota.node import Node
 from rota.sdk import calls, run_calls
 from rota.sdk.app import Rota
@@ -232,6 +233,20 @@ class TestCoordinator:
     def exchange(self, method: str, path: str, body: bytes | None, content_type: str) -> Response:
         return self._run(exchange(self._node.app, method, path, body, content_type))  # type: ignore[no-any-return]  # of exchange
 
+    def acquire(self, path: str, body: bytes, content_type: str) -> Response:
+        """Somebody wants a lock: it is there to be had, or in a test never will be."""
+        wish = msgspec.json.decode(body, type=LockAcquire)
+        at_once = msgspec.json.encode(msgspec.structs.replace(wish, wait_ms=0))
+        answer = self.exchange("POST", path, at_once, content_type)
+        if wish.wait_ms and answer.status == 200:
+            lock = msgspec.json.decode(answer.body, type=LockView)
+            if not lock.acquired:
+                raise IllegalState(
+                    f"lock {lock.name!r} is held by {lock.holder!r}, and in a test nothing comes "
+                    "of waiting: release it first, turn the clock, or ask with wait_s=0"
+                )
+        return answer
+
     def finish(self, path: str) -> None:
         """Somebody waits for the end of a task or run: bring it about, or say what hinders it."""
         noun, thing_id = path.split("/")[-2:]
@@ -298,6 +313,8 @@ class _InlineTransport:
         content_type: str = JSON,
     ) -> Response:
         parts = urlsplit(path)
+        if parts.path.endswith("/acquire") and body:
+            return self._coordinator.acquire(path, body, content_type)
         if "wait_ms" in dict(parse_qsl(parts.query)):
             self._coordinator.finish(parts.path)
             path = parts.path

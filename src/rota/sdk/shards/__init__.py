@@ -1,0 +1,1 @@
+"""The worker that is handed shards of a service: `worker` is what users start."""

@@ -1,0 +1,190 @@
+"""How are frames carried to the coordinator? On a WebSocket without an event loop of its own.
+
+The protocol itself is that of `websockets`, fed here by the transport directly: what comes in is
+handed on in the same turn of the loop, and what goes out is written at once.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidStatus
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
+from websockets.protocol import State
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from rota.errors import Unavailable
+from rota.messages.sessions import MSGPACK
+from rota.sdk.endpoint import Endpoint
+
+MOST_FRAME_BYTES = 256 * 1024 * 1024
+CLOSE_TIMEOUT_S = 1.0
+_TEXT_SHOWN = 200
+
+
+class StreamRefused(Unavailable):
+    """There is a coordinator, or something before it, that lets no WebSocket through."""
+
+
+async def open_socket(endpoint: Endpoint, *, timeout_s: float) -> "StreamSocket":
+    """Connect and shake hands; a refusal of the latter is told apart from all other trouble."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, socket = await loop.create_connection(
+                lambda: StreamSocket(endpoint, loop),
+                endpoint.host,
+                endpoint.port,
+                ssl=endpoint.tls,
+            )
+            try:
+                await socket.opened
+            except BaseException:
+                socket.abort()
+                await asyncio.sleep(0)  # a turn of the loop, in which it is closed
+                raise
+    except TimeoutError:
+        raise endpoint.not_sent("no WebSocket in time") from None
+    except OSError as error:
+        raise endpoint.not_sent(error) from error
+    return socket
+
+
+class StreamSocket(asyncio.Protocol):
+    """One socket. `lost` is done, with the reason, when it has ended."""
+
+    def __init__(self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop) -> None:
+        self._endpoint = endpoint
+        self.on_message: Callable[[bytes], None] = _ignore  # nothing matters before we spoke
+        self._protocol = ClientProtocol(
+            parse_uri(endpoint.socket_url),
+            subprotocols=[Subprotocol(MSGPACK)],
+            max_size=MOST_FRAME_BYTES,
+        )
+        self._transport: asyncio.Transport | None = None
+        self._pieces: list[bytes] = []  # of a message that comes in several frames
+        self._loop = loop
+        self.opened: asyncio.Future[None] = loop.create_future()
+        self.lost: asyncio.Future[str] = loop.create_future()
+
+    def send(self, data: bytes) -> None:
+        """Send a message, if anybody is there to read it."""
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_binary(data)
+            self._flush()
+
+    def close(self) -> None:
+        """Say goodbye, and wait a little for the other side's."""
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close()
+            self._flush()
+        self._loop.call_later(CLOSE_TIMEOUT_S, self.abort)
+
+    async def end(self) -> None:
+        """Say goodbye, and see the connection gone: a loop that ends would leave it open."""
+        self.close()
+        await asyncio.wait([self.lost], timeout=CLOSE_TIMEOUT_S)
+        if not self.lost.done():
+            self.abort()
+            await asyncio.sleep(0)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _flush(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        for data in self._protocol.data_to_send():
+            if data:
+                transport.write(data)
+            else:
+                transport.close()  # nothing more is to be sent
+
+    # --- what the event loop calls ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        request = self._protocol.connect()
+        if self._endpoint.token is not None:
+            request.headers["Authorization"] = f"Bearer {self._endpoint.token}"
+        self._protocol.send_request(request)
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self._protocol.receive_data(data)
+        self._handle_events()
+        self._flush()
+        if self._protocol.close_expected():
+            # The other side closes the connection; if it does not, we do.
+            self._loop.call_later(CLOSE_TIMEOUT_S, self.abort)
+
+    def eof_received(self) -> None:
+        self._protocol.receive_eof()
+        self._handle_events()
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return
+        self._transport = None
+        reason = self._reason(exc)
+        if not self.opened.done():
+            error = self._protocol.handshake_exc
+            if error is None or isinstance(error.__cause__, EOFError):
+                self.opened.set_exception(self._endpoint.lost(reason))
+            else:
+                self.opened.set_exception(StreamRefused(_refusal(error)))
+        if not self.lost.done():
+            self.lost.set_result(reason)
+
+    def _reason(self, exc: Exception | None) -> str:
+        code, text = self._protocol.close_code, self._protocol.close_reason
+        if code is not None and self._protocol.close_rcvd is not None:
+            return f"closed by the other side ({code}{f': {text}' if text else ''})"
+        return str(exc or "closed by the other side")
+
+    def _handle_events(self) -> None:
+        for event in self._protocol.events_received():
+            if isinstance(event, Response):
+                self._take_response()
+            elif isinstance(event, Frame):
+                self._take_frame(event)
+
+    def _take_response(self) -> None:
+        error = self._protocol.handshake_exc
+        if self.opened.done():
+            return
+        if error is not None:
+            self.opened.set_exception(StreamRefused(_refusal(error)))
+        elif self._protocol.subprotocol != MSGPACK:
+            self.opened.set_exception(StreamRefused(f"the subprotocol {MSGPACK} is not spoken"))
+        else:
+            self.opened.set_result(None)
+
+    def _take_frame(self, frame: Frame) -> None:
+        if frame.opcode not in {Opcode.BINARY, Opcode.CONT}:
+            return
+        if frame.fin and not self._pieces:  # nearly always
+            self.on_message(bytes(frame.data))
+            return
+        self._pieces.append(bytes(frame.data))
+        if frame.fin:
+            data, self._pieces = b"".join(self._pieces), []
+            self.on_message(data)
+
+
+def _ignore(_: bytes) -> None:
+    pass
+
+
+def _refusal(error: Exception) -> str:
+    if isinstance(error, InvalidStatus):
+        response = error.response
+        text = bytes(response.body or b"")[:_TEXT_SHOWN].decode(errors="replace").strip()
+        return f"answered {response.status_code}: {text or 'nothing more'}"
+    return str(error)

@@ -1,0 +1,324 @@
+"""A worker gets its work over a stream, changes streams, and does without one."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rota import Rota, StopReason, Worker, current
+from rota.core.tasks import TaskState
+from rota.errors import Invalid
+from rota.node import Node
+from rota.sdk import streaming
+from tests.sdk.relaying import Relay, relayed
+from tests.sdk.serving import PATIENCE_S, Server, working
+from tests.sdk.test_shift import Gate
+
+SELDOM_MS = 60_000  # between beats: what is told sooner was told by something else
+STREAMING = {"transport": "websocket", "heartbeat_interval_ms": SELDOM_MS}
+
+
+@pytest.fixture(autouse=True)
+def streaming_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTA_TRANSPORT", "auto")
+
+
+@pytest.fixture
+def relay(server: Server) -> Iterator[Relay]:
+    with relayed(server.url) as one:
+        yield one
+
+
+@pytest.fixture
+def far(relay: Relay) -> Iterator[Rota]:
+    """An app that speaks to the server through the relay."""
+    with Rota(relay.url) as one:
+        yield one
+
+
+def streams(server: Server) -> int:
+    async def count(node: Node) -> int:
+        return len(node.sockets.desk.streams)
+
+    return server.ask(count)
+
+
+def wait_streaming(server: Server, number: int = 1) -> None:
+    async def streamed(node: Node) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while len(node.sockets.desk.streams) != number:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0)
+
+    server.ask(streamed)
+
+
+def duplicates(server: Server) -> int:
+    async def count(node: Node) -> int:
+        return node.coordinator.figures().refused_results["duplicate"]
+
+    return server.ask(count)
+
+
+# --- over a stream ------------------------------------------------------------------------------
+
+
+def test_a_worker_streams_if_it_can(server: Server, app: Rota) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with working(app):
+        wait_streaming(server)
+    wait_streaming(server, 0)  # the server hears of a closed socket a moment after its worker
+
+
+def test_many_tasks_are_worked_off_each_with_its_own_result(server: Server, app: Rota) -> None:
+    @app.task
+    async def double(number: int) -> int:
+        return number * 2
+
+    with working(app, concurrency=100, **STREAMING):
+        handles = app.enqueue_many([double.bind(number) for number in range(2_000)])
+        results = [handle.result(PATIENCE_S) for handle in handles]
+
+    assert results == [2 * number for number in range(2_000)]
+    assert duplicates(server) == 0
+
+
+def test_no_more_run_than_there_is_room_for_however_slow_they_are(app: Rota) -> None:
+    gate = Gate()
+    most, running, lock = 0, 0, threading.Lock()
+
+    @app.task
+    def slow() -> None:
+        nonlocal most, running
+        with lock:
+            running += 1
+            most = max(most, running)
+        gate.pass_through()
+        with lock:
+            running -= 1
+
+    with working(app, concurrency=3, **STREAMING):
+        handles = [slow.enqueue() for _ in range(9)]
+        for _ in range(3):
+            gate.wait_reached()
+        waiting = [handle.status() for handle in handles].count(TaskState.QUEUED)
+        gate.open()
+        for handle in handles:
+            handle.result(PATIENCE_S)
+
+    assert waiting == 6
+    assert most == 3
+
+
+def test_a_cancelled_task_is_stopped_at_once(app: Rota) -> None:
+    started, stopped = threading.Event(), threading.Event()
+
+    @app.task
+    async def endless() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    with working(app, **STREAMING):
+        handle = endless.enqueue()
+        assert started.wait(PATIENCE_S)
+        handle.cancel()
+
+        assert stopped.wait(PATIENCE_S)
+
+
+def test_progress_is_told_over_the_stream(app: Rota) -> None:
+    gate = Gate()
+
+    @app.task
+    def work() -> None:
+        current().progress(0.5, partial={"so": "far"})
+        gate.pass_through()
+
+    with working(app, **STREAMING):
+        handle = work.enqueue()
+        gate.wait_reached()
+        while handle.view().progress is None:
+            pass
+        gate.open()
+        handle.result(PATIENCE_S)
+
+
+def test_a_stopping_worker_hands_back_what_is_still_on_its_way(server: Server, app: Rota) -> None:
+    gate = Gate()
+
+    @app.task
+    def work() -> None:
+        gate.pass_through()
+
+    with working(app, concurrency=2, **STREAMING) as running:
+        handles = [work.enqueue() for _ in range(4)]
+        for _ in range(2):
+            gate.wait_reached()
+        running.worker.stop()
+        gate.open()
+
+        assert running.ended() is StopReason.STOPPED
+    assert sorted(handle.status() for handle in handles) == ["queued"] * 2 + ["succeeded"] * 2
+    assert {handle.view().attempt for handle in handles} == {0, 1}
+    assert streams(server) == 0
+
+
+# --- from one stream to another -----------------------------------------------------------------
+
+
+def test_what_runs_goes_on_when_the_stream_breaks(server: Server, relay: Relay, far: Rota) -> None:
+    gate = Gate()
+
+    @far.task
+    def work() -> int:
+        gate.pass_through()
+        return current().attempt
+
+    with working(far, **STREAMING) as running:
+        handle = work.enqueue()
+        gate.wait_reached()
+        relay.cut()
+        wait_streaming(server, 1)
+        gate.open()
+
+        assert handle.result(PATIENCE_S) == 1
+        assert running.registered.acquire(blocking=False) is False  # not a second time
+    assert relay.sockets > 1
+
+
+def test_a_coordinator_that_comes_back_finds_its_worker_at_work(tmp_path: Path) -> None:
+    gate = Gate()
+    with Server(tmp_path) as server, Rota(server.url) as app:
+
+        @app.task
+        def work() -> int:
+            gate.pass_through()
+            return current().attempt
+
+        with working(app, **STREAMING):
+            handle = work.enqueue()
+            gate.wait_reached()
+            server.stop()
+            server.start()
+            gate.open()
+
+            assert handle.result(PATIENCE_S) == 1
+            wait_streaming(server)
+            assert work.enqueue().result(PATIENCE_S) == 1
+
+
+def test_results_whose_answer_was_lost_are_sent_again_and_count_once(
+    server: Server, relay: Relay, far: Rota
+) -> None:
+    gate = Gate()
+
+    @far.task
+    def work() -> int:
+        gate.pass_through()
+        return current().attempt
+
+    with working(far, **STREAMING) as running:
+        handle = work.enqueue()
+        gate.wait_reached()
+        relay.lose_next_answer()
+        gate.open()
+
+        assert relay.lost_answer.wait(PATIENCE_S)
+        assert handle.result(PATIENCE_S) == 1
+        assert running.stop() is StopReason.STOPPED
+    assert duplicates(server) == 1
+
+
+# --- without one --------------------------------------------------------------------------------
+
+
+def test_a_worker_polls_where_no_socket_is_let_through_and_tries_again(
+    server: Server, relay: Relay, far: Rota, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "TRY_AGAIN_S", 0.05)
+    relay.refuses_sockets = True
+
+    @far.task
+    async def work() -> str:
+        return "done"
+
+    with working(far):
+        polled = work.enqueue().result(PATIENCE_S)
+        without = streams(server)
+        relay.refuses_sockets = False
+        wait_streaming(server)
+        streamed = work.enqueue().result(PATIENCE_S)
+
+    assert (polled, without, streamed) == ("done", 0, "done")
+
+
+def test_a_worker_polls_when_streams_break_again_and_again(
+    server: Server, relay: Relay, far: Rota
+) -> None:
+    @far.task
+    async def work() -> str:
+        return "done"
+
+    with working(far, heartbeat_interval_ms=SELDOM_MS):
+        for _ in range(streaming.MOST_SHORT_LIVED):
+            relay.wait_opened()
+            relay.cut()
+
+        assert work.enqueue().result(PATIENCE_S) == "done"
+        assert streams(server) == 0
+
+
+def test_a_worker_that_is_to_poll_opens_no_socket(relay: Relay, far: Rota) -> None:
+    @far.task
+    async def work() -> str:
+        return "done"
+
+    with working(far, transport="http"):
+        assert work.enqueue().result(PATIENCE_S) == "done"
+    assert relay.sockets == 0
+
+
+def test_a_worker_that_is_to_stream_waits_for_a_stream(
+    server: Server, relay: Relay, far: Rota
+) -> None:
+    relay.refuses_sockets = True
+
+    @far.task
+    async def work() -> str:
+        return "done"
+
+    with working(far, transport="websocket"):
+        handle = work.enqueue()
+        while relay.sockets < 2:
+            assert handle.status() == "queued"
+        relay.refuses_sockets = False
+
+        assert handle.result(PATIENCE_S) == "done"
+
+
+def test_the_environment_chooses_where_the_program_does_not(
+    relay: Relay, far: Rota, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROTA_TRANSPORT", "http")
+
+    @far.task
+    async def work() -> str:
+        return "done"
+
+    with working(far):
+        assert work.enqueue().result(PATIENCE_S) == "done"
+    assert relay.sockets == 0
+
+
+def test_a_transport_that_is_none_is_refused(app: Rota) -> None:
+    @app.task
+    async def work() -> None: ...
+
+    with pytest.raises(Invalid, match="pigeon"):
+        Worker(app, transport="pigeon")
