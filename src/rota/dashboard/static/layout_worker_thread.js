@@ -1,0 +1,33 @@
+// Where does each node stand? dagre, in a thread of its own: a graph of hundreds of nodes takes it
+// a moment, and the page must not stand still for that.
+import dagre from "./vendor/dagre.js";
+
+self.onmessage = ({ data: { number, shape } }) => {
+  try {
+    self.postMessage({ number, layout: layOut(shape) });
+  } catch (problem) {
+    self.postMessage({ number, problem: String(problem) });
+  }
+};
+
+function layOut({ direction, nodes, edges }) {
+  const graph = new dagre.graphlib.Graph({ multigraph: true });
+  graph.setGraph({ rankdir: direction, nodesep: 26, edgesep: 16, ranksep: direction === "LR" ? 46 : 34, marginx: 12, marginy: 12 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  for (const { id, width, height } of nodes) graph.setNode(id, { width, height });
+  for (const { id, from, to, labelWidth } of edges) {
+    graph.setEdge(from, to, { width: labelWidth || 0, height: labelWidth ? 16 : 0, labelpos: "c" }, id);
+  }
+  dagre.layout(graph);
+  const { width, height } = graph.graph();
+  return {
+    width, height,
+    nodes: nodes.map(({ id }) => pick(id, graph.node(id))),
+    edges: edges.map(({ id, from, to }) => {
+      const { points, x, y } = graph.edge(from, to, id);
+      return { id, points, x, y };
+    }),
+  };
+}
+
+const pick = (id, { x, y, width, height }) => ({ id, x, y, width, height });

@@ -1,0 +1,130 @@
+// Is all well? What is stuck and why stands first; the last hour below.
+import { Chart, charted } from "../chart.js";
+import { duration, plural, rate, short, whole } from "../format.js";
+import { html } from "../lib.js";
+import { useResource } from "../resource.js";
+import { link, page } from "../router.js";
+import { RUN_STATES, tone } from "../states.js";
+import { Badge, Bar, Count, Duration, Empty, Header, Panel, Problem, Time, opens } from "../ui.js";
+
+const LATE_MS = 60_000; // a queue whose oldest task waits for longer is worth a line
+
+function Overview({ overview }) {
+  const series = useResource("/api/series", { every: 10_000 });
+  const backlog = useResource("/api/backlog", { on: ["task-", "queue-", "worker-"], every: 5000 });
+  const queues = useResource("/api/queues", { on: ["task-", "queue-"], every: 5000 });
+  const failures = useResource(overview?.tasks.failed ? "/api/failures" : null, { on: ["task-failed"], every: 30_000 });
+  if (!overview) return html`<${Header} title="Overview" /><${Problem} of=${backlog} />`;
+  return html`<${Header} title="Overview" />
+    <${Figures} overview=${overview} queues=${queues.data?.items || []} />
+    <${Trouble} overview=${overview} backlog=${backlog.data?.items || []} failures=${failures.data?.items || []} />
+    <${Charts} series=${series.data} />
+    <div class="grid">
+      <div class="span-8"><${Queues} items=${queues.data?.items || []} /></div>
+      <div class="span-4"><${Workers} counts=${overview.workers} /><${Runs} counts=${overview.runs} /><${Shards} shards=${overview.shards} /></div>
+    </div>`;
+}
+
+function Figures({ overview, queues }) {
+  const sum = (name) => queues.reduce((total, one) => total + one[name], 0);
+  const oldest = Math.max(0, ...queues.map((one) => one.oldest_age_ms || 0));
+  const { tasks, workers } = overview;
+  const items = [
+    { value: rate(sum("finished_per_s")), unit: "finished / s", note: `${rate(sum("submitted_per_s"))} submitted / s`, href: "/queues" },
+    { value: short(tasks.queued), unit: "queued", note: `${short(tasks.scheduled)} scheduled`, tone: tasks.queued ? "amber" : "", href: link("/tasks", { state: "queued" }) },
+    { value: duration(oldest || null), unit: "oldest wait", note: "of any queue", tone: oldest > LATE_MS ? "orange" : "", href: "/queues" },
+    { value: short(tasks.running), unit: "running", note: plural(workers.healthy || 0, "healthy worker"), tone: "blue", href: link("/tasks", { state: "running" }) },
+    { value: short(tasks.failed), unit: "failed", note: `${rate(sum("failed_per_s"))} / s now`, tone: tasks.failed ? "red" : "", href: "/failures" },
+    { value: short(overview.stuck), unit: "stuck", note: overview.stuck ? "see below" : "nothing waits in vain", tone: overview.stuck ? "red" : "green", href: link("/tasks", { state: "queued" }) },
+  ];
+  return html`<div class="figures">${items.map((one) => html`<a key=${one.unit} class="figure" href=${one.href} data-tone=${one.tone}>
+    <b class="number">${one.value}</b><span>${one.unit}</span><small>${one.note}</small></a>`)}</div>`;
+}
+
+function troubles({ overview, backlog, failures }) {
+  const found = [];
+  for (const one of backlog.filter((lane) => lane.queued && lane.why.is_stuck)) {
+    found.push({ key: `stuck ${one.queue} ${one.name} ${one.requires}`, tone: "red", href: link("/tasks", { state: "queued", queue: one.queue, name: one.name }),
+      title: html`${plural(one.queued, "task")} <b>${one.name}</b> in <b>${one.queue}</b>: ${one.why.text}`,
+      note: html`waiting for ${duration(one.oldest_age_ms)}${one.requires.length ? html` · requires ${one.requires.join(", ")}` : ""}` });
+  }
+  for (const one of backlog.filter((lane) => lane.queued && !lane.why.is_stuck && (lane.oldest_age_ms || 0) > LATE_MS)) {
+    found.push({ key: `late ${one.queue} ${one.name} ${one.requires}`, tone: "amber", href: link("/tasks", { state: "queued", queue: one.queue, name: one.name }),
+      title: html`${plural(one.queued, "task")} <b>${one.name}</b> in <b>${one.queue}</b>: ${one.why.text}`, note: html`the oldest waits for ${duration(one.oldest_age_ms)}` });
+  }
+  for (const name of overview.paused_queues.filter((queue) => !backlog.some((lane) => lane.queue === queue && lane.queued))) {
+    found.push({ key: `paused ${name}`, tone: "slate", href: "/queues", title: html`Queue <b>${name}</b> is paused`, note: "nothing waits in it" });
+  }
+  const { workers, shards } = overview;
+  for (const state of ["unhealthy", "degraded", "quarantined", "draining"].filter((one) => workers[one])) {
+    found.push({ key: state, tone: tone(state), href: link("/workers"), title: html`${plural(workers[state], "worker")} ${state}` });
+  }
+  if (shards.unowned || shards.moving) found.push({ key: "shards", tone: shards.unowned ? "red" : "violet", href: "/services", title: html`${plural(shards.unowned, "shard")} unowned, ${whole(shards.moving)} moving` });
+  for (const one of failures.slice(0, 3)) {
+    found.push({ key: one.fingerprint, tone: "red", href: "/failures", title: html`${plural(one.count, "task")} <b>${one.name}</b> failed: ${one.error ? `${one.error.type}: ${one.error.message}`.slice(0, 240) : "no reason given"}`, note: html`last <${Time} at=${one.last_failed_at_ms} />` });
+  }
+  return found;
+}
+
+function Trouble(props) {
+  const found = troubles(props);
+  return html`<${Panel} title="What is stuck, and why?">
+    ${found.map((one) => html`<a key=${one.key} class="alert" href=${one.href}><i class="dot" data-tone=${one.tone} aria-hidden="true"></i><div>${one.title}${one.note && html`<span class="soft">${one.note}</span>`}</div></a>`)}
+    ${!found.length && html`<p class="alert"><i class="dot" data-tone="green" aria-hidden="true"></i><span>Nothing. Every task that waits has a worker that will take it.</span></p>`}
+  <//>`;
+}
+
+function Charts({ series }) {
+  if (!series?.items.length) return null;
+  const { times, all, perSecond } = charted(series, series.items[0]);
+  return html`<div class="grid">
+    <div class="span-4"><${Panel}><${Chart} title="Throughput / s" times=${times} say=${rate} lines=${[
+      { label: "in", tone: "amber", values: perSecond(all.submitted) },
+      { label: "out", tone: "green", values: perSecond(all.finished), isFilled: true },
+      { label: "failed", tone: "red", values: perSecond(all.failed) }]} /><//></div>
+    <div class="span-4"><${Panel}><${Chart} title="Backlog" times=${times} say=${short} lines=${[
+      { label: "queued", tone: "amber", values: all.depth, isFilled: true }, { label: "running", tone: "blue", values: all.running }]} /><//></div>
+    <div class="span-4"><${Panel}><${Chart} title="Oldest wait" times=${times} say=${duration} least=${1000} lines=${[
+      { label: "of any queue", tone: "violet", values: all.oldest_age_ms, isFilled: true }]} /><//></div>
+  </div>`;
+}
+
+const Queues = ({ items }) => html`<${Panel} title="Queues" tools=${html`<a href="/queues">all</a>`}>
+  ${items.length ? html`<div class="scroll"><table>
+    <thead><tr><th>queue</th><th class="right">queued</th><th class="right">running</th><th class="right hide-narrow">scheduled</th><th class="right">oldest</th><th class="right">finished / s</th></tr></thead>
+    <tbody>${[...items].sort((left, right) => right.depth - left.depth).slice(0, 8).map((one) => html`<tr key=${one.name} ...${opens(link("/tasks", { queue: one.name }))}>
+      <td><a href=${link("/tasks", { queue: one.name })}>${one.name}</a> ${one.paused && html`<${Badge} state="paused" />`}</td>
+      <td class="right"><${Count} of=${one.depth} /></td><td class="right"><${Count} of=${one.running} /></td><td class="right hide-narrow"><${Count} of=${one.scheduled} /></td>
+      <td class="right"><${Duration} ms=${one.oldest_age_ms} /></td><td class="right number">${rate(one.finished_per_s)}</td></tr>`)}</tbody></table></div>`
+    : html`<${Empty}>No task was submitted yet.<//>`}
+<//>`;
+
+function Workers({ counts }) {
+  const total = (counts.healthy || 0) + (counts.degraded || 0) + (counts.unhealthy || 0);
+  return html`<${Panel} title="Workers" tools=${html`<a href="/workers">all</a>`}><div class="body">
+    ${total ? html`<${Shares} counts=${counts} states=${["healthy", "degraded", "unhealthy"]} />` : html`<p class="faint">none is registered</p>`}
+    ${["draining", "quarantined"].filter((one) => counts[one]).map((one) => html`<p key=${one}><${Badge} state=${one}>${counts[one]} ${one}<//></p>`)}
+  </div><//>`;
+}
+
+function Runs({ counts }) {
+  const states = RUN_STATES.filter((one) => counts[one]);
+  if (!states.length) return null;
+  return html`<${Panel} title="Runs" tools=${html`<a href="/runs">all</a>`}><div class="body"><${Shares} counts=${counts} states=${states} href=${(state) => link("/runs", { state })} /></div><//>`;
+}
+
+function Shards({ shards }) {
+  if (!shards.services) return null;
+  return html`<${Panel} title="Shards" tools=${html`<a href="/services">services</a>`}><div class="body">
+    <p class="number">${whole(shards.owned)} of ${whole(shards.shards)} owned</p><${Bar} share=${shards.owned / Math.max(1, shards.shards)} state="succeeded" label="owned shards" />
+    <p class="soft">${whole(shards.moving)} moving · ${whole(shards.unowned)} unowned</p></div><//>`;
+}
+
+const Shares = ({ counts, states, href }) => html`<div class="strip strip-flush" aria-hidden="true">${states.filter((one) => counts[one]).map((one) => html`<i key=${one} data-tone=${tone(one)} style=${{ flexGrow: counts[one] || 0 }}></i>`)}</div>
+  <p class="legend">${states.filter((one) => counts[one]).map((one) => {
+    const badge = html`<${Badge} state=${one}>${short(counts[one])} ${one.replaceAll("_", " ")}<//>`;
+    return href ? html`<a key=${one} href=${href(one)}>${badge}</a>` : html`<span key=${one}>${badge}</span>`;
+  })}</p>`;
+
+page({ path: "/", title: "Overview", component: Overview, nav: { label: "Overview", order: 0, key: "o",
+  badge: (overview) => (overview.stuck ? { text: `${short(overview.stuck)} stuck`, tone: "red" } : null) } });

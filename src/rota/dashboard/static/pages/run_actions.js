@@ -1,0 +1,45 @@
+// What can be done to a run? Pause, resume, cancel, retry, fork: offered when they can be had.
+import { post } from "../api.js";
+import { act, confirm } from "../dialog.js";
+import { html, useEffect, useRef, useState } from "../lib.js";
+import { go } from "../router.js";
+import { may } from "../session.js";
+import { Button } from "../ui.js";
+
+export function Actions({ run, definition, chosen, reload }) {
+  const [isForking, setForking] = useState(false);
+  if (!may("submit")) return null;
+  const steer = (verb, said) => act(() => post(`/api/runs/${run.id}/${verb}`).finally(reload), said);
+  const cancel = async () => { if (await confirm({ title: "Cancel this run?", text: "Its tasks and sub-runs are cancelled with it.", label: "cancel the run" })) await steer("cancel", "the run is cancelled"); };
+  const isOpen = run.state === "running" || run.state === "paused";
+  return html`
+    ${run.state === "running" && html`<${Button} onClick=${() => steer("pause", "the run is paused")}>pause<//>`}
+    ${run.state === "paused" && html`<${Button} kind="primary" onClick=${() => steer("resume", "the run goes on")}>resume<//>`}
+    ${run.state === "failed" && html`<${Button} kind="primary" onClick=${() => steer("retry", "the run goes on from where it failed")}>retry<//>`}
+    <${Button} onClick=${() => setForking(true)}>fork …<//>
+    ${isOpen && html`<${Button} kind="danger" onClick=${cancel}>cancel<//>`}
+    ${isForking && definition && html`<${Fork} run=${run} definition=${definition} chosen=${chosen} close=${() => setForking(false)} />`}`;
+}
+
+function Fork({ run, definition, chosen, close }) {
+  const dialog = useRef(null);
+  const [node, setNode] = useState(chosen || run.error?.node || definition.initial_node);
+  const [text, setText] = useState(JSON.stringify(run.context?.state ?? {}, null, 2));
+  const [problem, setProblem] = useState("");
+  useEffect(() => { dialog.current.showModal(); }, []);
+  const submit = async (event) => {
+    event.preventDefault();
+    let state;
+    try { state = JSON.parse(text || "{}"); } catch (error) { setProblem(error.message); return; }
+    const made = await act(() => post(`/api/runs/${run.id}/fork`, { from_node: node, state }), "a new run was started");
+    if (made) { close(); go(`/runs/${made.id}`); }
+  };
+  return html`<dialog ref=${dialog} class="dialog" aria-labelledby="fork-title" onCancel=${close}><form class="form" onSubmit=${submit}>
+    <h2 id="fork-title">Fork this run</h2>
+    <p class="soft">A new run on the same input, from a node, with this state.</p>
+    <label class="field"><span>from node</span><select value=${node} onChange=${(event) => setNode(event.target.value)}>${Object.keys(definition.nodes).map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select></label>
+    <label class="field"><span>state</span><textarea rows="8" spellcheck="false" value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
+    ${problem && html`<p class="is-wrong" role="alert">${problem}</p>`}
+    <div class="dialog-tools"><button type="button" class="button" onClick=${close}>keep as it is</button><button type="submit" class="button primary">fork</button></div>
+  </form></dialog>`;
+}

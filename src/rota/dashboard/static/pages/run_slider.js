@@ -1,0 +1,54 @@
+// How was it then? A slider over the journal: each step repaints the graph as it was after it.
+import { get } from "../api.js";
+import { absolute, clockTime, whole } from "../format.js";
+import { html, useEffect, useRef, useState } from "../lib.js";
+import { eventWords, namesOf } from "./run_words.js";
+
+const PLAY_MS = 350;
+const MOST_PLAYED = 120; // steps of one playing: a long journal goes by in leaps
+
+/** The graph as it was after entry `at`; null while nothing is chosen. The last wish wins. */
+export function usePast(runId, at) {
+  const [past, setPast] = useState(null);
+  const latest = useRef(0);
+  useEffect(() => {
+    latest.current += 1;
+    if (!at) { setPast(null); return undefined; }
+    const own = latest.current, controller = new AbortController();
+    // A thumb that is dragged over a thousand entries asks for where it rests.
+    const timer = setTimeout(async () => {
+      try {
+        const options = { signal: controller.signal };
+        const [graph, journal] = await Promise.all([get(`/api/runs/${runId}/graph?at=${at}`, options), get(`/api/runs/${runId}/journal?after=${at - 1}&limit=1&decisions=20`, options)]);
+        if (own === latest.current) setPast({ at, graph, entry: journal.items[0] });
+      } catch { /* another wish came, or the page says that nobody answers */ }
+    }, 40);
+    return () => { clearTimeout(timer); controller.abort(); };
+  }, [runId, at]);
+  return at ? past : null;
+}
+
+export function Slider({ last, at, past, tokens, onStep }) {
+  const [isPlaying, setPlaying] = useState(false);
+  const shown = at || last;
+  useEffect(() => {
+    if (!isPlaying) return undefined;
+    if (shown >= last) { setPlaying(false); return undefined; }
+    const leap = Math.max(1, Math.round(last / MOST_PLAYED));
+    const timer = setTimeout(() => onStep(Math.min(last, shown + leap)), PLAY_MS);
+    return () => clearTimeout(timer);
+  }, [isPlaying, shown, last]);
+  const play = () => { if (shown >= last) onStep(1); setPlaying(!isPlaying); };
+  const go = (number) => { setPlaying(false); onStep(number >= last ? 0 : Math.max(1, number)); };
+  const words = past?.entry ? eventWords(past.entry.event, namesOf([past.entry], tokens)) : "";
+  return html`<div class="slider">
+    <div class="steps">
+      <button type="button" class="button quiet small" aria-label="one step back" disabled=${shown <= 1} onClick=${() => go(shown - 1)}>◂</button>
+      <button type="button" class="button quiet small" aria-label=${isPlaying ? "stop" : "play from here"} onClick=${play}>${isPlaying ? "❚❚" : "▶"}</button>
+      <button type="button" class="button quiet small" aria-label="one step on" disabled=${shown >= last} onClick=${() => go(shown + 1)}>▸</button>
+    </div>
+    <input type="range" min="1" max=${last} step="1" value=${shown} aria-label="moment in the run's journal" aria-valuetext=${at ? `entry ${at}: ${words}` : "now"} onInput=${(event) => go(Number(event.target.value))} />
+    <span class="number soft">${at ? html`<button type="button" class="button small" onClick=${() => go(last)}>back to now</button>` : `${whole(last)} entries`}</span>
+    ${at ? html`<p class="said" aria-live="polite"><span class="past">as it was</span> after #${at}${past?.entry && html`, <span title=${absolute(past.entry.at_ms)}>${clockTime(past.entry.at_ms)}</span>: <b>${words}</b>`}</p>` : null}
+  </div>`;
+}

@@ -1,0 +1,100 @@
+// What does a journal say, in words? Pure functions: an event or a decision, and what is known of
+// its tokens, to a line.
+
+/** names: token number → node. */
+export function eventWords(event, names) {
+  const token = `token ${event.token}`, where = names.get(event.token);
+  const who = where ? `${where} (${token})` : token;
+  switch (event.type) {
+    case "RunStarted": return event.from_node ? `the run started, forked at ${event.from_node}` : "the run started";
+    case "TaskEnded": return event.cancelled ? `the task of ${who} was cancelled` : event.ok ? `the task of ${who} succeeded` : `the task of ${who} failed: ${messageOf(event.error)}`;
+    case "ChildEnded": return event.ok ? `the sub-run of ${who} completed` : `the sub-run of ${who} failed: ${messageOf(event.error)}`;
+    case "Signalled": return `the signal ${event.name} came`;
+    case "TimerFired": return event.kind === "run" ? "the run's time was up" : event.kind === "join" ? `the time of the join of scope ${event.number} was up` : `the ${event.kind} of ${names.get(event.number) || `token ${event.number}`} was over`;
+    case "RunCancelled": return `somebody cancelled the run${event.reason ? `: ${event.reason}` : ""}`;
+    case "RunPaused": return "somebody paused the run";
+    case "RunResumed": return "somebody resumed the run";
+    case "RunRetried": return "somebody had the run retried";
+    default: return event.type;
+  }
+}
+
+const messageOf = (error) => (error ? error.message || error.type || "no reason given" : "no reason given");
+
+/** What a decision says: { text, code?, kind: "yes" | "no" | "bad" | "" }; null: nothing that people need. */
+function decisionWords(decision, names, transitions) {
+  const who = (number) => (names.get(number) ? `${names.get(number)} (token ${number})` : `token ${number}`);
+  switch (decision.type) {
+    case "Considered": return { kind: decision.taken ? "yes" : "no", text: `${wayOf(decision.transition, transitions)} ${decision.taken ? "is taken" : "is not taken"}`, code: decision.because };
+    case "CreateToken": return decision.compensates ? { text: `${decision.node} is to be undone` } : { text: `a token comes to ${decision.node}${decision.stack?.length ? `, branch ${decision.stack.at(-1)[1]}` : ""}${decision.via ? ` by ${wayOf(decision.via, transitions)}` : ""}` };
+    case "SetTokenState": return { text: `${who(decision.number)} is ${decision.state.replaceAll("_", " ")}${decision.error ? `: ${messageOf(decision.error)}` : ""}` };
+    case "DispatchTask": return { text: `task ${decision.task} is queued in ${decision.queue || "default"} for ${who(decision.number)}`, value: decision.payload };
+    case "CancelTask": return { text: `the task of ${who(decision.number)} is cancelled` };
+    case "StartChild": return { text: `a run of ${decision.workflow} starts for ${who(decision.number)}`, value: decision.input };
+    case "CancelChild": return { text: `the sub-run of ${who(decision.number)} is cancelled` };
+    case "OpenScope": return { text: `${decision.key} fans out into ${decision.total} branches${decision.max_parallel ? `, ${decision.max_parallel} at a time` : ""}` };
+    case "SetBranchState": return { text: `branch ${decision.index} ${decision.state === "arrived" ? `has arrived before ${decision.join}` : `is ${decision.state}`}` };
+    case "CloseScope": return { kind: "yes", text: `scope ${decision.number} closes`, code: decision.because };
+    case "WriteContext": return { text: "written:", code: decision.path.join("."), value: decision.value };
+    case "SetTimer": return { text: `a ${decision.kind} timer is set`, at: decision.due_at_ms };
+    case "DropTimer": return null;
+    case "KeepSignal": return { text: `the signal ${decision.name} is kept until somebody waits for it` };
+    case "TakeSignal": return { text: `the kept signal ${decision.name} is taken` };
+    case "CountIteration": return { text: `round ${decision.count} of ${wayOf(decision.transition, transitions)}` };
+    case "SetRunState": return { kind: decision.state === "failed" || decision.state === "timed_out" ? "bad" : "yes", text: `the run is ${decision.state}${decision.error ? `: ${messageOf(decision.error)}` : ""}` };
+    default: return { text: decision.type };
+  }
+}
+
+const MANY = 3; // decisions alike from which on they are told as one
+
+/** What can be told together with its like: [key, how many of them are told]. */
+function likeness(decision, transitions) {
+  switch (decision.type) {
+    case "CreateToken": return [`c${decision.node} ${decision.via}`, (count) => `${count} tokens come to ${decision.node}${decision.via ? ` by ${wayOf(decision.via, transitions)}` : ""}`];
+    case "SetTokenState": return decision.error ? null : [`s${decision.state}`, (count) => `${count} tokens are ${decision.state.replaceAll("_", " ")}`];
+    case "SetBranchState": return [`b${decision.scope} ${decision.state} ${decision.join}`, (count) => `${count} branches ${decision.state === "arrived" ? `have arrived before ${decision.join}` : `are ${decision.state}`}`];
+    case "DispatchTask": return [`d${decision.task} ${decision.queue}`, (count) => `${count} tasks ${decision.task} are queued in ${decision.queue || "default"}`];
+    case "CancelTask": return ["t", (count) => `${count} tasks are cancelled`];
+    case "CancelChild": return ["h", (count) => `${count} sub-runs are cancelled`];
+    default: return null;
+  }
+}
+
+/** All decisions of an entry in words, those alike as one line where the first of them stood. */
+export function linesOf(decisions, names, transitions) {
+  const counts = new Map();
+  for (const one of decisions) {
+    const like = likeness(one, transitions);
+    if (like) counts.set(like[0], (counts.get(like[0]) || 0) + 1);
+  }
+  const told = new Set();
+  return decisions.flatMap((one) => {
+    const like = likeness(one, transitions);
+    if (!like || counts.get(like[0]) < MANY) return decisionWords(one, names, transitions) || [];
+    if (told.has(like[0])) return [];
+    told.add(like[0]);
+    return { text: like[1](counts.get(like[0])) };
+  });
+}
+
+/** A transition by its own name, or by where it leads. */
+export function wayOf(name, transitions) {
+  const at = /^transitions\[(\d+)\]$/.exec(name);
+  const one = at && transitions[Number(at[1])];
+  const tier = /^priority (-?\d+)$/.exec(name);
+  if (tier) return `tier ${tier[1]}`;
+  return one ? `${one.from} → ${one.to}` : name;
+}
+
+/** Token numbers and their nodes, as far as these entries and tokens tell. */
+export function namesOf(entries, tokens) {
+  const names = new Map(tokens.map((one) => [Number(one.id.split(".").at(-1)), one.node_id]));
+  for (const entry of entries) {
+    for (const decision of entry.decisions) if (decision.type === "CreateToken") names.set(decision.number, decision.node);
+    // What a finished task wrote is written under the name of its node.
+    const written = entry.decisions.find((one) => one.type === "WriteContext" && one.path[0] === "nodes");
+    if (written && entry.event.token !== undefined) names.set(entry.event.token, written.path[1]);
+  }
+  return names;
+}

@@ -1,0 +1,48 @@
+// Which runs are there, and which are in trouble? Filters in the address, newest first, live.
+import { withQuery } from "../api.js";
+import { plural } from "../format.js";
+import { html } from "../lib.js";
+import { useResource } from "../resource.js";
+import { go, link, page, segment, setQuery } from "../router.js";
+import { RUN_STATES } from "../states.js";
+import { Badge, Duration, Empty, Field, Header, Pager, Panel, Problem, Tabs, Time, opens } from "../ui.js";
+
+const PAGE = 50;
+
+function Runs({ query, overview }) {
+  const filter = { workflow: query.workflow, state: query.state };
+  const runs = useResource(withQuery("/api/runs", { ...filter, cursor: query.cursor, limit: PAGE }), { on: ["run-"], every: 5000 });
+  const workflows = useResource("/api/workflows?limit=1000", { every: 60_000 });
+  const items = runs.data?.items || [];
+  const search = (event) => {
+    event.preventDefault();
+    const text = new FormData(event.target).get("id").trim();
+    if (/^[0-9a-f]{16}$/.test(text)) go(`/runs/${text}`);
+    else setQuery({ workflow: text, cursor: "" });
+  };
+  return html`<${Header} title="Runs"><a class="button" href="/workflows">start one …</a><//>
+    <${Tabs} label="states" items=${[{ label: "all", href: link("/runs", { workflow: query.workflow }), isOn: !query.state }, ...RUN_STATES.map((state) => ({ label: state.replaceAll("_", " "), state, count: query.workflow ? undefined : overview?.runs[state] ?? 0, href: link("/runs", { workflow: query.workflow, state }), isOn: query.state === state }))]} />
+    <div class="filters" role="search">
+      <form onSubmit=${search}><label class="field"><span>search</span><input data-search name="id" type="search" placeholder="run id or workflow" spellcheck="false" autocomplete="off" /></label></form>
+      <${Field} name="workflow" label="workflow" options=${(workflows.data?.items || []).map((one) => one.name)} />
+      ${(query.workflow || query.state) && html`<a class="button quiet" href="/runs">clear</a>`}
+    </div>
+    <${Panel}>
+      ${items.length ? html`<${Table} items=${items} />` : runs.data ? html`<${Empty}>${query.workflow || query.state ? "No run matches." : html`No workflow was run yet. Deploy one with <code>rota run FILE</code>.`}<//>` : html`<${Problem} of=${runs} />`}
+      ${runs.data && runs.problem && html`<${Problem} of=${runs} />`}
+      <${Pager} next=${runs.data?.next_cursor} shown=${plural(items.length, "run")} />
+    <//>`;
+}
+
+export const Table = ({ items, isOne }) => html`<div class="scroll"><table>
+  <thead><tr><th class=${isOne ? "" : "hide-narrow"}>run</th>${!isOne && html`<th>workflow</th>`}<th>state</th><th class="hide-narrow">what happened</th><th class="right">started</th><th class="right">took</th></tr></thead>
+  <tbody>${items.map((run) => html`<tr key=${run.id} ...${opens(`/runs/${segment(run.id)}`)}>
+    <td class=${isOne ? "tight" : "tight hide-narrow"}><a class="mono" href=${`/runs/${segment(run.id)}`}>${run.id}</a></td>
+    ${!isOne && html`<td class="nowrap"><a href=${`/workflows/${segment(run.workflow)}`}>${run.workflow}</a> <span class="faint">v${run.version}</span></td>`}
+    <td class="tight"><${Badge} state=${run.state} /></td>
+    <td class="hide-narrow grow">${run.error ? html`<span class="error-text">${run.error.type}: ${run.error.message}</span>` : run.parent_run_id ? html`<span class="faint">sub-run of ${run.parent_run_id}</span>` : run.output !== null ? html`<code class="faint">${JSON.stringify(run.output).slice(0, 160)}</code>` : run.key ? html`<span class="faint">key ${run.key}</span>` : ""}</td>
+    <td class="right tight"><a href=${`/runs/${segment(run.id)}`} tabindex="-1"><${Time} at=${run.created_at_ms} /></a></td>
+    <td class="right tight"><${Duration} from=${run.created_at_ms} to=${run.finished_at_ms} /></td>
+  </tr>`)}</tbody></table></div>`;
+
+page({ path: "/runs", title: "Runs", component: Runs, nav: { label: "Runs", order: 50, key: "r", badge: (overview) => (overview.runs.running ? { text: overview.runs.running, tone: "blue" } : overview.runs.failed ? { text: overview.runs.failed, tone: "red" } : null) } });

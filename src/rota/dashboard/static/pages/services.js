@@ -1,0 +1,29 @@
+// Which services are there, and are all their shards owned?
+import { html } from "../lib.js";
+import { short, whole } from "../format.js";
+import { useResource } from "../resource.js";
+import { page, segment } from "../router.js";
+import { Bar, Empty, Header, Panel, Problem, opens } from "../ui.js";
+
+export const MOVES = ["shards-", "member-", "service-"];
+
+function Services() {
+  const services = useResource("/api/services", { on: MOVES, every: 3000 });
+  const items = services.data?.items || [];
+  return html`<${Header} title="Services" />
+    <${Panel}>${items.length ? html`<${Table} items=${items} />` : services.data ? html`<${Empty}>No worker has asked for shards yet.<//>` : html`<${Problem} of=${services} />`}
+    ${services.data && services.problem && html`<${Problem} of=${services} />`}<//>`;
+}
+
+const Table = ({ items }) => html`<div class="scroll"><table>
+  <thead><tr><th>service</th><th class="hide-narrow">owned</th><th class="right">shards</th><th class="right">unowned</th><th class="right">moving</th><th class="right">members</th><th class="right hide-narrow">generation</th></tr></thead>
+  <tbody>${items.map((one) => html`<tr key=${one.name} ...${opens(`/services/${segment(one.name)}`)}>
+    <td><a href=${`/services/${segment(one.name)}`}>${one.name}</a> ${one.pinned && html`<span class="chip">pinned</span>`}</td>
+    <td class="tight hide-narrow"><${Bar} share=${(one.shard_count - one.unowned) / Math.max(1, one.shard_count)} state=${one.unowned ? "degraded" : "healthy"} label=${`owned shards of ${one.name}`} /></td>
+    <td class="right number">${whole(one.shard_count)}</td>
+    <td class=${`right number ${one.unowned ? "error-text" : "faint"}`}>${whole(one.unowned)}</td>
+    <td class=${`right number ${one.moving ? "" : "faint"}`}>${whole(one.moving)}</td>
+    <td class="right number">${whole(one.member_count)}</td><td class="right number hide-narrow">${whole(one.generation)}</td></tr>`)}</tbody></table></div>`;
+
+page({ path: "/services", title: "Services", component: Services,
+  nav: { label: "Services", order: 70, key: "s", badge: ({ shards }) => (shards?.unowned ? { text: short(shards.unowned), tone: "red" } : shards?.moving ? { text: short(shards.moving), tone: "amber" } : null) } });

@@ -1,0 +1,41 @@
+// How is the coordinator itself? Health of its parts, figures, store, settings and limits.
+import { bytes, duration, whole } from "../format.js";
+import { html } from "../lib.js";
+import { useResource } from "../resource.js";
+import { page } from "../router.js";
+import { me } from "../session.js";
+import { Badge, Facts, Header, Panel, Problem, Time } from "../ui.js";
+
+function System() {
+  const health = useResource("/health", { every: 3000 });
+  const system = useResource("/api/system", { every: 5000 });
+  const sick = health.data?.checks.filter((one) => !one.isHealthy) || [];
+  return html`<${Header} title="System" sub=${system.data && `Rota ${system.data.version}`}>
+      <a class="button" href="/docs">API reference</a><a class="button" href="/metrics">metrics</a><a class="button" href="/openapi.json">OpenAPI</a><//>
+    ${health.data && html`<div class="why" data-tone=${sick.length ? "red" : "green"}><${Badge} state=${sick.length ? "unhealthy" : "healthy"} />
+      <div><b>${sick.length ? sick.map((one) => `${one.component}: ${one.detail || "not well"}`).join("; ") : "every part is well"}</b> · up for ${duration(health.data.uptime * 1000)}
+      ${health.data.warnings.map((one) => html`<p key=${one} class="error-text">${one}</p>`)}</div></div>`}
+    ${!health.data && html`<${Problem} of=${health} />`}
+    <div class="grid">
+      <div class="span-4">
+        ${system.data && html`<${Panel} title="This coordinator"><div class="body"><${Facts} items=${[
+          ["version", system.data.version], ["Python", system.data.python], ["platform", system.data.platform], ["started", html`<${Time} at=${system.data.started_at_ms} />`],
+          ["store", system.data.store.kind], ["at", html`<code>${system.data.store.place}</code>`], ["size", bytes(system.data.store.size_bytes)],
+          ["you are", me.value && `${me.value.name}: ${me.value.scopes.join(", ")}`]]} /></div><//>
+        <${Panel} title="Figures since the start"><div class="body"><${Facts} items=${Object.entries(system.data.figures).map(([name, value]) => [name.replaceAll("_", " "), html`<span class="number">${Number.isInteger(value) ? whole(value) : value.toFixed(2)}</span>`])} /></div><//>`}
+      </div>
+      <div class="span-8">
+        ${health.data && html`<${Panel} title="Parts"><div class="scroll"><table><tbody>${health.data.checks.map((one) => html`<tr key=${one.component}><td class="tight"><${Badge} state=${one.isHealthy ? "healthy" : "unhealthy"}>${one.isHealthy ? "well" : "not well"}<//></td><td>${one.component}</td><td class="soft">${one.detail}</td></tr>`)}</tbody></table></div><//>`}
+        ${system.data && html`<${Panel} title="Settings"><div class="scroll"><table><tbody>${system.data.settings.map((one) => html`<tr key=${one.name}><td class="nowrap"><code>${one.name}</code></td><td class="nowrap">${one.is_default ? html`<span class="soft">${show(one)}</span>` : html`<b>${show(one)}</b>`}</td><td class="soft hide-narrow">${one.description}</td></tr>`)}</tbody></table></div><//>
+        <${Panel} title="Limits"><details class="body"><summary>${system.data.limits.length} limits of the contract</summary><${Facts} items=${system.data.limits.map((one) => [one.name.toLowerCase(), html`<span class="number">${one.name.endsWith("_MS") ? `${whole(one.value)} ms` : whole(one.value)}</span>`])} /></details><//>`}
+      </div>
+    </div>`;
+}
+
+function show({ name, value }) {
+  if (name.endsWith("_ms")) return duration(value);
+  if (name.endsWith("_bytes")) return bytes(value);
+  return typeof value === "number" ? whole(value) === String(value) || value > 999 ? whole(value) : String(value) : String(value);
+}
+
+page({ path: "/system", title: "System", component: System, nav: { label: "System", order: 90, key: "y" } });

@@ -1,0 +1,71 @@
+"""A real browser before a real coordinator.
+
+What a page must never do is checked at the end of each visit.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateways.serving import Api
+
+pytest.importorskip("playwright", reason="the playwright package is not installed")
+
+from playwright.async_api import Page, async_playwright
+
+CHROMIUM = "/usr/bin/chromium"
+HAS_CHROMIUM = Path(CHROMIUM).exists()
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+]
+# The browser itself notes refused requests; pages answer for those in words of their own.
+NOTED_REFUSAL = re.compile(r"Failed to load resource: the server responded with a status of 4\d\d")
+
+
+class Visit:
+    """One page of one browser, and what it did that it should not."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+        self.faults: list[str] = []
+        page.on("console", self._note_console)
+        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("request", self._note_request)
+        page.on("dialog", lambda dialog: self.faults.append(f"dialog: {dialog.message}"))
+
+    async def open(self, path: str) -> Page:
+        await self.page.goto(self.url + path)
+        return self.page
+
+    def _note_console(self, message: Any) -> None:
+        if message.type in {"error", "warning"} and not NOTED_REFUSAL.match(message.text):
+            self.faults.append(f"console: {message.text}")
+
+    def _note_request(self, request: Any) -> None:
+        if not request.url.startswith((self.url, "data:")):
+            self.faults.append(f"outside: {request.url}")
+
+
+@asynccontextmanager
+async def visiting(api: Api, *, width: int = 1_400, theme: Any = "light") -> AsyncIterator[Visit]:
+    """A browser that has not been here before; nothing may have gone wrong in it when it closes."""
+    if not HAS_CHROMIUM:
+        pytest.skip(f"there is no browser at {CHROMIUM}")
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        context = await browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=theme
+        )
+        visit = Visit(await context.new_page(), str(api.client.base_url).rstrip("/"))
+        yield visit
+        await browser.close()
+        assert visit.faults == []

@@ -1,0 +1,3 @@
+from tests.gateways.conftest import api
+
+__all__ = ["api"]
