@@ -25,6 +25,7 @@ up: setup ## start a coordinator on SQLite with an example worker and tasks to l
 	@$(BIN)/python scripts/up.py
 
 test: setup ## run every test
+	@$(BIN)/python scripts/browser.py
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: setup ## format, lint, types, import contracts, generated pages, fast tests

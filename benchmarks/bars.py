@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from benchmarks.workflows import CHAIN_STEPS, FAN_BRANCHES, ITEMS
 
 RATE, LATENCY, TIMES, SECONDS = "{:,.0f}/s", "{:.2f} ms", "{:.2f}x", "{:.2f} s"
+COUNT, BEYOND = "{:,.0f}", "lease + {:.2f} s"
 
 Results = dict[str, Any]
 
@@ -138,6 +139,62 @@ BARS = (
         _rota("foreach", "seconds"),
         lambda seconds: seconds <= 5,
         SECONDS,
+    ),
+    Bar(
+        "shards: a rebalance decided, p99",
+        "shards-decide",
+        "< 25 ms",
+        _rota("shards-decide", "p99_ms"),
+        lambda latency_ms: latency_ms < 25,
+        LATENCY,
+    ),
+    Bar(
+        "shards: 1,000 workers join",
+        "shards-join",
+        "< 5 s",
+        _rota("shards-join", "seconds"),
+        lambda seconds: seconds < 5,
+        SECONDS,
+    ),
+    Bar(
+        "shards: rebalances for them",
+        "shards-join",
+        "≤ 2",
+        _rota("shards-join", "rebalances"),
+        lambda rebalances: rebalances <= 2,
+        COUNT,
+    ),
+    Bar(
+        "shards: moved by 1,000 restarts",
+        "shards-join",
+        "0",
+        _rota("shards-join", "moved_by_restarts"),
+        lambda moved: moved == 0,
+        COUNT,
+    ),
+    Bar(
+        "shards: heartbeats answered",
+        "shards-beats",
+        "≥ 10,000/s",
+        _rota("shards-beats", "beats_per_s"),
+        lambda rate: rate >= 10_000,
+        RATE,
+    ),
+    Bar(
+        "shards: handed over after a leave",
+        "shards-handover",
+        "< 1 s",
+        _rota("shards-handover", "leave_s"),
+        lambda seconds: seconds < 1,
+        SECONDS,
+    ),
+    Bar(
+        "shards: handed over after a death",
+        "shards-handover",
+        "≤ lease + 1 s",
+        _rota("shards-handover", "death_over_lease_s"),
+        lambda seconds: seconds <= 1,
+        BEYOND,
     ),
 )
 

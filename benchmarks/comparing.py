@@ -114,7 +114,7 @@ def _tell(log: Path, told: int, say: Say) -> int:
     return len(reports)
 
 
-def summary(facts: Facts) -> str:
+def summary(facts: Facts) -> str:  # noqa: PLR0911 - a table
     if "per_s" in facts:
         what = "runs" if "runs" in facts else "tasks"
         return f"{facts['per_s']:,.0f}/s ({facts[what]:,} {what} in {facts['seconds']:.2f} s)"
@@ -126,6 +126,18 @@ def summary(facts: Facts) -> str:
             for depth, entry in facts["depths"].items()
         )
         return f"{', '.join(costs)} (x{facts['ratio']:.2f})"
+    if "beats_per_s" in facts:
+        return f"{facts['beats_per_s']:,.0f}/s ({facts['beats']:,} in {facts['seconds']:.2f} s)"
+    if "rebalances" in facts:
+        return (
+            f"{facts['members']:,} in {facts['seconds']:.2f} s with {facts['rebalances']} "
+            f"rebalances; their restarts moved {facts['moved_by_restarts']}"
+        )
+    if "leave_s" in facts:
+        return (
+            f"after a leave {facts['leave_s']:.2f} s, after a death {facts['death_s']:.2f} s "
+            f"(lease {facts['lease_s']:.0f} s)"
+        )
     if "items" in facts:
         sizes = (f"{seconds:.2f} s for {int(items):,}" for items, seconds in facts["items"].items())
         return f"{', '.join(sizes)} (x{facts['over_linear']:.2f} of linear)"

@@ -7,7 +7,7 @@ default settings, which are the durable ones.
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -39,11 +39,15 @@ class Coordinator(NamedTuple):
 
 
 @contextmanager
-def coordinator(folder: Path) -> Iterator[Coordinator]:
+def coordinator(
+    folder: Path, *, flags: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Iterator[Coordinator]:
     folder.mkdir()
     port = free_port()
     command = [COMMAND, "up", "--store", f"sqlite:///{folder / 'rota.db'}", "--port", str(port)]
-    with running(command, log=folder / "coordinator.log") as process:
+    command += flags
+    log = folder / "coordinator.log"
+    with running(command, log=log, environment=environment) as process:
         connection = _connect(process, port)
         try:
             yield Coordinator(process, folder, port, connection)

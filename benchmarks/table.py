@@ -8,7 +8,17 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks import machine
-from benchmarks.bars import LATENCY, OVER_DBOS, RATE, SECONDS, TIMES, Verdict, over_celery
+from benchmarks.bars import (
+    BARS,
+    LATENCY,
+    OVER_DBOS,
+    RATE,
+    SECONDS,
+    TIMES,
+    Bar,
+    Verdict,
+    over_celery,
+)
 from benchmarks.comparing import PEERS
 from benchmarks.workflows import CHAIN_STEPS, FAN_BRANCHES
 
@@ -31,6 +41,7 @@ def p99_ms(facts: Facts) -> float | None:
 
 
 NONE = "-"
+SHARDS = "shards: "
 COST, MEMORY = "{:.1f} µs", "{:.0f} MiB"
 MEMORY_AFTER = ("drain", "drain-large", "end-to-end")  # the others are in the raw figures
 # Title, Rota's measurement, the peers' one (if they have it), the figure, and how it is written.
@@ -120,6 +131,8 @@ def _own_rows(results: Results) -> list[tuple[str, str]]:
     ]
     if "ratio" in claims:
         rows.append(("claim, deepest : shallowest", TIMES.format(claims["ratio"])))
+    if times := rota.get("shards-decide", {}).get("times_less"):
+        rows.append(("shards: moved, ranges in order of id : ours", TIMES.format(times)))
     held = [
         (f"memory after {name}", facts["memory_mib"])
         for name, facts in rota.items()
@@ -127,7 +140,14 @@ def _own_rows(results: Results) -> list[tuple[str, str]]:
     ]
     if depths and (memory_mib := depths[max(depths)]["memory_mib"]):
         held.append((f"memory with {max(depths):,} queued", memory_mib))
+    rows += [(bar.row, said) for bar, said in shard_rows(results)]
     return rows + [(title, MEMORY.format(memory_mib["now"])) for title, memory_mib in held]
+
+
+def shard_rows(results: Results) -> list[tuple[Bar, str]]:
+    """What is measured of shards has a bar each."""
+    measured = [(bar, bar.measured(results)) for bar in BARS if bar.row.startswith(SHARDS)]
+    return [(bar, bar.text.format(one)) for bar, one in measured if one is not None]
 
 
 def _mark(verdict: Verdict) -> Text:

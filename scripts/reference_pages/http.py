@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterable
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import msgspec
@@ -17,7 +19,14 @@ from rota.gateways.http.endpoint import Endpoint
 
 Schema = dict[str, Any]
 
-STRUCTURES = (messages, operations, events, decisions)  # where they are defined
+# Where they are defined.
+STRUCTURES = (
+    messages,
+    *(import_module(one.name) for one in iter_modules(messages.__path__, "rota.messages.")),
+    operations,
+    events,
+    decisions,
+)
 LARGEST = 2**53  # what every JSON reader can take; no limit of ours
 
 
@@ -109,7 +118,7 @@ def _structure(name: str, schema: Schema) -> str:
     struct = next(getattr(module, name) for module in STRUCTURES if hasattr(module, name))
     fields: Schema = schema.get("properties", {})
     base = struct.__base__
-    if base.__name__.endswith("View"):
+    if base.__name__.endswith(("View", "Summary")):
         text = f"{text} The fields of [{base.__name__}](#{base.__name__.lower()}), and:".lstrip()
         fields = {field: fields[field] for field in fields if field not in base.__struct_fields__}
     if not fields:

@@ -1,5 +1,6 @@
 """The page on limits: those of the contract, those an operator moves, and the rules' numbers."""
 
+from collections.abc import Sequence
 from types import ModuleType
 
 import msgspec
@@ -10,16 +11,19 @@ from rota import settings
 from rota.core import limits
 from rota.core.breakers import BreakerPolicy
 from rota.core.scoring import ScoringPolicy
+from rota.core.shards.members import ShardPolicy
 from rota.core.valves import ValvePolicy
 from rota.core.workers import HealthPolicy
-from rota.settings import Settings
+from rota.gateways.zeromq import binding
 
 POLICIES: dict[str, type[msgspec.Struct]] = {
     "Health of workers": HealthPolicy,
     "Score of workers": ScoringPolicy,
     "Breakers": BreakerPolicy,
     "Safety valves": ValvePolicy,
+    "Shards of services": ShardPolicy,
 }
+OF_ZEROMQ = ("MAX_MESSAGE_BYTES", "MOST_UNSENT", "MOST_UNREAD", "HANDSHAKE_MS")
 
 
 def page() -> str:
@@ -30,32 +34,41 @@ def page() -> str:
         "it may fit later.",
         "## Of the contract",
         "The same on every coordinator.",
-        table(("limit", "value", "of what"), _constants(limits)),
+        table(("limit", "value", "of what"), _constants(limits, _uppercase(limits))),
+        "## Over ZeroMQ",
+        "Of one connection. How many there may be is a setting.",
+        table(("limit", "value", "of what"), _constants(binding, OF_ZEROMQ)),
         "## Moved by settings",
         "See [Settings](settings.md).",
         table(("setting", "default", "meaning"), _setting_limits()),
         "## Numbers in the rules",
         "What each means in its place is told in "
-        "[Workers and their health](../explanation/workers-and-health.md). "
-        "`degraded_after`, `unhealthy_after` and `lifetime` (by `scoring`) can be set; the others "
-        "are fixed.",
+        "[Workers and their health](../explanation/workers-and-health.md) and "
+        "[Shards: one owner at a time](../explanation/shards.md). "
+        "`degraded_after`, `unhealthy_after` and `lifetime` (by `scoring`) can be set, and of "
+        "shards `lease_ms` (with it `heartbeat_interval_ms`, a third of it), `sweep_ms`, "
+        "`stuck_ms` and `when_stuck`, by the settings that begin with `shard_`; the others are "
+        "fixed.",
         *(block for title, policy in POLICIES.items() for block in _policy(title, policy)),
     )
 
 
-def _constants(module: ModuleType) -> list[tuple[str, ...]]:
+def _uppercase(module: ModuleType) -> list[str]:
+    return [name for name in comments(module) if name.isupper()]
+
+
+def _constants(module: ModuleType, names: Sequence[str]) -> list[tuple[str, ...]]:
     said = comments(module)
-    names = [name for name in said if name.isupper()]
     undocumented = [name for name in names if not said[name]]
     if undocumented:
-        raise SystemExit(f"rota.core.limits: a comment is missing behind {undocumented}")
+        raise SystemExit(f"{module.__name__}: a comment is missing behind {undocumented}")
     return [
         (code(name), measured(name, getattr(module, name)), sentence(said[name])) for name in names
     ]
 
 
 def _setting_limits() -> list[tuple[str, ...]]:
-    schemas = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"]
+    schemas = settings.field_schemas()
     return [
         (code(name), measured(name, schemas[name]["default"]), schemas[name]["description"])
         for name in settings.field_names()
@@ -68,5 +81,6 @@ def _policy(title: str, policy: type[msgspec.Struct]) -> tuple[str, str]:
     rows = [
         (code(field.name), measured(field.name, field.default), sentence(said[field.name]))
         for field in msgspec.structs.fields(policy)
+        if not isinstance(field.default, msgspec.Struct)
     ]
     return f"### {title}", table(("number", "value", "meaning"), rows)

@@ -6,9 +6,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from reference_pages.markdown import code, codes, document, table
-from rota.engine.figures import Figures
+from rota.core.scaling import Term
+from rota.engine.figures import Figures, ServiceFigures, WireFigures
 from rota.engine.queries import QueueFigures
+from rota.engine.shard_changes import ServiceGauges
 from rota.gateways.http.metrics import Observed, render
+from rota.messages import ScaleView
 
 # One of everything that is counted by label, so that each label shows itself.
 EXAMPLE = Observed(
@@ -19,8 +22,50 @@ EXAMPLE = Observed(
         refused_results=Counter({"stale": 1}),
         held_sweeps=Counter({"mass_death": 1}),
         duty_runs_ms={"health": 1},
+        services={
+            "feed": ServiceFigures(
+                departures=Counter({"expired": 1}),
+                gauges=ServiceGauges(
+                    swept_ms=1,
+                    generation=1,
+                    shard_count=1,
+                    members=1,
+                    unowned=0,
+                    stranded=0,
+                    revoking=0,
+                    oldest_revoke_ms=0,
+                    imbalance=0.0,
+                    lease_margin_ms=1,
+                ),
+            )
+        },
+        wire=WireFigures(
+            received=Counter({"heartbeat": 1}),
+            refused=Counter({"malformed": 1}),
+            refused_connections=Counter({"too_many": 1}),
+        ),
     ),
     queues=[QueueFigures(name="default", paused=False)],
+    scale=[
+        ScaleView(
+            queue="default",
+            requires=(),
+            paused=False,
+            depth=0,
+            running=0,
+            submitted_per_s=0.0,
+            finished_per_s=0.0,
+            workers=1,
+            capacity=10,
+            available_capacity=10,
+            utilisation=0.0,
+            drain_ms=0.0,
+            wanted_capacity=0.0,
+            wanted_workers=0,
+            decided_by=Term.IDLE,
+            explanation="",
+        )
+    ],
     workers={("healthy", "active"): 1},
     answers={("GET", "/health", 200): 1},
     in_flight=0,

@@ -3,16 +3,22 @@
 from typing import Any
 
 import click
-import msgspec
 
 from reference_pages.markdown import code, codes, document, measured, table
 from rota import settings
 from rota.cli import queues
-from rota.settings import Settings
+
+OF_SHARDS = {
+    "ROTA_ZMQ": "Where the coordinator speaks ZeroMQ, such as `tcp://127.0.0.1:5555`; without it "
+    "workers speak HTTP.",
+    "ROTA_ZMQ_PUBLIC_KEY": "The worker's own public [key](../how-to/curve-keys.md).",
+    "ROTA_ZMQ_SECRET_KEY": "The secret one that goes with it.",
+    "ROTA_ZMQ_SERVER_KEY": "The coordinator's public key.",
+}
 
 
 def page() -> str:
-    schemas = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"]
+    schemas = settings.field_schemas()
     return document(
         "# Settings",
         "A coordinator's settings are read once, at start. A flag of `rota up` counts before the "
@@ -29,6 +35,8 @@ def page() -> str:
             ("variable", "meaning"),
             ((code(one.envvar), one.help) for one in _client_options()),
         ),
+        "Workers that own [shards](../how-to/share-shards.md) read these as well.",
+        table(("variable", "meaning"), ((code(one), said) for one, said in OF_SHARDS.items())),
         "Without `ROTA_URL`, commands try `http://127.0.0.1:7070`, and a `Rota()` in a program "
         "opens an embedded coordinator on `sqlite:///rota.db`.",
     )
@@ -37,15 +45,21 @@ def page() -> str:
 def _row(name: str, schema: dict[str, Any]) -> tuple[str, ...]:
     flag = name.replace("_", "-")
     is_switch = schema.get("type") == "boolean"
-    variables = [settings.environment_name(name), *(["PORT"] if name == "port" else [])]
+    variables = [settings.environment_name(name)]
+    if name in settings.OTHER_NAMES:
+        variables.append(settings.OTHER_NAMES[name])
     default = schema["default"]
     return (
         codes([f"--{flag}", f"--no-{flag}"] if is_switch else [f"--{flag}"]),
         codes(variables),
-        code(str(default).lower()) if is_switch else measured(name, default),
+        code(str(default).lower()) if is_switch else _default(name, default),
         _values(schema),
         schema["description"],
     )
+
+
+def _default(name: str, default: Any) -> str:
+    return "" if default is None else measured(name, default)
 
 
 def _values(schema: dict[str, Any]) -> str:

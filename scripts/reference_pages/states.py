@@ -1,4 +1,4 @@
-"""The page on states: of tasks, attempts, runs, their tokens, workers and breakers."""
+"""The page on states: of tasks, attempts, runs, their tokens, workers, members and breakers."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,6 +7,8 @@ from typing import TypeVar, get_args
 from reference_pages.markdown import code, codes, document, sentence, table
 from reference_pages.sources import comments
 from rota.core.breakers import BREAKER_TRANSITIONS, BreakerState
+from rota.core.scaling import Term
+from rota.core.shards.members import Departure
 from rota.core.tasks import FINISHED, TASK_TRANSITIONS, Ending, TaskState
 from rota.core.workers import WORKER_TRANSITIONS, Health, WorkerState
 from rota.core.workflow.tokens import TOKEN_TRANSITIONS, TokenState
@@ -46,10 +48,18 @@ def page() -> str:
         "Set by operators. Registering starts in `active`.",
         _machine(WorkerState, WORKER_TRANSITIONS),
         _diagram(WORKER_TRANSITIONS, first=(WorkerState.ACTIVE,)),
+        "## Departures of members",
+        "How a member of a [service](../explanation/shards.md) came to be one no more. The reason "
+        "stands in the log and in `rota_service_members_gone_total`.",
+        table(("reason", "meaning"), _meanings(Departure)),
         "## Breakers",
         "One between each worker and each task name.",
         _machine(BreakerState, BREAKER_TRANSITIONS),
         _diagram(BREAKER_TRANSITIONS, first=(BreakerState.CLOSED,)),
+        "## What decides how many workers are wanted",
+        "`decided_by` in the answer of `GET /api/scale`. See "
+        "[Scale workers by the backlog](../how-to/scale-workers.md).",
+        table(("term", "meaning"), _meanings(Term)),
     )
 
 

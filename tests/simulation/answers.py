@@ -145,6 +145,8 @@ def _check_outcome(
         case "stale":
             holds = grant is not None and is_theirs and grant.lived_throughout(since)
             demand(not holds, f"{named} is current and was called stale")
+        case "stale_epoch":
+            raise Violation(f"{named} was refused for a shard that it did not name")
         case "unknown":
             _check_unknown(book, task_id)
 
@@ -163,6 +165,9 @@ def _check_changed(book: Book, event: Event, reply: Changed, since: int) -> None
     states = {"cancelled"} if isinstance(event, CancelTasks) else LIVE
     for task_id in reply.changed:
         was_so = book.observer.was_in(task_id, states, since=since)
+        if isinstance(event, CancelTasks):
+            # A retry in the same batch undoes it before anybody can see it.
+            was_so = was_so or book.may_be_retried(task_id, since=since)
         demand(was_so, f"{type(event).__name__} of task {task_id:x} was told and not done")
     for task_id, error in reply.refused.items():
         if isinstance(error, TaskNotFound):

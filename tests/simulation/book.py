@@ -49,6 +49,7 @@ class Book:
     hurried: Counter[int] = field(default_factory=Counter)  # tasks that somebody wanted at once
     reported: Counter[tuple[int, int]] = field(default_factory=Counter)  # by task and fence
     leaving: set[int] = field(default_factory=set)  # incarnations that said goodbye
+    retried: dict[int, int] = field(default_factory=dict)  # the commit after a task's last retry
     _heard_s: dict[int, float] = field(default_factory=dict)  # by incarnation
 
     def arrive(self, event: Event) -> Arrival:
@@ -71,9 +72,18 @@ class Book:
     def depart(self, arrival: Arrival, *, is_served: bool) -> None:
         """A call is over: answered, refused, or cut off."""
         self.under_way.remove(arrival)
+        if isinstance(arrival.event, RetryTasks):
+            self.retried |= dict.fromkeys(arrival.event.ids, self.observer.commit)
         if is_served and isinstance(arrival.event, WorkerCall):
             number = arrival.event.incarnation
             self._heard_s[number] = max(arrival.at_s, self._heard_s.get(number, 0.0))
+
+    def may_be_retried(self, task_id: int, *, since: int) -> bool:
+        """Whether somebody sent a task round again after that commit, or is about to."""
+        is_asked = any(
+            isinstance(one.event, RetryTasks) and task_id in one.event.ids for one in self.under_way
+        )
+        return is_asked or self.retried.get(task_id, -1) > since
 
     def heard_s(self, incarnation: int) -> float:
         """When a worker's newest call arrived that was served, or still may be."""

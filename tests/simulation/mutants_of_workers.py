@@ -12,9 +12,8 @@ from rota.core.events import LeaseWork, ReportResults, Result
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import Lane, Task
 from rota.core.workers import HealthPolicy, Worker, WorkerState
-from rota.engine import coordinator
+from rota.engine import batch, coordinator
 from rota.errors import WorkerNotFound
-from rota.store.queues import Queues
 from rota.store.tasks import Tasks
 from tests.simulation import profiles
 from tests.simulation.mutation import mutant, skipping
@@ -152,7 +151,7 @@ def double_grant() -> Iterator[None]:
 
 @mutant(profiles.CALM)
 def pause_ignored() -> Iterator[None]:
-    with patch.object(Queues, "paused", lambda _: set()):
+    with patch.object(batch, "_paused", lambda *_: frozenset()):
         yield
 
 

@@ -45,10 +45,10 @@ def test_every_promise_holds_on_any_day(seeds: range) -> None:
 
 
 def test_a_day_with_all_faults_leaves_work_done() -> None:
-    outcome = simulate(0, profiles.EVERYTHING)
+    outcomes = [simulate(seed, profiles.EVERYTHING) for seed in range(4)]
 
-    assert outcome.starts > 1
-    assert outcome.completed > 10
+    assert sum(outcome.starts for outcome in outcomes) > len(outcomes)
+    assert sum(outcome.completed for outcome in outcomes) > 10
 
 
 @pytest.mark.slow

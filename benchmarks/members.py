@@ -1,0 +1,164 @@
+"""Members of a service, as many as are wanted, in one process: each on a socket of its own."""
+
+import time
+from typing import Any, Self
+
+import msgspec
+import zmq
+
+from benchmarks.processes import Failed
+from rota.messages.shards import (
+    AssignmentData,
+    Heartbeat,
+    HeartbeatData,
+    Leave,
+    LeaveData,
+    Register,
+    RegisterData,
+)
+
+IN_FLIGHT = 2  # beats of one member that wait for their answers
+QUIET_S = 0.2  # without news, before a crowd is taken to be quiet
+MOST_SOCKETS = 10_000
+
+
+class _Told(msgspec.Struct):
+    data: AssignmentData
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Told).decode
+
+
+class _Member:
+    """What a member knows; it gives up at once whatever it is asked to."""
+
+    def __init__(self, socket: Any, worker_id: str, incarnation: int) -> None:
+        self.socket = socket
+        self.worker_id = worker_id
+        self.incarnation = incarnation
+        self.generation = -1
+        self.held: tuple[int, ...] = ()
+
+
+class Crowd:
+    def __init__(self, endpoint: str, service: str, shard_count: int) -> None:
+        self.shard_count = shard_count
+        self._endpoint = endpoint
+        self._service = service
+        self._context = zmq.Context()
+        self._context.set(zmq.MAX_SOCKETS, MOST_SOCKETS)
+        self._poller = zmq.Poller()
+        self._members: dict[str, _Member] = {}
+        self._by_socket: dict[Any, _Member] = {}
+        self._changed_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._context.destroy(linger=0)
+
+    # --- what members say -----------------------------------------------------------------------
+
+    def register(self, worker_id: str, *, incarnation: int = 1) -> None:
+        """A member comes, or comes back as another process."""
+        member = self._members.get(worker_id)
+        if member is not None:
+            self._poller.unregister(member.socket)
+            self._by_socket.pop(member.socket)
+            member.socket.close()
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.connect(self._endpoint)
+        self._poller.register(socket, zmq.POLLIN)
+        member = _Member(socket, worker_id, incarnation)
+        self._members[worker_id] = self._by_socket[socket] = member
+        self._changed_s = time.monotonic()
+        data = RegisterData(
+            service_name=self._service,
+            worker_id=worker_id,
+            max_shard_count=self.shard_count,
+            protocol=2,
+            incarnation=incarnation,
+        )
+        socket.send(_encode(Register(data)))
+
+    def beat(self, worker_id: str) -> None:
+        member = self._members[worker_id]
+        member.socket.send(self._heartbeat(member))
+
+    def leave(self, worker_id: str) -> None:
+        member = self._members.pop(worker_id)
+        data = LeaveData(service_name=self._service, worker_id=worker_id)
+        member.socket.send(_encode(Leave(data)))
+
+    def forget(self, worker_id: str) -> None:
+        """The member dies: it says nothing any more."""
+        del self._members[worker_id]
+
+    def _heartbeat(self, member: _Member) -> bytes:
+        data = HeartbeatData(
+            service_name=self._service,
+            worker_id=member.worker_id,
+            max_shard_count=self.shard_count,
+            assigned_shards=list(member.held),
+            protocol=2,
+            incarnation=member.incarnation,
+            generation=member.generation,
+        )
+        return _encode(Heartbeat(data))
+
+    # --- what members hear ----------------------------------------------------------------------
+
+    def held(self, worker_id: str) -> tuple[int, ...]:
+        return self._members[worker_id].held
+
+    @property
+    def total_held(self) -> int:
+        return sum(len(member.held) for member in self._members.values())
+
+    @property
+    def is_balanced(self) -> bool:
+        sizes = [len(member.held) for member in self._members.values()]
+        return max(sizes) - min(sizes) <= 1
+
+    @property
+    def is_quiet(self) -> bool:
+        return time.monotonic() - self._changed_s > QUIET_S
+
+    def turn(self, *, until_s: float) -> None:
+        """Hear what has come, until that moment; once at the least."""
+        while True:
+            wait_ms = max(0, int((until_s - time.monotonic()) * 1000))
+            for socket, _ in self._poller.poll(wait_ms):
+                self._hear(self._by_socket.get(socket), socket)
+            if time.monotonic() >= until_s:
+                return
+
+    def _hear(self, member: _Member | None, socket: Any) -> None:
+        told = _decode(socket.recv()).data
+        if member is None or told.generation < member.generation:
+            return
+        if told.status != "ok":
+            raise Failed(f"{member.worker_id} was told {told.status}: {told.reason}")
+        is_news = told.assigned_shards != member.held or bool(told.revoking)
+        member.held, member.generation = told.assigned_shards, told.generation
+        if is_news and member.worker_id in self._members:
+            self._changed_s = time.monotonic()
+            socket.send(self._heartbeat(member))
+
+    def beat_for(self, seconds: float) -> tuple[int, float]:
+        """Beat as fast as answers come; how many came, and in which time."""
+        beats = {member.socket: self._heartbeat(member) for member in self._members.values()}
+        for socket, beat in beats.items():
+            for _ in range(IN_FLIGHT):
+                socket.send(beat)
+        answered, start_s = 0, time.monotonic()
+        end_s = start_s + seconds
+        while time.monotonic() < end_s:
+            for socket, _ in self._poller.poll(1_000):
+                socket.recv()
+                socket.send(beats[socket])
+                answered += 1
+        return answered, time.monotonic() - start_s
