@@ -32,6 +32,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "events": LazyCommand(
         "rota.cli.events", "events", "List the newest events, or follow what happens."
     ),
+    "top": LazyCommand("rota.cli.top", "top", "Show what is going on, live."),
     "token": LazyCommand("rota.cli.tokens", "token", "Create, list and revoke access tokens."),
     "migrate": LazyCommand("rota.cli.migrate", "migrate", "Bring the store's schema up to date."),
     "health": LazyCommand("rota.cli.health", "health", "Probe a coordinator's health."),

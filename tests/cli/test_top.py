@@ -1,0 +1,193 @@
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from rota.cli.glances import Glance, shares, summary, waiting_rows, worker_rows
+from rota.cli.output import ExitCode
+from rota.cli.top_drawing import drawn
+from rota.core.workers import Health, WorkerState
+from rota.messages import (
+    BacklogView,
+    Overview,
+    QueueView,
+    ShardCounts,
+    WhyView,
+    WorkerMetrics,
+    WorkerRegistration,
+    WorkerView,
+)
+from rota.sdk import calls
+from rota.sdk.client import Client
+from tests.cli.conftest import Command, document
+from tests.cli.processes import running
+
+NOW_MS = 1_800_000_000_000
+
+
+def worker(name: str, health: Health = Health.HEALTHY, *, busy: int = 0) -> WorkerView:
+    return WorkerView(
+        id=name,
+        node_id="here",
+        capabilities=(),
+        max_concurrent_tasks=4,
+        current_tasks=busy,
+        health=health,
+        state=WorkerState.ACTIVE,
+        last_heartbeat_ms=NOW_MS - 2_000,
+        started_at_ms=NOW_MS - 60_000,
+        incarnation=1,
+        heartbeat_interval_ms=5_000,
+        lease_ms=15_000,
+        metrics=WorkerMetrics(tasks_completed=7, tasks_failed=1, average_task_duration_ms=3.0),
+    )
+
+
+def waiting(name: str, why: str = "4 are ahead of it", *, is_stuck: bool = False) -> BacklogView:
+    return BacklogView(
+        queue="mail",
+        name=name,
+        requires=(),
+        queued=3,
+        scheduled=0,
+        running=0,
+        oldest_age_ms=61_000,
+        why=WhyView(code="some", text=why, is_stuck=is_stuck),
+    )
+
+
+def queue(name: str, depth: int = 0) -> QueueView:
+    return QueueView(name=name, paused=False, depth=depth, scheduled=0, running=0)
+
+
+def seen(
+    *,
+    queues: list[QueueView] | None = None,
+    workers: list[WorkerView] | None = None,
+    backlog: list[BacklogView] | None = None,
+    stuck: int = 0,
+) -> Glance:
+    overview = Overview(
+        now_ms=NOW_MS,
+        version="1.2.3",
+        tasks={"queued": 1_203, "failed": 0, "succeeded": 9},
+        runs={},
+        workers={"healthy": 1},
+        queues=len(queues or []),
+        paused_queues=[],
+        stuck=stuck,
+        shards=ShardCounts(services=1, shards=10, owned=9, unowned=1, moving=2),
+    )
+    return Glance(
+        overview=overview, queues=queues or [], workers=workers or [], backlog=backlog or []
+    )
+
+
+def picture(one: Glance, *, width: int = 110, height: int = 40, problem: str | None = None) -> str:
+    console = Console(width=width, height=height, record=True, file=None, no_color=True)
+    with console.capture() as captured:
+        console.print(drawn(one, width=width, height=height, problem=problem))
+    return captured.get()
+
+
+# --- what is told -------------------------------------------------------------------------------
+
+
+def test_counts_of_nothing_are_left_out() -> None:
+    assert summary(seen()) == [
+        ("tasks", "1,203 queued, 9 succeeded"),
+        ("workers", "1 healthy"),
+        ("shards", "9 of 10 owned, 2 moving"),
+    ]
+
+
+def test_workers_that_somebody_should_look_at_come_first_then_the_busiest() -> None:
+    workers = [worker("idle"), worker("busy", busy=3), worker("late", Health.DEGRADED)]
+
+    rows = worker_rows(seen(workers=workers))
+
+    assert [row[0] for row in rows] == ["late", "busy", "idle"]
+    assert rows[0][-1] == "2 s ago"
+
+
+def test_what_is_stuck_says_so() -> None:
+    rows = waiting_rows(seen(backlog=[waiting("a", is_stuck=True), waiting("b")]))
+
+    assert [row[0] for row in rows] == ["stuck", ""]
+
+
+@given(lengths=st.lists(st.integers(0, 1_000), min_size=1, max_size=5), room=st.integers(0, 300))
+def test_tables_share_the_screen_and_waste_none_of_it(lengths: list[int], room: int) -> None:
+    granted = shares(lengths, room)
+
+    assert all(0 <= got <= length for got, length in zip(granted, lengths, strict=True))
+    assert sum(granted) == min(room, sum(lengths))
+
+
+# --- how it is drawn ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "height"), [(140, 50), (110, 34), (80, 24), (60, 20), (40, 20)])
+def test_a_busy_coordinator_fits_the_screen(width: int, height: int) -> None:
+    busy = seen(
+        queues=[queue(f"queue-{place}", place) for place in range(50)],
+        workers=[worker(f"worker-{place}") for place in range(200)],
+        backlog=[waiting(f"task-{place}", "no worker knows it" * 5) for place in range(30)],
+        stuck=90,
+    )
+
+    lines = picture(busy, width=width, height=height).splitlines()
+
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    assert [line for line in lines if re.match(r"  and [\d,]+ more", line)]
+    assert "task-0" in "\n".join(lines)
+
+
+def test_the_smallest_screen_shows_what_it_can() -> None:
+    assert "rota 1.2.3" in picture(seen(backlog=[waiting("a")]), width=20, height=3)
+
+
+def test_what_waits_in_vain_stands_in_the_first_line() -> None:
+    assert "waiting in vain: 3" in picture(seen(stuck=3)).splitlines()[0]
+
+
+def test_a_coordinator_that_does_not_answer_is_told_beside_the_last_look() -> None:
+    first = picture(seen(), problem="no answer: refused").splitlines()[0]
+
+    assert first.startswith("rota 1.2.3")
+    assert "no answer: refused" in first
+
+
+def test_a_name_cannot_write_to_the_terminal() -> None:
+    assert "\x1b" not in picture(seen(queues=[queue("a\x1b[2Jb")]))
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_it_is_shown_once(rota: Command, client: Client) -> None:
+    client.run(calls.register_worker(WorkerRegistration(node_id="here", worker_id="top-worker")))
+
+    ended = rota("top")
+
+    assert ended.exit_code == ExitCode.OK
+    assert "top-worker" in ended.stdout
+
+
+def test_programs_get_one_document(rota: Command, client: Client) -> None:
+    client.run(calls.register_worker(WorkerRegistration(node_id="here", worker_id="top-worker")))
+
+    shown = document(rota("top", "--json"))
+
+    assert {"overview", "queues", "workers", "backlog"} == set(shown)
+    assert "top-worker" in [one["id"] for one in shown["workers"]]
+
+
+def test_a_coordinator_that_is_not_there_is_no_traceback(rota: Command, tmp_path: Path) -> None:
+    with running("top", "--url", "http://127.0.0.1:9", folder=tmp_path) as process:
+        assert process.ends() == ExitCode.UNUSABLE
+        assert "Traceback" not in process.output
