@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 WORKERS ?= auto
+# What needs no server, no browser and no process of its own: most of the rules, in a minute.
+QUICK := tests/core tests/store tests/engine tests/docs $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up test check format bench docs clean
@@ -34,7 +36,7 @@ check: setup ## format, lint, types, import contracts, generated pages, fast tes
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/reference.py --check
-	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' -q
+	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' -q $(QUICK)
 
 format: setup ## put the code into shape
 	@$(BIN)/ruff format .
