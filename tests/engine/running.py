@@ -69,6 +69,19 @@ class WatchedDatabase:
             raise self.read_problem
         return self._inner.read(body)
 
+    @property
+    def is_shared(self) -> bool:
+        return self._inner.is_shared
+
+    def turn(self) -> int:
+        return self._inner.turn()
+
+    def hint(self) -> None:
+        self._inner.hint()
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._inner.listen(callback)
+
     def close(self) -> None:
         self._inner.close()
 

@@ -36,6 +36,14 @@ class CountedTransaction:
         self._inner = inner
         self._counts = counts
 
+    @property
+    def is_foreign(self) -> bool:
+        return self._inner.is_foreign
+
+    @property
+    def now_ms(self) -> int | None:
+        return self._inner.now_ms
+
     def rows(self, query: str, /, *parameters: object) -> list[Row]:
         found = self._inner.rows(query, *parameters)
         self._counts["statements"] += 1
@@ -65,6 +73,19 @@ class CountedDatabase:
 
     def read(self, body: Callable[[Transaction], T]) -> T:
         return self._inner.read(body)
+
+    @property
+    def is_shared(self) -> bool:
+        return self._inner.is_shared
+
+    def turn(self) -> int:
+        return self._inner.turn()
+
+    def hint(self) -> None:
+        self._inner.hint()
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._inner.listen(callback)
 
     def close(self) -> None:
         self._inner.close()

@@ -39,6 +39,14 @@ class ListeningTransaction:
         self._tx = tx
         self.is_quiet = True
 
+    @property
+    def is_foreign(self) -> bool:
+        return self._tx.is_foreign
+
+    @property
+    def now_ms(self) -> int | None:
+        return self._tx.now_ms
+
     def rows(self, query: str, /, *parameters: object) -> list[Row]:
         return self._tx.rows(query, *parameters)
 
@@ -115,6 +123,19 @@ class SimulatedDatabase:
             self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._store.close()
             self._on_crash()
+
+    @property
+    def is_shared(self) -> bool:
+        return self._store.is_shared
+
+    def turn(self) -> int:
+        return self._store.turn()
+
+    def hint(self) -> None:
+        self._store.hint()
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return self._store.listen(callback)
 
     def close(self) -> None:
         if not self.is_dead:

@@ -282,3 +282,33 @@ def test_a_store_is_for_its_user_alone(tmp_path: Path) -> None:
 
     assert set(modes) >= {"rota.db", "rota.db-wal", "rota.db.lock"}
     assert set(modes.values()) == {0o600}
+
+
+def test_nobody_else_writes_but_what_was_before_the_first_commit_is_not_known(
+    tmp_path: Path,
+) -> None:
+    database = SqliteDatabase(str(tmp_path / "rota.db"))
+
+    with pytest.raises(ZeroDivisionError):
+        database.write(lambda _: 1 // 0)
+    foreign = [database.write(lambda tx: tx.is_foreign) for _ in range(3)]
+
+    assert foreign == [True, False, False]
+    assert not database.is_shared
+    assert database.write(lambda tx: tx.now_ms) is None
+    database.close()
+
+
+def test_there_is_nobody_to_give_a_hint_to(tmp_path: Path) -> None:
+    database = SqliteDatabase(str(tmp_path / "rota.db"))
+    heard: list[None] = []
+
+    stop = database.listen(lambda: heard.append(None))
+    before = database.turn()
+    database.write(lambda _: None)
+    database.hint()
+    stop()
+
+    assert database.turn() == before
+    assert heard == []
+    database.close()

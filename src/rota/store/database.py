@@ -16,6 +16,19 @@ Row = tuple[Any, ...]
 class Transaction(Protocol):
     """An open transaction. A list as a parameter stands for a set of values."""
 
+    @property
+    def is_foreign(self) -> bool:
+        """Has somebody else written since the last write that this handle has committed?
+
+        True in every write until the handle's first commit: what was before it, is not known.
+        """
+        ...
+
+    @property
+    def now_ms(self) -> int | None:
+        """The database's own clock at the start of a write; None: it has none."""
+        ...
+
     def rows(self, query: str, /, *parameters: object) -> list[Row]: ...
 
     def run(self, query: str, /, *parameters: object) -> int:
@@ -28,14 +41,38 @@ class Transaction(Protocol):
 
 
 class Database(Protocol):
-    """A place where state is kept."""
+    """A place where state is kept. Writes are one after the other, whoever makes them."""
+
+    @property
+    def is_shared(self) -> bool:
+        """May others write too?"""
+        ...
 
     def write(self, body: Callable[[Transaction], T]) -> T:
-        """Run the body in a transaction; committed and durable when this returns."""
+        """Run the body in a transaction; committed and durable when this returns.
+
+        Raises `Unavailable` when the store is away. It says whether nothing was changed, or whether
+        nobody knows, because the connection was lost while the commit was under way.
+        """
         ...
 
     def read(self, body: Callable[[Transaction], T]) -> T:
         """Run the body on one consistent view of what is committed. Any thread may."""
+        ...
+
+    def turn(self) -> int:
+        """A number that rises with every write that changed something, whoever made it.
+
+        Cheap enough to be asked for many times a second. Any thread may.
+        """
+        ...
+
+    def hint(self) -> None:
+        """Tell the others soon that there is something new. May get lost; `turn` is the truth."""
+        ...
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back, on a thread of the store's, when others have hinted; the answer stops that."""
         ...
 
     def close(self) -> None: ...

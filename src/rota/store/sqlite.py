@@ -60,9 +60,12 @@ def path_of(url: str) -> str:
 class SqliteTransaction:
     """Named queries on one connection, inside the transaction its owner has opened."""
 
+    now_ms: int | None = None  # SQLite's clock is the coordinator's
+
     def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
         self._connection = connection
         self._queries = queries
+        self.is_foreign = True
 
     def rows(self, query: str, /, *parameters: object) -> list[Row]:
         return self._connection.execute(self._queries[query], _bound(parameters)).fetchall()
@@ -95,6 +98,8 @@ def _set_of(values: list[object]) -> object:
 
 
 class SqliteDatabase:
+    is_shared = False  # the lock file sees to it
+
     def __init__(self, path: str, *, vfs: str | None = None, locked: bool = True) -> None:
         self.path = path
         self._vfs = vfs
@@ -132,6 +137,7 @@ class SqliteDatabase:
             try:
                 answer = body(self._transaction)
                 self._writer.execute("COMMIT")
+                self._transaction.is_foreign = False
             except apsw.ConstraintError as error:
                 self._roll_back()
                 # The rows that were asked for contradict each other: no trouble of the disk's.
@@ -161,6 +167,16 @@ class SqliteDatabase:
                 connection.execute("ROLLBACK")
         finally:
             self._readers.put(connection)
+
+    def turn(self) -> int:
+        return 0
+
+    def hint(self) -> None:
+        """Nobody else is there."""
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        del callback
+        return self.hint
 
     def close(self) -> None:
         while True:
