@@ -14,6 +14,7 @@ from rota.core.shards.events import (
     LeaveMember,
     RegisterMember,
     SaveCheckpoint,
+    ShardEvent,
     SweepServices,
 )
 from rota.core.shards.members import Assignment, ShardPolicy
@@ -274,6 +275,42 @@ def test_joins_in_a_short_while_are_one_rebalance_and_it_comes_in_time() -> None
             one.cancel()
 
     in_virtual_time(body)
+
+
+async def test_those_who_come_with_a_sweep_are_heard_before_it(engine: Engine) -> None:
+    await two(engine)
+    await Peer(engine, "c").register()
+    before = engine.coordinator.figures().services[SERVICE].rebalances
+    engine.clock.turn(ShardPolicy().join_quiet_ms)
+
+    joins: list[ShardEvent] = [SweepServices()]
+    joins += [RegisterMember(service=SERVICE, worker_id=name, shard_count=10) for name in "def"]
+    together = [engine.coordinator.submit_shard(one) for one in joins]
+    await asyncio.gather(*together)
+
+    assert engine.coordinator.figures().services[SERVICE].rebalances == before
+    await sweep(engine, ShardPolicy().join_quiet_ms)
+    assert engine.coordinator.figures().services[SERVICE].rebalances == before + 1
+
+
+async def test_a_long_commit_is_no_quiet_time(engine: Engine) -> None:
+    policy = ShardPolicy()
+    a, b = await two(engine)
+    await Peer(engine, "c").register()
+    before = engine.coordinator.figures().services[SERVICE].rebalances
+    engine.database.on_commit = lambda: engine.clock.turn(policy.join_quiet_ms)
+    await a.beat()
+    engine.database.on_commit = None
+
+    await sweep(engine)
+    assert engine.coordinator.figures().services[SERVICE].rebalances == before
+    engine.database.on_commit = lambda: engine.clock.turn(policy.deaf_ms)
+    await b.beat()
+    engine.database.on_commit = None
+    await sweep(engine, policy.join_quiet_ms - policy.deaf_ms)
+
+    # A commit that is not that long is nothing out of the ordinary.
+    assert engine.coordinator.figures().services[SERVICE].rebalances == before + 1
 
 
 def test_a_planned_leave_hands_over_in_well_under_a_second() -> None:

@@ -246,11 +246,12 @@ class Pipeline:
         return delivery
 
     def _commit(self, entries: Sequence[Entry], parked: Sequence[Entry]) -> BatchResult:
+        steady_ms = self._steady_clock.now_ms()
         batch = Batch(
             [entry.event for entry in entries],
             [entry.event for entry in parked if isinstance(entry.event, LeaseWork)],
             now_ms=self._clock.now_ms(),
-            steady_ms=self._steady_clock.now_ms(),
+            steady_ms=steady_ms,
             rules=self._rules,
             dice=self._dice,
             lanes=self._lanes,
@@ -265,7 +266,10 @@ class Pipeline:
             return batch(tx)
 
         started = time.perf_counter()
-        result = self._database.write(body)
+        try:
+            result = self._database.write(body)
+        finally:
+            self._shards.note_busy(steady_ms, self._steady_clock.now_ms())
         self._has_lanes = True
         self._figures.commit_seconds += time.perf_counter() - started
         return result

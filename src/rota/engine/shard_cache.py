@@ -21,6 +21,7 @@ class ShardCache:
         self.unwritten: dict[str, set[str]] = {}  # members by service: heard of since
         self.unwritten_since_ms: int | None = None
         self.has_written_seen = False  # the batch that is under way
+        self.deaf_until_ms: int | None = None  # when the last long batch was done
 
     def find(self, store: Shards, name: str, *, now_ms: int) -> Service | None:
         service = self.services.get(name)
@@ -40,6 +41,11 @@ class ShardCache:
             for name in store.names():
                 self.find(store, name, now_ms=now_ms)
             self.is_complete = True
+
+    def note_busy(self, since_ms: int, until_ms: int) -> None:
+        """A batch has taken this time; what came meanwhile was not heard before its end."""
+        if until_ms - since_ms > self.policy.deaf_ms:
+            self.deaf_until_ms = until_ms
 
     def commit(self) -> None:
         """What the batch did to services in memory is now in the store as well."""

@@ -12,7 +12,7 @@ lease by it: after a restart all leases begin anew.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import cast, get_args
 
 import structlog
 
@@ -74,16 +74,14 @@ class ShardKeeper:
 
     def carry_out(self, events: Sequence[object]) -> dict[int, ShardReply | RotaError]:
         """Decide and write all events about services; the answers go by the events' places."""
-        for index, event in enumerate(events):
-            if type(event) in SHARD_EVENTS:
-                assert isinstance(event, ShardEvent)
-                try:
-                    self._answers[index] = self._carry_out(index, event)
-                except RotaError as error:
-                    if self._is_half_done(event):
-                        # The batch is rolled back for it, and the others are tried without it.
-                        raise
-                    self._answers[index] = error
+        for index, event in _in_turn(events):
+            try:
+                self._answers[index] = self._carry_out(index, event)
+            except RotaError as error:
+                if self._is_half_done(event):
+                    # The batch is rolled back for it, and the others are tried without it.
+                    raise
+                self._answers[index] = error
         if self._answers:
             self._write()
             self._tell()
@@ -116,7 +114,7 @@ class ShardKeeper:
     def _carry_out(self, index: int, event: ShardEvent) -> ShardReply:
         match event:
             case SweepServices():
-                self._sweep(event)
+                self._sweep()
             case SaveCheckpoint():
                 self._save(event)
             case _:
@@ -173,8 +171,9 @@ class ShardKeeper:
         service = self._cache.services.get(event.service)
         return service is not None and bool(service.decisions or service.changed)
 
-    def _sweep(self, event: SweepServices) -> None:
+    def _sweep(self) -> None:
         cache = self._cache
+        event = SweepServices(cache.deaf_until_ms)
         cache.fill(self._store, now_ms=self._now_ms)
         for name, service in cache.services.items():
             self._decide(service, event)
@@ -299,6 +298,19 @@ class ShardKeeper:
                 heard = sorted(worker_ids & members.keys())
                 self._store.note_seen(cache.numbers[name], [members[one] for one in heard])
             cache.has_written_seen = True
+
+
+def _in_turn(events: Sequence[object]) -> list[tuple[int, ShardEvent]]:
+    """The events about services and their places: what was said is heard before time is up."""
+    said: list[tuple[int, ShardEvent]] = []
+    sweeps: list[tuple[int, ShardEvent]] = []
+    for index, event in enumerate(events):
+        kind = type(event)
+        if kind is SweepServices:
+            sweeps.append((index, cast("ShardEvent", event)))
+        elif kind in SHARD_EVENTS:
+            said.append((index, cast("ShardEvent", event)))
+    return said + sweeps
 
 
 def _row_of(service: Service) -> PutService:

@@ -26,9 +26,7 @@ def check(service: Service) -> None:
     """The lists of shards, and all that is kept to find things quickly, agree."""
     count = service.shard_count
     assert len(service.owners) == len(service.epochs) == len(service.targets) >= count
-    assert _by_worker(service.owners) == {
-        worker_id: sorted(shards) for worker_id, shards in service.owned.items() if shards
-    }
+    assert _by_worker(service.owners) == service.owned
     assert _by_worker(service.targets) == service.targeted
     assert service.untargeted == [shard for shard in range(count) if service.targets[shard] is None]
     waiting = [
@@ -36,6 +34,10 @@ def check(service: Service) -> None:
         for owner, target in zip(service.owners, service.targets, strict=True)
     ]
     assert _by_worker(waiting[:count]) == service.grantable == {}
+    asked = [
+        owner if shard in service.revoking else None for shard, owner in enumerate(service.owners)
+    ]
+    assert _by_worker(asked) == service.asked
     assert service.unowned() == service.owners[:count].count(None)
     assert {*service.owners, *service.targets, None} <= {*service.members, None}
     assert not {*service.members} & service.departed.keys()
@@ -59,7 +61,7 @@ def _check_owners(service: Service) -> None:
             assert owner == target or shard in service.revoking
     for worker_id, (shards, epochs, revoked) in standing(service).items():
         assert not {*shards} & {*revoked}
-        assert sorted([*shards, *revoked]) == sorted(service.owned.get(worker_id, ()))
+        assert sorted([*shards, *revoked]) == service.owned.get(worker_id, [])
         assert epochs == tuple(service.epochs[shard] for shard in shards)
         assert {*revoked} <= service.revoking.keys()
 

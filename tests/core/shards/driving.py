@@ -101,8 +101,8 @@ class Drive:
     def configure(self, **said: Any) -> None:
         assert self.feed(ConfigureService(service="feed", **said)) is None
 
-    def sweep(self) -> None:
-        assert self.feed(SweepServices()) is None
+    def sweep(self, *, deaf_until_ms: int | None = None) -> None:
+        assert self.feed(SweepServices(deaf_until_ms)) is None
 
     def restart(self) -> None:
         """The coordinator dies, and comes back with what was stored."""

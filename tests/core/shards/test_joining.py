@@ -57,30 +57,74 @@ def test_those_who_wait_do_not_wait_for_ever_for_more() -> None:
     assert len(drive.rebalances) == 1
     assert drive.service.rebalance_at_ms == first_ms + POLICY.join_most_ms
     drive.register("late")
+    drive.sweep()
     assert len(drive.rebalances) == 2
     assert drive.service.targeted["late"]
 
 
-def test_a_rebalance_that_is_due_comes_with_any_event() -> None:
-    drive = Drive()
-    drive.register("w1")
-    drive.register("w2")
+def test_an_urgent_rebalance_that_is_due_comes_with_any_event() -> None:
+    drive = together("w1", "w2")
+    drive.drain("w1")
 
-    drive.now_ms += POLICY.join_quiet_ms
+    drive.now_ms += POLICY.leave_quiet_ms
     reply = drive.beat("w1")
 
-    assert reply.revoking == (5, 6, 7, 8, 9)
+    assert reply.revoking == (0, 1, 2, 3, 4)
 
 
-def test_a_rebalance_that_is_overdue_is_not_put_off_by_another_join() -> None:
+def test_one_that_joins_late_waits_for_those_behind_it() -> None:
     drive = together("w1")
     drive.register("w2")
 
+    # All of these were heard only now, whenever they came.
     drive.now_ms += POLICY.join_quiet_ms + 1
-    drive.register("w3")
+    for number in range(3, 6):
+        drive.register(f"w{number}")
+        drive.beat("w1")
+    drive.sweep()
+    assert len(drive.rebalances) == 1
+    drive.now_ms += POLICY.join_quiet_ms
+    drive.sweep()
 
-    assert drive.rebalances[-1] == Rebalanced("feed", moved=6, placed=0)
-    assert drive.service.rebalance_at_ms is None
+    assert drive.rebalances[1:] == [Rebalanced("feed", moved=8, placed=0)]
+
+
+def test_no_quiet_time_passes_while_nobody_can_be_heard() -> None:
+    drive = together("w1")
+    drive.register("w2")
+
+    drive.now_ms += 5 * POLICY.join_quiet_ms
+    drive.sweep(deaf_until_ms=drive.now_ms - 10)
+    assert len(drive.rebalances) == 1
+    assert drive.next_moment_ms() == drive.now_ms - 10 + POLICY.join_quiet_ms
+    drive.register("w3")
+    drive.now_ms += POLICY.join_quiet_ms
+    drive.sweep(deaf_until_ms=drive.now_ms - POLICY.join_quiet_ms)
+
+    assert drive.rebalances[1:] == [Rebalanced("feed", moved=6, placed=0)]
+
+
+def test_being_deaf_again_and_again_does_not_put_off_a_rebalance_for_ever() -> None:
+    drive = together("w1")
+    drive.register("w2")
+    first_ms = drive.now_ms
+
+    while len(drive.rebalances) == 1:
+        drive.now_ms += 100
+        drive.sweep(deaf_until_ms=drive.now_ms)
+
+    assert drive.now_ms == first_ms + POLICY.join_most_ms
+
+
+def test_being_deaf_puts_off_nothing_that_somebody_waits_for() -> None:
+    drive = together("w1", "w2")
+    drive.register("w3")
+    drive.leave("w2")
+
+    drive.now_ms += POLICY.leave_quiet_ms
+    drive.sweep(deaf_until_ms=drive.now_ms)
+
+    assert drive.told("w3") == (5, 6, 7, 8, 9)
 
 
 def test_grants_and_revokes_of_one_event_share_a_generation() -> None:

@@ -8,7 +8,13 @@ from random import Random
 from typing import Any, Protocol
 
 from rota.core.shards.decide import assignment, decide, next_moment_ms
-from rota.core.shards.decisions import PutService, ReleaseShards, ShardDecision
+from rota.core.shards.decisions import (
+    PutService,
+    Rebalanced,
+    ReleaseShards,
+    RemoveMember,
+    ShardDecision,
+)
 from rota.core.shards.events import MemberEvent, ServiceEvent, SweepServices
 from rota.core.shards.members import PROTOCOL, Assignment, ShardPolicy
 from rota.core.shards.service import Service
@@ -80,6 +86,7 @@ class SimulatedCoordinator:
         self._connections: dict[str, Peer] = {}
         self._wrong_by_ms = 0
         self._pauses_until_ms = 0
+        self._deaf_until_ms: int | None = None
         self._waiting: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         timeline.after(1, self._sweep, self.starts)
 
@@ -129,7 +136,7 @@ class SimulatedCoordinator:
         if not self.is_up or start != self.starts:
             return
         if self._timeline.now_ms >= self._pauses_until_ms:
-            self._decide(SweepServices(), None)
+            self._decide(SweepServices(self._deaf_until_ms), None)
         self._timeline.after(self.policy.sweep_ms, self._sweep, start)
 
     # --- deciding ---------------------------------------------------------------------------
@@ -137,6 +144,7 @@ class SimulatedCoordinator:
     def _decide(self, event: ServiceEvent | SweepServices, peer: Peer | None) -> None:
         service, now_ms = self.service, self.now_ms()
         due_ms, swept_ms = next_moment_ms(service, self.policy), service.swept_ms
+        first_join_ms, urgent_at_ms = service.first_join_ms, service.urgent_at_ms
         reply = decide(service, event, now_ms=now_ms, policy=self.policy)
         decisions = service.take_decisions()
         changed = service.take_changed()
@@ -146,6 +154,10 @@ class SimulatedCoordinator:
             is_idle = not decisions or was_set_back
             demand(is_due or is_idle, "a sweep was needed before it was due")
             self._demand_nobody_waits_for_ever()
+        is_gathering = first_join_ms is not None and urgent_at_ms is None
+        if is_gathering and any(isinstance(one, Rebalanced) for one in decisions):
+            assert first_join_ms is not None
+            self._demand_others_were_waited_for(event, decisions, first_join_ms)
         if decisions and self._dies(Moment.BEFORE_COMMIT):
             return
         self._commit(decisions)
@@ -168,6 +180,18 @@ class SimulatedCoordinator:
         for shard, asked in self.service.revoking.items():
             waited_ms = self.now_ms() - max(asked.since_ms, awake_ms)
             demand(waited_ms <= longest_ms, "asked back in vain:", shard, waited_ms)
+
+    def _demand_others_were_waited_for(
+        self, event: object, decisions: list[ShardDecision], first_join_ms: int
+    ) -> None:
+        """Those who join at a time share a rebalance; nobody had left, so there was no hurry."""
+        if any(isinstance(one, RemoveMember) for one in decisions):
+            return
+        demand(isinstance(event, SweepServices), "one that joined was not waited behind:", event)
+        now_ms, deaf_ms = self.now_ms(), self._deaf_until_ms
+        is_late = now_ms - first_join_ms >= self.policy.join_most_ms
+        has_listened = deaf_ms is None or now_ms - deaf_ms >= self.policy.join_quiet_ms
+        demand(is_late or has_listened, "nobody could be heard before", now_ms, deaf_ms)
 
     def _commit(self, decisions: list[ShardDecision]) -> None:
         self.ledger.commit(decisions)
@@ -210,6 +234,7 @@ class SimulatedCoordinator:
             self.is_up = True
             self.starts += 1
             self._pauses_until_ms = 0
+            self._deaf_until_ms = None
             self.service = self.ledger.restore(self.now_ms())
             self._sweep(self.starts)
 
@@ -224,7 +249,8 @@ class SimulatedCoordinator:
             return
         waiting, self._waiting = self._waiting, []
         # A timer that is overdue may fire before what lies in the sockets is read, or after.
+        self._deaf_until_ms = self.now_ms()
         if self._dice.random() < 0.5:
-            self._decide(SweepServices(), None)
+            self._decide(SweepServices(self._deaf_until_ms), None)
         for action, arguments in waiting:
             self._do(action, *arguments)

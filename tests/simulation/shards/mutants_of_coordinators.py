@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from rota.core.shards import beating, fencing, joining, leaving, sweeping
+from rota.core.shards import beating, fencing, joining, leaving, rebalancing, sweeping
 from rota.core.shards.decisions import PutService
-from rota.core.shards.events import BeatMember, LeaveMember
+from rota.core.shards.events import BeatMember, LeaveMember, SweepServices
 from rota.core.shards.members import Member, ShardPolicy
 from rota.core.shards.service import Service, StoredShard, Talk, restored
 from tests.simulation.shards import ledger, profiles
@@ -70,7 +70,7 @@ def given_back_without_a_release() -> Iterator[None]:
         _set_targets(self, worker_id, shards)
         for shard in shards:
             if shard in self.revoking and self.owners[shard] == worker_id:
-                del self.revoking[shard]
+                self._forget_asked(worker_id or "", [shard])
                 self.raise_generation()
                 self._tell(worker_id or "")
 
@@ -88,6 +88,23 @@ def a_dawdling_member_is_forced() -> Iterator[None]:
 @mutant(profiles.DEAF)
 def nobody_is_stuck() -> Iterator[None]:
     with patch.object(sweeping, "_stuck", lambda *_, **__: {}):
+        yield
+
+
+# --- gathering ----------------------------------------------------------------------------------
+
+
+@mutant(profiles.CALM)
+def one_that_joins_brings_on_what_is_due() -> Iterator[None]:
+    """A rebalance is carried out for the first of those that are about to be heard."""
+    with patch.object(rebalancing, "is_urgent", rebalancing.is_due):
+        yield
+
+
+@mutant(profiles.SLEEPING_COORDINATOR, seeds=80)
+def time_passes_quietly_while_we_are_deaf() -> Iterator[None]:
+    """That nobody was heard while nobody could be heard is taken for silence."""
+    with patch.object(rebalancing, "hear_again", lambda *_: None):
         yield
 
 
@@ -118,8 +135,8 @@ def unknown_is_expired_after_a_restart() -> Iterator[None]:
 def a_pause_of_our_own_is_not_noticed() -> Iterator[None]:
     """Members pay for the time that the coordinator slept."""
 
-    def sweep(service: Service, *, now_ms: int, policy: ShardPolicy) -> None:
-        _sweep(service, now_ms=now_ms, policy=replace(policy, pause_ms=FAR_MS))
+    def sweep(service: Service, event: SweepServices, *, now_ms: int, policy: ShardPolicy) -> None:
+        _sweep(service, event, now_ms=now_ms, policy=replace(policy, pause_ms=FAR_MS))
 
     with patch.object(sweeping, "sweep", sweep):
         yield

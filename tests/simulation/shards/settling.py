@@ -60,7 +60,7 @@ def _out_of_balance(service: Service) -> str | None:
 
 def _not_acted_on(service: Service, living: Sequence[Process]) -> str | None:
     for process in living:
-        owned = service.owned.get(process.worker_id, set())
+        owned = {*service.owned.get(process.worker_id, ())}
         if process.shards() != owned:
             return f"{process.worker_id} holds {process.shards()} and owns {owned}"
         if not all(process.is_acting(shard) for shard in owned):

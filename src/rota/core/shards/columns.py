@@ -54,3 +54,14 @@ def include(index: dict[str, list[int]], worker_id: str, shards: Sequence[int]) 
     if shards:
         known = index.get(worker_id)
         index[worker_id] = sorted([*known, *shards]) if known else list(shards)
+
+
+def exclude(index: dict[str, list[int]], worker_id: str, shards: Sequence[int]) -> None:
+    """The same the other way: these, all of them the worker's, are its no more."""
+    known = index.pop(worker_id)
+    kept = len(known) - len(shards)
+    if kept and known[kept:] == list(shards):  # as it is when the highest are taken from many
+        index[worker_id] = known[:kept]
+    elif kept:
+        gone = set(shards)
+        index[worker_id] = [one for one in known if one not in gone]

@@ -45,10 +45,8 @@ def decide(
     service.begin()
     if service.swept_ms is None:
         service.swept_ms = now_ms
-    # Asked before as well: a join would put off even a rebalance that should have been by now.
-    is_due = rebalancing.is_due(service, now_ms)
     refusal = _take_up(service, event, now_ms=now_ms, policy=policy)
-    if is_due or rebalancing.is_due(service, now_ms):
+    if service.rebalance_at_ms is not None and _is_due(service, event, now_ms):
         rebalancing.rebalance(service, now_ms=now_ms)
     if service.grantable:
         granting.grant(service, now_ms=now_ms)
@@ -61,6 +59,12 @@ def decide(
         is_pending = waiting.begin(service, event, now_ms=now_ms)
         return replace(told, is_pending=True) if is_pending else told
     return None
+
+
+def _is_due(service: Service, event: ServiceEvent | SweepServices, now_ms: int) -> bool:
+    if isinstance(event, SweepServices):
+        return rebalancing.is_due(service, now_ms)
+    return rebalancing.is_urgent(service, now_ms)
 
 
 def _take_up(
@@ -76,7 +80,7 @@ def _take_up(
         case ConfigureService():
             operating.configure(service, event, now_ms=now_ms, policy=policy)
         case SweepServices():
-            sweeping.sweep(service, now_ms=now_ms, policy=policy)
+            sweeping.sweep(service, event, now_ms=now_ms, policy=policy)
         case _:
             assert_never(event)
     return None

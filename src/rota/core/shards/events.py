@@ -60,7 +60,12 @@ class ConfigureService(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class SweepServices(Struct, frozen=True, tag=True):
-    """Time has passed: leases may have run out, a rebalance may be due."""
+    """Time has passed: leases may have run out, a rebalance may be due.
+
+    Of what came at the same time it is the last to be taken up.
+    """
+
+    deaf_until_ms: int | None = None  # the end of the last time that we could not hear anybody
 
 
 class SaveCheckpoint(Struct, frozen=True, kw_only=True, tag=True):

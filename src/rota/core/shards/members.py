@@ -44,6 +44,7 @@ class ShardPolicy(Struct, frozen=True, kw_only=True):
     drift: float = 0.02
     join_quiet_ms: int = 500  # without another join, before those that came are given their part
     join_most_ms: int = 3_000  # after the first of them, however many still come
+    deaf_ms: int = 50  # what keeps us busy for longer than this keeps us from hearing who joins
     leave_quiet_ms: int = 50  # the same for leaves, drains and counts: somebody waits for these
     stuck_ms: int = 30_000  # a member that keeps a revoked shard for longer is stuck
     # What a stuck member of the old protocol loses: its membership, or only those shards.

@@ -3,6 +3,10 @@
 A rebalance starts from the targets that there are, not from the owners: what is on its way arrives.
 It is not done at once after each change. Workers come in crowds, so we wait until no more come, for
 so long at the most; when somebody leaves or drains, shards wait, and we hardly do.
+
+That no more come is found by time passing, never by one that does come: it may be the first of many
+that we are about to hear. And it is found only while we listen. Who spoke while we were busy is
+heard after that, so then the wait begins anew.
 """
 
 from itertools import chain
@@ -27,6 +31,16 @@ def await_joins(service: Service, *, now_ms: int, policy: ShardPolicy) -> None:
     service.rebalance_at_ms = due_ms
 
 
+def hear_again(service: Service, since_ms: int, policy: ShardPolicy) -> None:
+    """We could hear nobody until then: it is not known whether more have joined."""
+    if service.first_join_ms is None or service.rebalance_at_ms is None:
+        return
+    due_ms = min(service.first_join_ms + policy.join_most_ms, since_ms + policy.join_quiet_ms)
+    if service.urgent_at_ms is not None:
+        due_ms = min(due_ms, service.urgent_at_ms)
+    service.rebalance_at_ms = max(service.rebalance_at_ms, due_ms)
+
+
 def hasten(service: Service, due_ms: int) -> None:
     """A rebalance is due by then, whoever joins."""
     if service.urgent_at_ms is None or due_ms < service.urgent_at_ms:
@@ -48,8 +62,15 @@ def due_ms(service: Service) -> int | None:
 
 
 def is_due(service: Service, now_ms: int) -> bool:
+    """Whether time has come for it, as a sweep asks."""
     at_ms = due_ms(service)
     return at_ms is not None and at_ms <= now_ms
+
+
+def is_urgent(service: Service, now_ms: int) -> bool:
+    """Whether it must not wait for a sweep."""
+    at_ms = service.urgent_at_ms
+    return at_ms is not None and at_ms <= now_ms and is_due(service, now_ms)
 
 
 def rebalance(service: Service, *, now_ms: int) -> None:

@@ -19,12 +19,12 @@ takes shards, it takes them sorted.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, repeat
-from operator import is_
+from itertools import compress, groupby, repeat
+from operator import attrgetter, is_
 
 import msgspec
 
-from rota.core.shards.columns import fill, include, is_all, picked, place_of, put, raised
+from rota.core.shards.columns import exclude, fill, include, is_all, picked, place_of, put, raised
 from rota.core.shards.decisions import (
     GrantShards,
     NoteBeat,
@@ -60,8 +60,9 @@ class Service:
     epochs: list[int] = field(default_factory=list)
     targets: list[str | None] = field(default_factory=list)
     # The same the other way round.
-    owned: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    owned: dict[str, list[int]] = field(default_factory=dict)  # sorted
     targeted: dict[str, list[int]] = field(default_factory=dict)  # sorted
+    asked: dict[str, list[int]] = field(default_factory=dict)  # of the owned ones, revoking; sorted
     # Below the count, with a target, and nobody owns them: by target, and none without any.
     grantable: dict[str, list[int]] = field(default_factory=dict)
     revoking: dict[int, Revoking] = field(default_factory=dict)
@@ -86,8 +87,10 @@ class Service:
         """The shards a member is told to have, sorted, and their epochs."""
         known = self._told.get(worker_id)
         if known is None:
-            # `difference` of a dict looks at the smaller of the two.
-            shards = sorted(self.owned.get(worker_id, set()).difference(self.revoking))
+            shards = self.owned.get(worker_id, [])
+            if worker_id in self.asked:
+                asked = set(self.asked[worker_id])
+                shards = [one for one in shards if one not in asked]
             epochs = picked(self.epochs, place_of(shards)) if shards else []
             known = tuple(shards), tuple(epochs)
             if worker_id in self.members:
@@ -96,14 +99,11 @@ class Service:
 
     def revoked_from(self, worker_id: str) -> tuple[int, ...]:
         """The shards a member still owns and was asked to give up, sorted."""
-        if not self.revoking:
+        if worker_id not in self.asked:
             return ()
         known = self._revoked.get(worker_id)
         if known is None:
-            shards = self.revoking.keys() & self.owned.get(worker_id, set())
-            known = tuple(sorted(shards))
-            if worker_id in self.members:
-                self._revoked[worker_id] = known
+            known = self._revoked[worker_id] = tuple(self.asked[worker_id])
         return known
 
     def owner_at(self, shard: int, epoch: int) -> str | None:
@@ -201,13 +201,12 @@ class Service:
         """The member is gone, with all that it owned and should have had."""
         forced = reason in (Departure.EVICTED, Departure.REFUSED)
         self.set_targets(None, self.targeted.get(worker_id, ()))
-        self.release(worker_id, sorted(self.owned.get(worker_id, ())), forced=forced)
+        self.release(worker_id, self.owned.get(worker_id, ()), forced=forced)
         member = self.members.pop(worker_id)
         self.owned.pop(worker_id, None)
         self.targeted.pop(worker_id, None)
         self.talks.pop(worker_id, None)
         self._told.pop(worker_id, None)
-        self._revoked.pop(worker_id, None)
         self.changed.discard(worker_id)
         self._remember(member, reason)
         self.decisions.append(RemoveMember(self.name, worker_id, member.incarnation, reason))
@@ -229,8 +228,7 @@ class Service:
         before = set(picked(self.targets, place))
         if before != {None}:
             fill(self.targets, place, None, times=len(shards))
-            self._forget_untargeted(self.targeted, before)
-            self._forget_untargeted(self.grantable, before)
+            self._forget_untargeted(before, shards)
         if worker_id is not None:
             assert shards[-1] < self.shard_count
             fill(self.targets, place, worker_id, times=len(shards))
@@ -238,13 +236,21 @@ class Service:
             self._await_grant(worker_id, shards)
         self.decisions.append(SetTargets(self.name, worker_id, tuple(shards)))
 
-    def _forget_untargeted(
-        self, index: dict[str, list[int]], worker_ids: Iterable[str | None]
-    ) -> None:
-        for worker_id in worker_ids:
-            if worker_id is not None and worker_id in index:
-                known = index.pop(worker_id)
-                include(index, worker_id, [one for one in known if self.targets[one] is not None])
+    def _forget_untargeted(self, before: set[str | None], shards: Sequence[int]) -> None:
+        """These shards were to be those workers', and are not any more."""
+        for worker_id in before:
+            if worker_id is None:
+                continue
+            if len(before) == 1:
+                exclude(self.targeted, worker_id, shards)
+            else:
+                self._keep_targeted(self.targeted, worker_id)
+            if worker_id in self.grantable:
+                self._keep_targeted(self.grantable, worker_id)
+
+    def _keep_targeted(self, index: dict[str, list[int]], worker_id: str) -> None:
+        known = index.pop(worker_id)
+        include(index, worker_id, [one for one in known if self.targets[one] is not None])
 
     def revoke(self, worker_id: str, shards: Sequence[int], *, now_ms: int) -> None:
         if not shards:
@@ -256,6 +262,7 @@ class Service:
             self.revoking.update(dict.fromkeys(shards, asked))
         else:
             self.revoking = dict.fromkeys(shards, asked)
+        include(self.asked, worker_id, shards)
         self._tell(worker_id)
         self.decisions.append(RevokeShards(self.name, worker_id, tuple(shards), generation))
 
@@ -266,46 +273,57 @@ class Service:
         assert is_all(picked(self.owners, place), worker_id)
         self.raise_generation()
         fill(self.owners, place, None, times=len(shards))
-        owned = self.owned[worker_id]
-        if 2 * len(shards) < len(owned):
-            owned.difference_update(shards)
-        else:  # a set that was large stays slow
-            self.owned[worker_id] = {one for one in owned if self.owners[one] is not None}
-        if self.revoking:
-            for shard in shards:
-                self.revoking.pop(shard, None)
+        if worker_id in self.asked:
+            self._forget_asked(worker_id, shards)
+        exclude(self.owned, worker_id, shards)
         self._hand_on(shards, picked(self.targets, place))
         self._tell(worker_id)
         self.decisions.append(ReleaseShards(self.name, worker_id, tuple(shards), forced))
 
+    def _forget_asked(self, worker_id: str, shards: Sequence[int]) -> None:
+        """What a worker owns no more is not to be given up any more."""
+        asked = self.asked.pop(worker_id)
+        gone = asked if len(shards) == len(asked) and asked == list(shards) else set(shards)
+        left = [one for one in asked if one not in gone] if gone is not asked else []
+        if left:
+            self.asked[worker_id] = left
+        if len(asked) == len(self.revoking) and not left:
+            self.revoking.clear()
+            return
+        for shard in gone:
+            self.revoking.pop(shard, None)
+
     def _hand_on(self, shards: Sequence[int], targets: list[str | None]) -> None:
+        """Whoever shall have what was released is to be granted it."""
         if is_all(targets, None):
             return
         waiting: dict[str, list[int]] = {}
-        for shard, target in zip(shards, targets, strict=True):
+        start, count = 0, self.shard_count
+        for target, run in groupby(targets):
+            end = start + len(list(run))
             if target is not None:
-                waiting.setdefault(target, []).append(shard)
+                waiting.setdefault(target, []).extend(shards[start:end])
+            start = end
         for target, loose in waiting.items():
-            self._await_grant(target, loose)
+            wanted = loose if loose[-1] < count else [one for one in loose if one < count]
+            include(self.grantable, target, wanted)
 
     def grant(self, worker_id: str, shards: Sequence[int]) -> None:
         """To whom they shall belong; under higher epochs than ever before."""
         if not shards:
             return
-        place, granted = place_of(shards), set(shards)
+        place = place_of(shards)
         assert is_all(picked(self.owners, place), None)
         assert is_all(picked(self.targets, place), worker_id)
         waiting = self.grantable.pop(worker_id)
         if len(waiting) > len(shards):
+            granted = set(shards)
             self.grantable[worker_id] = [one for one in waiting if one not in granted]
         generation = self.raise_generation()
         fill(self.owners, place, worker_id, times=len(shards))
         epochs = raised(picked(self.epochs, place))
         put(self.epochs, place, epochs)
-        if self.owned.get(worker_id):
-            self.owned[worker_id] |= granted
-        else:
-            self.owned[worker_id] = granted
+        include(self.owned, worker_id, shards)
         self._tell(worker_id)
         self.decisions.append(
             GrantShards(self.name, worker_id, tuple(shards), tuple(epochs), generation)
@@ -369,10 +387,12 @@ def restored(
         swept_ms=max([now_ms, *(member.seen_ms for member in known.values())]),
         # What was to be rebalanced is not known any more; if nothing was, this moves nothing.
         rebalance_at_ms=now_ms,
+        urgent_at_ms=now_ms,
     )
     most = stored.shard_count
-    rows = list(shards)
-    most = max([most, *(row.shard + 1 for row in rows)])
+    rows = sorted(shards, key=attrgetter("shard"))
+    if rows:
+        most = max(most, rows[-1].shard + 1)
     service.owners = [None] * most
     service.epochs = [0] * most
     service.targets = [None] * most
@@ -381,9 +401,10 @@ def restored(
         service.owners[row.shard] = row.owner
         service.targets[row.shard] = row.target
         if row.owner is not None:
-            service.owned[row.owner].add(row.shard)
+            service.owned.setdefault(row.owner, []).append(row.shard)
         if row.revoked_in is not None and row.owner is not None:
             service.revoking[row.shard] = Revoking(row.revoked_in, now_ms, 0)
+            service.asked.setdefault(row.owner, []).append(row.shard)
     for shard, target in enumerate(service.targets):
         if target is not None:
             service.targeted.setdefault(target, []).append(shard)

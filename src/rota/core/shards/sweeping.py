@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from rota.core.shards import leaving, rebalancing, waiting
+from rota.core.shards.events import SweepServices
 from rota.core.shards.members import OLD_PROTOCOL, Departure, Member, ShardPolicy
 from rota.core.shards.service import Revoking, Service
 
 
-def sweep(service: Service, *, now_ms: int, policy: ShardPolicy) -> None:
+def sweep(service: Service, event: SweepServices, *, now_ms: int, policy: ShardPolicy) -> None:
     """Look at everything that time may have brought about."""
+    if event.deaf_until_ms is not None:
+        rebalancing.hear_again(service, event.deaf_until_ms, policy)
     swept_ms = now_ms if service.swept_ms is None else service.swept_ms
     service.swept_ms = now_ms
     if now_ms < swept_ms:
