@@ -43,7 +43,7 @@ def output_of(name: str, run_input: Any) -> Any:
 def test_every_example_is_run_here() -> None:
     names = {path.stem for path in FOLDER.glob("*.yaml")}
 
-    assert names == {"document_pipeline", "judging_panel", "nested", "refine", "release"}
+    assert names == {"document_pipeline", "judging_panel", "nested", "order", "refine", "release"}
 
 
 def test_the_document_pipeline_retries_merges_and_bears_a_loss() -> None:
@@ -120,3 +120,31 @@ def test_refining_goes_round_until_it_is_good_enough() -> None:
 
     assert (output["rounds"], output["score"]) == (2, 1.0)
     assert output["text"].startswith("On tea. More is said now.")
+
+
+def test_an_order_is_reserved_line_by_line_and_shipped() -> None:
+    run = workflow("order").start({"number": 7, "lines": ["tea", "cups", "pot"]})
+
+    output = run.result(timeout=PATIENCE_S)
+
+    assert (output["tracking"][:1], output["apology"]) == ("P", "")
+    assert tokens_at(run, "reserve") == ["completed"] * 3
+    assert tokens_at(run, "approve") == []
+
+
+def test_a_large_order_waits_for_a_yes() -> None:
+    run = workflow("order").start({"number": 8, "lines": ["piano"], "cents": 900_000})
+
+    run.signal("approve", {"approved": True})
+
+    assert run.result(timeout=PATIENCE_S)["tracking"]
+    assert tokens_at(run, "approve") == ["completed"]
+
+
+def test_a_refused_card_ends_in_an_apology() -> None:
+    output = output_of("order", {"number": 9, "lines": ["tea"], "card": "refused"})
+
+    assert output == {
+        "tracking": "",
+        "apology": "Order 9 could not be charged. We are sorry.",
+    }

@@ -158,3 +158,54 @@ async def review(text: str) -> dict[str, Any]:
 async def refine_draft(text: str, advice: str) -> dict[str, str]:
     await take_a_moment(advice)
     return {"text": f"{text} More is said now."}
+
+
+# --- order ------------------------------------------------------------------------------------
+
+
+class CardRefused(Exception):  # noqa: N818 - a workflow takes it up by this name
+    """The bank says no."""
+
+
+@app.task
+async def check_order(number: int, lines: list[str]) -> dict[str, list[str]]:
+    await take_a_moment(str(number))
+    return {"lines": sorted(lines)}
+
+
+@app.task
+async def reserve_line(number: int, line: str) -> dict[str, str]:
+    await take_a_moment(f"{number} {line}")
+    return {"shelf": f"{zlib.crc32(line.encode()) % 40:02}-{line}"}
+
+
+@app.task
+async def price_order(shelves: list[str], cents: int) -> dict[str, int]:
+    await take_a_moment()
+    return {"cents": cents + 100 * len(shelves)}
+
+
+@app.task
+async def charge_order(number: int, cents: int, card: str) -> dict[str, int]:
+    await take_a_moment(str(number))
+    if card != "good":
+        raise CardRefused(f"the bank refused {cents / 100:.2f} for order {number}")
+    return {"charged_cents": cents}
+
+
+@app.task
+async def pack_order(shelves: list[str]) -> dict[str, str]:
+    await take_a_moment(shelves[0])
+    return {"parcel": f"P{zlib.crc32(''.join(shelves).encode()) % 100_000:05}"}
+
+
+@app.task
+async def ship_parcel(parcel: str) -> dict[str, str]:
+    await take_a_moment(parcel)
+    return {"tracking": f"{parcel}-CH"}
+
+
+@app.task
+async def write_apology(number: int) -> dict[str, str]:
+    await take_a_moment(str(number))
+    return {"text": f"Order {number} could not be charged. We are sorry."}

@@ -1,0 +1,135 @@
+"""What is there to see? A shop that lives: workers, tasks, runs, and members that share shards.
+
+Used by `make up` and by the script that takes the dashboard's pictures. Everything here is a client
+of a coordinator that is up already.
+"""
+
+import contextlib
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+ROTA = Path(sys.executable).with_name("rota")
+ROUND_S = 1.0
+STOP_S = 20.0
+ORDER_EVERY = 6  # rounds
+LARGE_ORDER_EVERY = 36  # waits for a yes, which comes a while later
+APPROVED_AFTER = 30
+DOCUMENTS_EVERY = 25
+VISIT_EVERY, VISIT_ROUNDS = 60, 35  # a third consumer comes, and goes again: shards move
+GOODS = ("tea", "cups", "pot", "honey", "scones", "lemon", "tray", "spoons", "jam", "cloth")
+NAMES = ("ada", "bob", "cleo", "dan", "eve", "fay")
+DOCUMENTS = ["invoices", "flaky letters", "returns", "missing page", "reviews"]
+
+
+class Shop:
+    """The processes of the shop, and what happens in it round by round."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._stop = threading.Event()
+        self._living: list[subprocess.Popen[bytes]] = []
+        self._visitor: subprocess.Popen[bytes] | None = None
+        self._feeding = threading.Thread(target=self._feed, daemon=True)
+
+    def open(self) -> None:
+        for number, app in enumerate(("examples.shop:app", "examples.workflows.tasks:app"), 1):
+            name = ("shop", "flows")[number - 1]
+            command = [str(ROTA), "worker", app, "--url", self._url, "--worker-id", f"{name}-1"]
+            self._living.append(self._start(command))
+        self._living += [self._consumer() for _ in range(2)]
+        self._feeding.start()
+
+    def has_lost_somebody(self) -> bool:
+        return any(process.poll() is not None for process in self._living)
+
+    def close(self) -> None:
+        """End everything; the workers hand back what they hold."""
+        self._stop.set()
+        self._feeding.join(STOP_S)
+        processes = [*self._living, *([self._visitor] if self._visitor else [])]
+        for process in processes:
+            self._end(process)
+        for process in processes:
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def _start(self, command: list[str]) -> "subprocess.Popen[bytes]":
+        environment = os.environ | {"ROTA_URL": self._url, "ROTA_EXAMPLE_PAUSE_S": "1.2"}
+        return subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def _consumer(self) -> "subprocess.Popen[bytes]":
+        return self._start([sys.executable, "examples/sharded_consumer.py"])
+
+    @staticmethod
+    def _end(process: "subprocess.Popen[bytes]") -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+
+    # --- rounds ---------------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        sys.path.insert(0, str(ROOT))
+        os.environ["ROTA_URL"] = self._url
+        from examples import shop  # noqa: PLC0415 - the address must be set before
+        from examples.workflows.tasks import app as flows  # noqa: PLC0415
+
+        workflows = {
+            name: flows.workflow(ROOT / "examples" / "workflows" / f"{name}.yaml")
+            for name in ("order", "document_pipeline")
+        }
+        waiting: dict[int, Any] = {}  # rounds in which somebody says yes, with the run
+        for number in itertools.count():
+            if self._stop.is_set():
+                return
+            try:
+                self._sell(shop, number)
+                self._order(workflows, waiting, number)
+                self._visit(number)
+            except Exception as error:  # noqa: BLE001 - shown, and tried again in the next round
+                print(f"  round {number}: {error}", flush=True)
+            self._stop.wait(ROUND_S)
+
+    def _sell(self, shop: Any, number: int) -> None:
+        shop.charge_card.enqueue(order=1_000 + number, cents=random.randrange(500, 40_000))
+        for name in random.sample(NAMES, 2):
+            shop.send_mail.enqueue(f"{name}@example.org")
+        if number % 3 == 0:
+            shop.resize_image.enqueue(f"{random.choice(GOODS)}-{number}.jpg")
+        if number == 0:
+            # A key of their own, so that there are two of them however often this is started.
+            for name in ("opening", "tour"):
+                shop.render_video.using(key=f"video {name}").enqueue(name)
+
+    def _order(self, workflows: Any, waiting: dict[int, Any], number: int) -> None:
+        order, lines = workflows["order"], random.sample(GOODS, random.randrange(2, 9))
+        if number % LARGE_ORDER_EVERY == 3:
+            run = order.start({"number": 5_000 + number, "lines": lines, "cents": 75_000})
+            waiting[number + APPROVED_AFTER] = run
+        elif number % ORDER_EVERY == 0:
+            card = "refused" if number % (5 * ORDER_EVERY) == 2 * ORDER_EVERY else "good"
+            order.start({"number": 1_000 + number, "lines": lines, "card": card})
+        if number % DOCUMENTS_EVERY == 1:
+            workflows["document_pipeline"].start({"documents": DOCUMENTS})
+        if number in waiting:
+            waiting.pop(number).signal("approve", {"approved": True})
+
+    def _visit(self, number: int) -> None:
+        moment = number % VISIT_EVERY
+        if moment == VISIT_EVERY - VISIT_ROUNDS and self._visitor is None:
+            self._visitor = self._consumer()
+        elif moment == 0 and self._visitor is not None:
+            self._end(self._visitor)
+            self._visitor.wait(STOP_S)
+            self._visitor = None
