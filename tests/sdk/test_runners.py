@@ -71,31 +71,55 @@ app = Rota("http://127.0.0.1:1")
 leaky: ContextVar[str] = ContextVar("leaky", default="clean")
 
 
-async def test_quick_handlers_share_a_task_and_all_end() -> None:
-    tasks: set[Any] = set()
-
-    @app.task(name="quick")
-    async def quick(number: int) -> int:
-        tasks.add(asyncio.current_task())
-        return number
-
-    items = await on_loop(quick, numbered(1_000))
-
-    assert [item.result for item in items] == [Raw(b"%d" % number) for number in range(1_000)]
-    assert len(tasks) <= 5
-
-
-async def test_a_handler_that_waits_has_a_task_of_its_own() -> None:
+async def test_each_handler_has_a_task_of_its_own() -> None:
     tasks: list[Any] = []
 
-    @app.task(name="waiting")
-    async def waiting(number: int) -> None:
-        await asyncio.sleep(0)
+    @app.task(name="own")
+    async def own(number: int) -> int:
         tasks.append(asyncio.current_task())
+        for _ in range(number % 2):
+            await asyncio.sleep(0)
+        return number
 
-    await on_loop(waiting, numbered(200))
+    items = await on_loop(own, numbered(1_000))
 
-    assert len(set(tasks)) == 200
+    assert [item.result for item in items] == [Raw(b"%d" % number) for number in range(1_000)]
+    assert len(set(tasks)) == 1_000
+
+
+async def test_the_loop_is_served_between_many_handlers() -> None:
+    served_after: list[int] = []
+    begun = 0
+
+    @app.task(name="many")
+    async def many(number: int) -> None:
+        nonlocal begun
+        begun += 1
+
+    asyncio.get_running_loop().call_soon(lambda: served_after.append(begun))
+    await on_loop(many, numbered(5_000))
+
+    assert begun == 5_000
+    assert served_after[0] < 5_000
+
+
+async def test_a_handler_that_is_stopped_before_it_began_is_not_run() -> None:
+    ran: list[int] = []
+
+    @app.task(name="stopped")
+    async def stopped(number: int) -> None:
+        ran.append(number)
+
+    ends = Ends()
+    attempts = attempts_of(stopped, numbered(1_000))
+    runner = LoopRunner(ends.note)
+    runner.begin(attempts)
+    for attempt in attempts[::2]:
+        attempt.is_settled = True
+        runner.stop(attempt)
+    await ends.all_of(attempts)
+
+    assert ran == list(range(1, 1_000, 2))
 
 
 async def test_handlers_that_wait_run_beside_each_other() -> None:

@@ -45,7 +45,7 @@ class Executor:
     ) -> None:
         self.running: dict[str, Attempt] = {}  # begun and not settled, by task id
         self.begun = 0  # attempts ever begun
-        self._lingering = 0  # settled and not ended
+        self._lingering: set[Attempt] = set()  # settled and not ended
         self._tasks = tasks
         self._concurrency = concurrency
         self._report = report
@@ -60,7 +60,7 @@ class Executor:
 
     @property
     def free(self) -> int:
-        return self._concurrency - len(self.running) - self._lingering
+        return self._concurrency - len(self.running) - len(self._lingering)
 
     @property
     def is_idle(self) -> bool:
@@ -90,7 +90,7 @@ class Executor:
             return
         attempt.stop_reason = reason
         self._settle(attempt)
-        self._lingering += 1
+        self._lingering.add(attempt)
         if reason == TIMED_OUT:
             self._report(attempt.lease, _timed_out(attempt.lease))
         self._runners[attempt.task.run_in].stop(attempt)
@@ -106,7 +106,7 @@ class Executor:
 
     def _end(self, attempt: Attempt, item: ResultItem) -> None:
         if attempt.is_settled:
-            self._lingering -= 1
+            self._lingering.discard(attempt)
         else:
             self._settle(attempt)
             self._report(attempt.lease, item)
