@@ -14,7 +14,8 @@ from typing import IO, Any
 from rota import settings
 
 TIMEOUT_S = 60.0
-COMMAND = (sys.executable, "-m", "rota.cli.main")
+MODULE = "rota.cli.main"
+COMMAND = (sys.executable, "-m", MODULE)
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -44,9 +45,11 @@ def run(
 class Running:
     """A command under way; what it says is kept, and can be waited for."""
 
-    def __init__(self, *arguments: str, folder: Path, **variables: str) -> None:
+    def __init__(
+        self, *arguments: str, folder: Path, module: str = MODULE, **variables: str
+    ) -> None:
         self._process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [sys.executable, "-m", module, *arguments],
             cwd=folder,
             env=environment(**variables),
             stdin=subprocess.DEVNULL,

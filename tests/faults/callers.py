@@ -18,6 +18,7 @@ from rota.core.tasks import TaskState
 from tests.faults.ledger import Ledger
 
 PATIENCE_S = 60.0
+ANSWER_S = 90.0  # for one answer: the longest wait that is asked for, and some more
 AGAIN_AFTER_S = 0.02  # a refused connection is tried again at a pace that leaves the processor free
 PLAIN = "plain"  # the tasks that only a worker without an SDK runs: doubling, as the others
 MAX_ATTEMPTS = 1_000  # kills use them up; what is tested is that nothing gets lost
@@ -28,26 +29,33 @@ class NoAnswer(Exception):  # noqa: N818 - it is no error: it is what a kill loo
 
 
 class Caller:
-    """One connection to the coordinator, opened anew whenever it has broken."""
+    """One connection to a coordinator; whenever it has broken, another to the next of them."""
 
-    def __init__(self, url: str) -> None:
-        self._address = urlsplit(url).netloc
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._addresses = [urlsplit(url).netloc for url in urls]
+        self._turn = 0
         self._connection: http.client.HTTPConnection | None = None
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         content = None if body is None else json.dumps(body, separators=(",", ":"))
         try:
             if self._connection is None:
-                self._connection = http.client.HTTPConnection(self._address, timeout=PATIENCE_S)
+                address = self._addresses[self._turn % len(self._addresses)]
+                self._connection = http.client.HTTPConnection(address, timeout=ANSWER_S)
             self._connection.request(method, path, content)
             response = self._connection.getresponse()
             answer = json.loads(response.read() or b"null")
         except (OSError, http.client.HTTPException) as error:
-            self.close()
+            self._go_on()
             raise NoAnswer from error
         if response.status == 503:
+            self._go_on()
             raise NoAnswer
         return response.status, answer
+
+    def _go_on(self) -> None:
+        self.close()
+        self._turn += 1
 
     def close(self) -> None:
         if self._connection is not None:
@@ -108,9 +116,9 @@ class Book:
 class CallingThread(threading.Thread):
     """Makes one call after the other until it is stopped; a call without an answer is no end."""
 
-    def __init__(self, name: str, url: str, book: Book) -> None:
+    def __init__(self, name: str, urls: Sequence[str], book: Book) -> None:
         super().__init__(name=name)
-        self.caller = Caller(url)
+        self.caller = Caller(urls)
         self.book = book
         self._stop_asked = threading.Event()
 
@@ -134,8 +142,8 @@ class CallingThread(threading.Thread):
 class Client(CallingThread):
     """Submits, with keys and without, and waits for the last of each batch to be done."""
 
-    def __init__(self, url: str, book: Book, seed: int, names: Sequence[str]) -> None:
-        super().__init__(f"client-{seed}", url, book)
+    def __init__(self, urls: Sequence[str], book: Book, seed: int, names: Sequence[str]) -> None:
+        super().__init__(f"client-{seed}", urls, book)
         self._names = names
         self._dice = random.Random(seed)
         self._numbers = count(seed * 1_000_000)
@@ -177,8 +185,8 @@ class Client(CallingThread):
 class PlainWorker(CallingThread):
     """A worker in the words of the contract alone; writes down every answer to its results."""
 
-    def __init__(self, url: str, book: Book, worker_id: str) -> None:
-        super().__init__(worker_id, url, book)
+    def __init__(self, urls: Sequence[str], book: Book, worker_id: str) -> None:
+        super().__init__(worker_id, urls, book)
         self._worker_id = worker_id
         self._incarnation: int | None = None
         self._held: dict[str, tuple[int, int]] = {}  # fence and result

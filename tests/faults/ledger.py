@@ -5,15 +5,17 @@ happened or not, and is not in the ledger. Everything that breaks a promise is k
 so that a test can demand that there is none, and a control that there are some.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rota.core.ids import TaskId, to_text
 from rota.core.tasks import Task, TaskState
-from rota.store.database import Transaction
+from rota.store.database import Database, Row, Transaction
 from rota.store.lanes import Lanes
 from rota.store.sqlite import SqliteDatabase
 from rota.store.tasks import Tasks
+
+Look = Callable[[str], list[Row]]  # what a query of one's own finds in the store
 
 # A live task stands in exactly one place; a finished one is a row of history and nothing else.
 MISPLACED = """
@@ -26,11 +28,11 @@ SELECT id FROM place WHERE id NOT IN (SELECT id FROM task)
 SELECT id FROM history WHERE id IN (SELECT id FROM task)
 """
 DOUBLED_KEYS = """
-SELECT key FROM (SELECT key FROM task UNION ALL SELECT key FROM history)
+SELECT key FROM (SELECT key FROM task UNION ALL SELECT key FROM history) AS known
  WHERE key IS NOT NULL GROUP BY key HAVING count(*) > 1
 """
 UNKNOWN_LANES = """
-SELECT DISTINCT lane FROM (SELECT lane FROM task UNION ALL SELECT lane FROM history)
+SELECT DISTINCT lane FROM (SELECT lane FROM task UNION ALL SELECT lane FROM history) AS known
  WHERE lane NOT IN (SELECT number FROM lane)
 """
 
@@ -80,13 +82,16 @@ class Ledger:
 
     def problems(self, database: SqliteDatabase) -> list[str]:
         """Everything that the store no longer knows, or knows otherwise."""
-        found = list(self.broken)
         integrity = database._writer.pragma("integrity_check")
         if integrity != "ok":
-            found.append(f"integrity_check: {integrity}")
+            return [*self.broken, f"integrity_check: {integrity}"]
+        return self.problems_in(database, lambda sql: database._writer.execute(sql).fetchall())
+
+    def problems_in(self, database: Database, look: Look) -> list[str]:
+        """As `problems`, of any store."""
+        found = list(self.broken)
         for query in (MISPLACED, DOUBLED_KEYS, UNKNOWN_LANES):
-            rows = database._writer.execute(query).fetchall()
-            found += [f"{row[0]} is found by {' '.join(query.split())}" for row in rows]
+            found += [f"{row[0]} is found by {' '.join(query.split())}" for row in look(query)]
         # What contradicts itself cannot be read as tasks.
         return found or database.read(self._lost)
 

@@ -1,56 +1,86 @@
-"""Coordinator and workers as processes that can be killed, and what is true afterwards."""
+"""Coordinators and workers as processes that can be killed, and what is true afterwards."""
 
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from rota.store.sqlite import SqliteDatabase
-from tests.cli.processes import Running
+from tests.cli.processes import MODULE, Running
 from tests.faults.callers import PATIENCE_S, Book, Caller, CallingThread, Client, PlainWorker
+from tests.faults.places import Place, SqlitePlace
 
 ROOT = Path(__file__).parents[2]
 UNCLAIMED_MS = 1_000
+SHIFT = "FAULTS_CLOCK_SHIFT_MS"
 
 
 class Scene:
-    """A coordinator on one file and one port, its callers, and what they were told."""
+    """Coordinators on one store, each with its port, their callers, and what those were told."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        place: Place | None = None,
+        *,
+        replicas: int = 1,
+        flags: Sequence[str] = (),
+        shifts_ms: Sequence[int] = (),
+    ) -> None:
+        """`shifts_ms`: by how much the clock of each coordinator is wrong."""
         self.folder = folder
-        self.store = folder / "rota.db"
+        self.place = place or SqlitePlace(folder)
         self.record = folder / "record.jsonl"
         self.book = Book()
         self.processes: list[Running] = []
         self._callers: list[CallingThread] = []
-        self._port = 0
-        self.start_coordinator()
+        self._flags = flags
+        self._shifts_ms = shifts_ms
+        self._ports = [reserved_port() for _ in range(replicas)]
+        self.urls = [f"http://127.0.0.1:{port.getsockname()[1]}" for port in self._ports]
+        self.coordinators: list[Running] = []
+        for replica in range(replicas):
+            self.coordinators.append(self._start_replica(replica))
+        for process in self.coordinators:
+            process.wait_for('"url"')
 
-    # --- the coordinator ------------------------------------------------------------------------
+    # --- the coordinators -----------------------------------------------------------------------
 
-    def start_coordinator(self) -> None:
-        """On the first start a free port is taken; the later ones keep it."""
+    @property
+    def url(self) -> str:
+        return self.urls[0]
+
+    @property
+    def coordinator(self) -> Running:
+        return self.coordinators[0]
+
+    def _start_replica(self, replica: int) -> Running:
         flags = {
-            "--port": str(self._port),
-            "--store": f"sqlite:///{self.store}",
+            "--port": str(self._ports[replica].getsockname()[1]),
+            "--store": self.place.url(replica),
             "--unclaimed-lease-ms": str(UNCLAIMED_MS),
             "--log-level": "warning",
         }
         arguments = [part for flag in flags.items() for part in flag]
-        self.coordinator = self._start("up", *arguments, "--json")
-        self.url = json.loads(self.coordinator.wait_for('"url"'))["url"]
-        self._port = urlsplit(self.url).port or 0
+        shift_ms = self._shifts_ms[replica] if self._shifts_ms else 0
+        variables = {"PYTHONPATH": str(ROOT), SHIFT: str(shift_ms)} if shift_ms else {}
+        module = "tests.faults.shifted" if shift_ms else MODULE
+        return self._start("up", *arguments, *self._flags, "--json", module=module, **variables)
 
-    def restart_coordinator(self, number: signal.Signals) -> Running:
+    def start_coordinator(self, replica: int = 0) -> None:
+        """Returns when it serves, on the port it had before."""
+        self.coordinators[replica] = self._start_replica(replica)
+        self.coordinators[replica].wait_for('"url"')
+
+    def restart_coordinator(self, number: signal.Signals, replica: int = 0) -> Running:
         """End it by a signal and start another; the answer is the one that has ended."""
-        ended = self.coordinator
+        ended = self.coordinators[replica]
         ended.signal(number)
         ended.ends()
-        self.start_coordinator()
+        self.start_coordinator(replica)
         return ended
 
     # --- those who call it ----------------------------------------------------------------------
@@ -61,7 +91,7 @@ class Scene:
         if worker_id is not None:
             arguments += ["--worker-id", worker_id]
         variables = {
-            "ROTA_URL": self.url,
+            "ROTA_URL": ",".join(self.urls),
             "PYTHONPATH": str(ROOT),
             "FAULTS_RECORD": str(self.record),
         }
@@ -71,18 +101,23 @@ class Scene:
         process.wait_for('"worker_id"')
         return process
 
-    def _start(self, *arguments: str, **variables: str) -> Running:
-        process = Running(*arguments, folder=self.folder, **variables)
+    def _start(self, *arguments: str, module: str = MODULE, **variables: str) -> Running:
+        process = Running(*arguments, folder=self.folder, module=module, **variables)
         self.processes.append(process)
         return process
 
     def start_clients(self, number: int, *names: str) -> None:
         """Clients that submit tasks of these names in turn."""
         for seed in range(1, number + 1):
-            self._start_caller(Client(self.url, self.book, seed, names))
+            self._start_caller(Client(self._from(seed), self.book, seed, names))
+
+    def _from(self, number: int) -> list[str]:
+        """All coordinators, each caller beginning with another."""
+        start = number % len(self.urls)
+        return self.urls[start:] + self.urls[:start]
 
     def start_plain_worker(self, worker_id: str) -> None:
-        self._start_caller(PlainWorker(self.url, self.book, worker_id))
+        self._start_caller(PlainWorker(self._from(len(self._callers)), self.book, worker_id))
 
     def _start_caller(self, caller: CallingThread) -> None:
         self._callers.append(caller)
@@ -101,7 +136,7 @@ class Scene:
     # --- at the end -----------------------------------------------------------------------------
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        caller = Caller(self.url)
+        caller = Caller(self.urls)
         try:
             return caller.call(method, path, body)
         finally:
@@ -131,6 +166,8 @@ class Scene:
     def stop(self) -> None:
         """Everything ends; what was started and is still there is killed, by its id."""
         with ExitStack() as stack:
+            for port in self._ports:
+                stack.callback(port.close)
             for process in self.processes:
                 stack.callback(process.stop)
             stack.callback(self._stop, self._callers)
@@ -139,16 +176,24 @@ class Scene:
         """After the end: what the file does not say as the answers did, and what came twice."""
         for task_id, outcome, result in self.recorded("outcome"):
             self.book.reported(task_id, outcome, result)
-        database = SqliteDatabase(str(self.store))
-        try:
-            return self.book.ledger.problems(database)
-        finally:
-            database.close()
+        return self.place.problems(self.book.ledger)
+
+
+def reserved_port() -> socket.socket:
+    """A port that stays ours between two coordinators that listen on it.
+
+    While it is bound here and nobody listens on this socket, another that is ready to share may
+    listen on the port, and the system gives it to nobody else.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder
 
 
 @contextmanager
-def scene(folder: Path) -> Iterator[Scene]:
-    staged = Scene(folder)
+def scene(folder: Path, place: Place | None = None, **options: Any) -> Iterator[Scene]:
+    staged = Scene(folder, place, **options)
     try:
         yield staged
     finally:
