@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +11,8 @@ from rota.core.shards.decisions import PutService
 from rota.core.shards.members import PROTOCOL, Departure, Member
 from rota.core.shards.service import Service, StoredShard, restored
 from rota.engine.shard_changes import ServiceChanges
-from rota.store.shards import Shards
+from rota.engine.shard_runs import runs_of
+from rota.store.shards import ShardRun, Shards
 from rota.store.sqlite import SqliteDatabase
 from tests.store.opened import NOW_MS, Opened, in_memory
 
@@ -28,6 +30,12 @@ def shards(store: Opened) -> Shards:
 def member(worker_id: str = "w1", **changes: Any) -> Member:
     fields: dict[str, Any] = {"reported_count": 4, "joined_ms": 5, "seen_ms": 9}
     return Member(worker_id=worker_id, **{**fields, **changes})
+
+
+def row(
+    shard: int, epoch: int, owner: str | None, target: str | None, revoked_in: int | None
+) -> ShardRun:
+    return ShardRun(shard, shard, epoch, owner, target, revoked_in)
 
 
 def ids_of(shards: Shards) -> list[str]:
@@ -85,7 +93,7 @@ def test_a_member_is_found_as_it_was_put(shards: Shards) -> None:
 def test_a_member_that_is_put_again_takes_the_place_of_its_row(shards: Shards) -> None:
     number = shards.put_service(SERVICE)
     shards.put_members(number, [member()])
-    shards.put_shards(number, [(0, 1, "w1", "w1", None)])
+    shards.put_shards(number, [row(0, 1, "w1", "w1", None)])
 
     shards.put_members(number, [member(incarnation="2", seen_ms=11)])
 
@@ -121,9 +129,9 @@ def test_one_worker_may_be_a_member_of_two_services(shards: Shards) -> None:
     other = shards.put_service(msgspec.structs.replace(SERVICE, name="other"))
     for number in (feed, other):
         shards.put_members(number, [member()])
-        shards.put_shards(number, [(number, 1, "w1", "w1", None)])
+        shards.put_shards(number, [row(number, 1, "w1", "w1", None)])
 
-    shards.put_shards(feed, [(feed, 1, None, None, None)])
+    shards.put_shards(feed, [row(feed, 1, None, None, None)])
     shards.remove_members(feed, ["w1"])
 
     assert ids_of(shards) == []
@@ -138,7 +146,7 @@ def test_worker_ids_may_be_awkward(shards: Shards) -> None:
     number = shards.put_service(SERVICE)
     shards.put_members(number, [member(one) for one in ids])
 
-    shards.put_shards(number, [(place, 1, one, one, None) for place, one in enumerate(ids)])
+    shards.put_shards(number, [row(place, 1, one, one, None) for place, one in enumerate(ids)])
 
     found = shards.find("feed")
     assert found is not None
@@ -152,8 +160,8 @@ def test_shards_are_found_in_order_as_they_were_put(shards: Shards) -> None:
     number = shards.put_service(SERVICE)
     shards.put_members(number, [member("w1"), member("w2")])
 
-    shards.put_shards(number, [(3, 5, "w1", "w2", 6), (1, 1, None, "w1", None)])
-    shards.put_shards(number, [(2, 9, None, None, None), (1, 2, "w1", "w1", None)])
+    shards.put_shards(number, [row(3, 5, "w1", "w2", 6), row(1, 1, None, "w1", None)])
+    shards.put_shards(number, [row(2, 9, None, None, None), row(1, 2, "w1", "w1", None)])
 
     found = shards.find("feed")
     assert found is not None
@@ -168,24 +176,59 @@ def test_a_shard_cannot_belong_to_somebody_who_is_no_member(shards: Shards) -> N
     number = shards.put_service(SERVICE)
 
     with pytest.raises(AssertionError, match="shards belong to members"):
-        shards.put_shards(number, [(0, 1, "w1", None, None)])
+        shards.put_shards(number, [row(0, 1, "w1", None, None)])
 
 
-def test_a_hundred_thousand_shards_are_written_by_as_many_steps_of_one_statement(
+@pytest.mark.parametrize("there", [(), (7,), (0, 9), range(10), range(20)])
+def test_a_run_is_written_whatever_of_it_was_there_before(
+    shards: Shards, there: Sequence[int]
+) -> None:
+    number = shards.put_service(SERVICE)
+    shards.put_members(number, [member("w1"), member("w2")])
+    shards.put_shards(number, [row(one, 1, "w1", "w1", None) for one in there])
+
+    shards.put_shards(number, [ShardRun(0, 9, 2, "w2", None, 7)])
+
+    found = shards.find("feed")
+    assert found is not None
+    beyond = [one for one in there if one > 9]
+    assert found.shards == [
+        *(StoredShard(one, 2, "w2", None, 7) for one in range(10)),
+        *(StoredShard(one, 1, "w1", "w1", None) for one in beyond),
+    ]
+
+
+def test_a_run_of_another_service_is_left_alone(shards: Shards) -> None:
+    names = ("feed", "other")
+    numbers = [shards.put_service(msgspec.structs.replace(SERVICE, name=one)) for one in names]
+    for number in numbers:
+        shards.put_shards(number, [ShardRun(0, 99, 1, None, None, None)])
+
+    shards.put_shards(numbers[0], [ShardRun(0, 99, 2, None, None, None)])
+
+    found = shards.find("other")
+    assert found is not None
+    assert {one.epoch for one in found.shards} == {1}
+
+
+def test_a_hundred_thousand_shards_that_stand_alike_are_written_by_one_statement(
     database: SqliteDatabase, store: Opened, shards: Shards
 ) -> None:
     number = shards.put_service(SERVICE)
     shards.put_members(number, [member("w1")])
-    rows = [(shard, 1, "w1", "w1", None) for shard in range(100_000)]
+    everything = ShardRun(0, 99_999, 1, "w1", "w1", None)
+    shards.put_shards(number, [everything])
+    statements: list[str] = []
     before = database._writer.total_changes()
 
-    shards.put_shards(number, rows)
+    database._writer.set_profile(lambda statement, _: statements.append(statement))
+    shards.put_shards(number, [everything._replace(epoch=2, owner=None)])
+    database._writer.set_profile(None)
 
-    assert database._writer.total_changes() - before == len(rows)
-    plan = database._writer.execute(
-        "EXPLAIN QUERY PLAN SELECT epoch FROM shard WHERE service = 1 AND shard = 2"
-    )
-    assert "USING PRIMARY KEY (service=? AND shard=?)" in str(plan.fetchall())
+    assert database._writer.total_changes() - before == 100_000
+    assert ["UPDATE shard SET" in one for one in statements] == [False, True]
+    plan = database._writer.execute(f"EXPLAIN QUERY PLAN {statements[1]}", (0,) * 7)
+    assert "USING PRIMARY KEY (service=? AND shard>? AND shard<?)" in str(plan.fetchall())
 
 
 # --- checkpoints --------------------------------------------------------------------------------
@@ -244,7 +287,7 @@ def write(shards: Shards, service: Service, number: int | None = None) -> int:
     present = service.members
     shards.remove_members(number, sorted(changes.members - present.keys()))
     shards.put_members(number, [present[one] for one in sorted(changes.members & present.keys())])
-    shards.put_shards(number, changes.shard_rows(service))
+    shards.put_shards(number, runs_of(service, changes.shards))
     shards.note_seen(number, [present[one] for one in changes.seen & present.keys()])
     return number
 
@@ -263,9 +306,7 @@ def assert_same(found: Service, service: Service) -> None:
         assert {one: held for one, held in here.items() if held} == {
             one: held for one, held in there.items() if held
         }
-    assert {shard: one.generation for shard, one in found.revoking.items()} == {
-        shard: one.generation for shard, one in service.revoking.items()
-    }
+    assert found.asked_in() == service.asked_in()
 
 
 def test_a_service_comes_back_as_it_was(shards: Shards) -> None:
@@ -273,12 +314,12 @@ def test_a_service_comes_back_as_it_was(shards: Shards) -> None:
     service.configure(shard_count=6)
     for worker_id in ("w1", "w2"):
         service.put_member(member(worker_id))
-    service.set_targets("w1", [0, 1, 2, 3])
-    service.set_targets("w2", [4])
-    service.grant("w1", [0, 1, 2])
-    service.set_targets("w2", [1, 2])
-    service.revoke("w1", [1, 2], now_ms=NOW_MS)
-    service.release("w1", [2])
+    service.set_targets("w1", (0, 1, 2, 3))
+    service.set_targets("w2", (4,))
+    service.grant("w1", (0, 1, 2))
+    service.set_targets("w2", (1, 2))
+    service.revoke("w1", (1, 2), now_ms=NOW_MS)
+    service.release("w1", (2,))
     service.note_beat("w2", 77)
 
     write(shards, service)
@@ -295,12 +336,12 @@ def test_a_shard_beyond_the_count_keeps_its_epoch(shards: Shards) -> None:
     service = Service("feed")
     service.configure(shard_count=3)
     service.put_member(member())
-    service.set_targets("w1", [0, 1, 2])
-    service.grant("w1", [0, 1, 2])
+    service.set_targets("w1", (0, 1, 2))
+    service.grant("w1", (0, 1, 2))
     service.configure(shard_count=1)
-    service.set_targets(None, [1, 2])
-    service.revoke("w1", [1, 2], now_ms=NOW_MS)
-    service.release("w1", [1, 2])
+    service.set_targets(None, (1, 2))
+    service.revoke("w1", (1, 2), now_ms=NOW_MS)
+    service.release("w1", (1, 2))
     write(shards, service)
 
     found = read(shards, "feed", now_ms=LATER_MS)
@@ -325,13 +366,13 @@ class Story:
             case 0:
                 service.configure(shard_count=1 + which % 7)
             case 1:
-                service.set_targets(worker_id, [shard])
+                service.set_targets(worker_id, (shard,))
             case 2 if owner is None and (target := service.targets[shard]) is not None:
-                service.grant(target, [shard])
-            case 3 if owner is not None and shard not in service.revoking:
-                service.revoke(owner, [shard], now_ms=NOW_MS)
+                service.grant(target, (shard,))
+            case 3 if owner is not None and service.asked_in()[shard] is None:
+                service.revoke(owner, (shard,), now_ms=NOW_MS)
             case 4 if owner is not None:
-                service.release(owner, [shard])
+                service.release(owner, (shard,))
             case 5:
                 service.remove_member(worker_id, Departure.LEFT)
             case _:

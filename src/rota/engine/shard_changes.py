@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple, assert_never
 
+from rota.core.shards.columns import Shards
 from rota.core.shards.decisions import (
     GrantShards,
     NoteBeat,
@@ -18,7 +20,6 @@ from rota.core.shards.decisions import (
 )
 from rota.core.shards.members import Member, ShardPolicy
 from rota.core.shards.service import Service
-from rota.store.shards import ShardRow
 
 
 @dataclass
@@ -28,7 +29,7 @@ class ServiceChanges:
     is_put: bool = False
     members: set[str] = field(default_factory=set)  # put or removed
     seen: set[str] = field(default_factory=set)
-    shards: set[int] = field(default_factory=set)
+    shards: list[Shards] = field(default_factory=list)  # put, some of them more than once
     beats: int = 0
     granted: int = 0
     forced: int = 0
@@ -55,32 +56,17 @@ class ServiceChanges:
                     self.members.add(one.worker_id)
                     self.removed.append(one)
                 case SetTargets() | RevokeShards():
-                    self.shards.update(one.shards)
+                    self.shards.append(one.shards)
                 case ReleaseShards():
-                    self.shards.update(one.shards)
+                    self.shards.append(one.shards)
                     self.forced += len(one.shards) if one.forced else 0
                 case GrantShards():
-                    self.shards.update(one.shards)
+                    self.shards.append(one.shards)
                     self.granted += len(one.shards)
                 case Rebalanced():
                     self.rebalances.append(one)
                 case _:
                     assert_never(one)
-
-    def shard_rows(self, service: Service) -> list[ShardRow]:
-        """The changed shards as they stand now, in their order."""
-        epochs, owners, targets = service.epochs, service.owners, service.targets
-        revoking = service.revoking
-        return [
-            (
-                shard,
-                epochs[shard],
-                owners[shard],
-                targets[shard],
-                revoking[shard].generation if shard in revoking else None,
-            )
-            for shard in sorted(self.shards)
-        ]
 
 
 class ServiceGauges(NamedTuple):
@@ -110,7 +96,8 @@ def gauges_of(service: Service, policy: ShardPolicy, *, now_ms: int) -> ServiceG
         # A beat in the future, or before we were back, says as much as one that came then.
         seen_ms = max(min([one.seen_ms for one in members.values()]), service.awake_since_ms)
         margin_ms = policy.lease_ms - max(0, now_ms - seen_ms)
-    oldest = next(iter(service.revoking.values()), None)  # they stand in the order of asking
+    asked = list(chain.from_iterable(service.revoking.values()))
+    oldest_ms = min([one.since_ms for one in asked], default=now_ms)
     unowned = service.unowned()
     return ServiceGauges(
         swept_ms=now_ms,
@@ -119,8 +106,8 @@ def gauges_of(service: Service, policy: ShardPolicy, *, now_ms: int) -> ServiceG
         members=len(members),
         unowned=unowned,
         stranded=unowned if unowned and _has_room(service) else 0,
-        revoking=len(service.revoking),
-        oldest_revoke_ms=0 if oldest is None else max(0, now_ms - oldest.since_ms),
+        revoking=sum(len(one.shards) for one in asked),
+        oldest_revoke_ms=max(0, now_ms - oldest_ms),
         imbalance=max(loads) - min(loads) if loads else 0.0,
         lease_margin_ms=margin_ms,
     )

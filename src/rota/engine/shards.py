@@ -34,6 +34,7 @@ from rota.core.shards.service import Service
 from rota.engine.figures import Figures
 from rota.engine.shard_cache import ShardCache
 from rota.engine.shard_changes import ServiceChanges, ServiceGauges, gauges_of
+from rota.engine.shard_runs import runs_of
 from rota.errors import Forbidden, RotaError, ServiceNotFound, StaleEpoch, TooMany
 from rota.store.database import Transaction
 from rota.store.shards import Shards
@@ -273,7 +274,7 @@ class ShardKeeper:
             kept = sorted(changes.members & members.keys())
             store.put_members(number, [members[worker_id] for worker_id in kept])
         if changes.shards:
-            store.put_shards(number, changes.shard_rows(service))
+            store.put_shards(number, runs_of(service, changes.shards))
 
     def _write_checkpoints(self) -> None:
         numbers = self._cache.numbers

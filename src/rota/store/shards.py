@@ -20,7 +20,18 @@ _encode = msgspec.json.Encoder().encode
 _decode_member = msgspec.json.Decoder(Member).decode
 _decode_counts = msgspec.json.Decoder(tuple[int, ...]).decode
 
-ShardRow = tuple[int, int, str | None, str | None, int | None]  # the fields of a StoredShard
+FEW = 4  # shards in a row that are as quickly written one by one
+
+
+class ShardRun(NamedTuple):
+    """Shards in a row that stand alike, as a rebalance leaves them."""
+
+    first: int
+    last: int
+    epoch: int
+    owner: str | None
+    target: str | None
+    revoked_in: int | None  # the generation
 
 
 class StoredService(NamedTuple):
@@ -109,21 +120,23 @@ class Shards:
         self._tx.many("shards.drop_seen", gone)
         self._tx.many("shards.drop_member", gone)
 
-    def put_shards(self, number: int, rows: Sequence[ShardRow]) -> None:
-        """Quickest in the order of the shards."""
-        wanted = {row[2] for row in rows} | {row[3] for row in rows} | {None}
+    def put_shards(self, number: int, runs: Sequence[ShardRun]) -> None:
+        """Quickest in the order of the shards. A run is a statement, however long it is."""
+        wanted = {run.owner for run in runs} | {run.target for run in runs} | {None}
         numbers: dict[str | None, int | None] = {None: None}
         if len(wanted) > 1:
             named = [one for one in wanted if one is not None]
             numbers |= dict(self._tx.rows("shards.member_numbers", named, number))
         assert numbers.keys() == wanted, "shards belong to members"
-        self._tx.many(
-            "shards.put_shard",
-            [
-                (number, shard, epoch, numbers[owner], numbers[target], revoked_in)
-                for shard, epoch, owner, target, revoked_in in rows
-            ],
-        )
+        rows: list[tuple[object, ...]] = []
+        for first, last, epoch, owner, target, revoked_in in runs:
+            standing = epoch, numbers[owner], numbers[target], revoked_in
+            shards = range(first, last + 1)
+            if len(shards) <= FEW:
+                rows += [(number, shard, *standing) for shard in shards]
+            elif self._tx.run("shards.change_run", *standing, number, first, last) < len(shards):
+                self._tx.run("shards.put_run", number, *standing, list(shards))
+        self._tx.many("shards.put_shard", rows)
 
     def put_checkpoints(self, rows: Iterable[tuple[int, int, int, int, bytes]]) -> None:
         """Of each: the service's number, the shard, the epoch, when it was saved, the value."""

@@ -34,36 +34,39 @@ def check(service: Service) -> None:
         for owner, target in zip(service.owners, service.targets, strict=True)
     ]
     assert _by_worker(waiting[:count]) == service.grantable == {}
+    asked_in = service.asked_in()
     asked = [
-        owner if shard in service.revoking else None for shard, owner in enumerate(service.owners)
+        owner if asked_in[shard] is not None else None for shard, owner in enumerate(service.owners)
     ]
-    assert _by_worker(asked) == service.asked
+    assert _by_worker(asked) == {one: service.revoked_from(one) for one in service.revoking}
+    assert all(one.shards for several in service.revoking.values() for one in several)
     assert service.unowned() == service.owners[:count].count(None)
     assert {*service.owners, *service.targets, None} <= {*service.members, None}
     assert not {*service.members} & service.departed.keys()
     _check_owners(service)
 
 
-def _by_worker(column: list[str | None]) -> dict[str, list[int]]:
-    index: dict[str, list[int]] = {}
+def _by_worker(column: list[str | None]) -> dict[str, tuple[int, ...]]:
+    index: dict[str, tuple[int, ...]] = {}
     for shard, worker_id in enumerate(column):
         if worker_id is not None:
-            index.setdefault(worker_id, []).append(shard)
+            index[worker_id] = (*index.get(worker_id, ()), shard)
     return index
 
 
 def _check_owners(service: Service) -> None:
     """Whoever owns what it shall not have was asked for it; nobody is told both."""
+    asked_in = service.asked_in()
     for shard, (owner, target) in enumerate(zip(service.owners, service.targets, strict=True)):
         if owner is None:
-            assert shard not in service.revoking
+            assert asked_in[shard] is None
         else:
-            assert owner == target or shard in service.revoking
+            assert owner == target or asked_in[shard] is not None
     for worker_id, (shards, epochs, revoked) in standing(service).items():
         assert not {*shards} & {*revoked}
-        assert sorted([*shards, *revoked]) == service.owned.get(worker_id, [])
+        assert tuple(sorted([*shards, *revoked])) == service.owned.get(worker_id, ())
         assert epochs == tuple(service.epochs[shard] for shard in shards)
-        assert {*revoked} <= service.revoking.keys()
+        assert all(asked_in[shard] is not None for shard in revoked)
 
 
 def check_decisions(decisions: list[ShardDecision]) -> None:
@@ -91,5 +94,5 @@ def lasting(service: Service) -> dict[str, Any]:
         "grantable": service.grantable,
         "untargeted": service.untargeted,
         "standing": standing(service),
-        "revoking": {shard: asked.generation for shard, asked in service.revoking.items()},
+        "revoking": [one for one in enumerate(service.asked_in()) if one[1] is not None],
     }

@@ -11,7 +11,7 @@ from rota.core.shards.allocation import Allocation, Claim, allocate
 CHUNKS = 20
 CASES = 1_000  # in each
 
-Held = dict[str, list[int]]
+Held = dict[str, tuple[int, ...]]
 
 
 def applied(held: Held, found: Allocation) -> Held:
@@ -21,7 +21,7 @@ def applied(held: Held, found: Allocation) -> Held:
     for worker_id, shards in found.gains.items():
         assert not after.setdefault(worker_id, set()) & set(shards)
         after[worker_id] |= set(shards)
-    return {worker_id: sorted(shards) for worker_id, shards in after.items()}
+    return {worker_id: tuple(sorted(shards)) for worker_id, shards in after.items()}
 
 
 def quotas_of(shard_count: int, claims: list[Claim]) -> dict[str, Fraction]:
@@ -70,7 +70,7 @@ class Fleet:
         for shard in range(self.shard_count):
             holder = dice.choice([*self.claims, None])
             if holder is not None:
-                self.held.setdefault(holder.worker_id, []).append(shard)
+                self.held[holder.worker_id] = (*self.held.get(holder.worker_id, ()), shard)
 
     def newcomer(self, worker_id: str) -> Claim:
         weight = self.dice.choice([1, 1, 1, 2, 3, 500, 1_000])
@@ -92,7 +92,7 @@ class Fleet:
             case _:
                 self.shard_count = max(1, self.shard_count + dice.randint(-4, 4))
                 for worker_id, shards in self.held.items():
-                    self.held[worker_id] = [one for one in shards if one < self.shard_count]
+                    self.held[worker_id] = tuple(one for one in shards if one < self.shard_count)
 
     def free(self) -> list[int]:
         held = {shard for shards in self.held.values() for shard in shards}
@@ -148,7 +148,7 @@ def test_no_way_to_give_out_a_few_shards_is_better(seed: int) -> None:
     fleet.claims, fleet.shard_count = fleet.claims[:3], min(fleet.shard_count, 5)
     ids = {claim.worker_id for claim in fleet.claims}
     fleet.held = {
-        worker_id: [one for one in shards if one < fleet.shard_count]
+        worker_id: tuple(one for one in shards if one < fleet.shard_count)
         for worker_id, shards in fleet.held.items()
         if worker_id in ids
     }
@@ -177,21 +177,21 @@ def claims_of(*worker_ids: str) -> list[Claim]:
 def test_a_fresh_service_is_contiguous_in_the_order_of_ids() -> None:
     found = allocate(10, claims_of("c", "a", "b"), {}, range(10))
 
-    assert found.gains == {"a": [0, 1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9]}
+    assert found.gains == {"a": (0, 1, 2, 3), "b": (4, 5, 6), "c": (7, 8, 9)}
     assert list(found.gains) == ["a", "b", "c"]
 
 
 def test_newcomers_get_the_highest_shards_of_a_lone_holder() -> None:
-    found = allocate(10, claims_of("a", "b", "c"), {"a": list(range(10))}, ())
+    found = allocate(10, claims_of("a", "b", "c"), {"a": tuple(range(10))}, ())
 
-    assert found.losses == {"a": [4, 5, 6, 7, 8, 9]}
-    assert found.gains == {"b": [4, 5, 6], "c": [7, 8, 9]}
+    assert found.losses == {"a": (4, 5, 6, 7, 8, 9)}
+    assert found.gains == {"b": (4, 5, 6), "c": (7, 8, 9)}
 
 
 def test_the_spare_seat_stays_with_who_holds_more_than_its_floor() -> None:
-    held = {"a": [0, 1, 2], "b": [3, 4, 5], "c": [6, 7, 8, 9]}
+    held = {"a": (0, 1, 2), "b": (3, 4, 5), "c": (6, 7, 8, 9)}
 
-    assert allocate(10, claims_of("a", "b", "c"), held, ()) == Allocation({}, {}, [])
+    assert allocate(10, claims_of("a", "b", "c"), held, ()) == Allocation({}, {}, ())
 
 
 def test_of_those_that_hold_no_more_the_largest_fraction_is_seated_first() -> None:
@@ -200,15 +200,15 @@ def test_of_those_that_hold_no_more_the_largest_fraction_is_seated_first() -> No
     found = allocate(3, claims, {}, range(3))
 
     # The quotas are 0.75, 1.125 and 1.125.
-    assert found.gains == {"a": [0], "b": [1], "c": [2]}
+    assert found.gains == {"a": (0,), "b": (1,), "c": (2,)}
 
 
 def test_weights_are_shares() -> None:
     claims = [Claim("a", 3_000), Claim("b", 1_000)]
 
-    found = allocate(8, claims, {"a": [0, 1, 2, 3], "b": [4, 5, 6, 7]}, ())
+    found = allocate(8, claims, {"a": (0, 1, 2, 3), "b": (4, 5, 6, 7)}, ())
 
-    assert found.gains == {"a": [6, 7]}
+    assert found.gains == {"a": (6, 7)}
 
 
 def test_whoever_takes_only_so_many_leaves_the_rest_to_the_others() -> None:
@@ -216,19 +216,19 @@ def test_whoever_takes_only_so_many_leaves_the_rest_to_the_others() -> None:
 
     found = allocate(9, claims, {}, range(9))
 
-    assert found.gains == {"a": [0], "b": [1, 2, 3, 4], "c": [5, 6, 7, 8]}
+    assert found.gains == {"a": (0,), "b": (1, 2, 3, 4), "c": (5, 6, 7, 8)}
 
 
 def test_what_nobody_takes_is_left_over() -> None:
     claims = [Claim("a", 1_000, 2), Claim("b", 5, 1)]
 
-    found = allocate(5, claims, {"b": [0, 1]}, [2, 3, 4])
+    found = allocate(5, claims, {"b": (0, 1)}, (2, 3, 4))
 
-    assert found == Allocation({"a": [1, 2]}, {"b": [1]}, [3, 4])
+    assert found == Allocation({"a": (1, 2)}, {"b": (1,)}, (3, 4))
 
 
 def test_nothing_is_given_to_nobody() -> None:
-    assert allocate(3, [], {}, range(3)) == Allocation({}, {}, [0, 1, 2])
+    assert allocate(3, (), {}, range(3)) == Allocation({}, {}, (0, 1, 2))
 
 
 def test_limits_and_weights_of_any_size_are_told_apart() -> None:

@@ -180,7 +180,7 @@ def test_a_shard_that_shall_be_its_owners_again_is_released_and_granted_anew() -
     drive.leave("w2")
     drive.now_ms += POLICY.leave_quiet_ms
     drive.sweep()
-    assert drive.service.targeted == {"w1": list(ALL)}
+    assert drive.service.targeted == {"w1": ALL}
     assert drive.service.revoked_from("w1") == UPPER
 
     reply = drive.beat("w1", holds=LOWER)

@@ -182,7 +182,7 @@ def test_a_newer_client_is_fenced_and_keeps_its_shards_until_its_lease_is_over()
         assert drive.register("w1").status == "fenced"
         assert drive.decisions == []
         keep(drive, 15_000)
-        assert drive.service.owned["w1"] == [*ALL]
+        assert drive.service.owned["w1"] == ALL
         keep(drive, 500)
 
         assert drive.now_ms == fenced_ms + 15_500

@@ -177,9 +177,10 @@ class SimulatedCoordinator:
         """Whoever will not give up a shard is told to go, and then its lease runs out."""
         policy, awake_ms = self.policy, self.service.awake_since_ms
         longest_ms = policy.stuck_ms + policy.expiry_ms + 2 * policy.sweep_ms
-        for shard, asked in self.service.revoking.items():
-            waited_ms = self.now_ms() - max(asked.since_ms, awake_ms)
-            demand(waited_ms <= longest_ms, "asked back in vain:", shard, waited_ms)
+        for worker_id, several in self.service.revoking.items():
+            for asked in several:
+                waited_ms = self.now_ms() - max(asked.since_ms, awake_ms)
+                demand(waited_ms <= longest_ms, "asked back in vain:", worker_id, asked, waited_ms)
 
     def _demand_others_were_waited_for(
         self, event: object, decisions: list[ShardDecision], first_join_ms: int

@@ -169,5 +169,5 @@ def durable_parts(service: Service) -> dict[str, object]:
         "owned": {worker: shards for worker, shards in service.owned.items() if shards},
         "targeted": service.targeted,
         "grantable": service.grantable,
-        "revoking": {shard: revoking.generation for shard, revoking in service.revoking.items()},
+        "revoking": [one for one in enumerate(service.asked_in()) if one[1] is not None],
     }

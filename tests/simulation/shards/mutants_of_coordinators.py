@@ -1,7 +1,7 @@
 """Broken rules on the coordinator's side."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
@@ -9,6 +9,7 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from rota.core.shards import beating, fencing, joining, leaving, rebalancing, sweeping
+from rota.core.shards.columns import Shards
 from rota.core.shards.decisions import PutService
 from rota.core.shards.events import BeatMember, LeaveMember, SweepServices
 from rota.core.shards.members import Member, ShardPolicy
@@ -36,7 +37,7 @@ _take_over = joining.take_over
 def grant_before_release() -> Iterator[None]:
     """What is asked back is handed on, before its owner has given it up."""
 
-    def revoke(self: Service, worker_id: str, shards: Sequence[int], *, now_ms: int) -> None:
+    def revoke(self: Service, worker_id: str, shards: Shards, *, now_ms: int) -> None:
         _revoke(self, worker_id, shards, now_ms=now_ms)
         self.release(worker_id, shards)
 
@@ -48,7 +49,7 @@ def grant_before_release() -> Iterator[None]:
 def release_without_a_generation() -> Iterator[None]:
     """A beat that does not list a shard releases it, whatever the member has seen."""
 
-    def given_up(service: Service, event: BeatMember, talk: Talk) -> list[int]:
+    def given_up(service: Service, event: BeatMember, talk: Talk) -> Shards:
         knowing = replace(event, generation=service.generation)
         return _given_up(service, knowing, talk)
 
@@ -66,13 +67,13 @@ def old_clients_release_with_their_first_beat() -> Iterator[None]:
 def given_back_without_a_release() -> Iterator[None]:
     """A shard that is asked back stays with its owner after all, under the same epoch."""
 
-    def set_targets(self: Service, worker_id: str | None, shards: Sequence[int]) -> None:
+    def set_targets(self: Service, worker_id: str | None, shards: Shards) -> None:
         _set_targets(self, worker_id, shards)
         for shard in shards:
-            if shard in self.revoking and self.owners[shard] == worker_id:
-                self._forget_asked(worker_id or "", [shard])
+            if worker_id is not None and shard in self.revoked_from(worker_id):
+                self._forget_revoking(worker_id, (shard,))
                 self.raise_generation()
-                self._tell(worker_id or "")
+                self._tell(worker_id)
 
     with patch.object(Service, "set_targets", set_targets):
         yield

@@ -16,6 +16,8 @@ is that of the members and of the shards that change hands, whatever the number 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from rota.core.shards.columns import Shards
+
 # So finely are ratios of limit and weight told apart: exact, for weights below 2**32.
 RATIO_BITS = 64
 
@@ -31,32 +33,29 @@ class Claim(NamedTuple):
 class Allocation(NamedTuple):
     """What changes, and nothing of what stays; all shards in their order."""
 
-    gains: dict[str, list[int]]
-    losses: dict[str, list[int]]
-    left_over: list[int]  # that nobody may take
+    gains: dict[str, Shards]
+    losses: dict[str, Shards]
+    left_over: Shards  # that nobody may take
 
 
 def allocate(
     shard_count: int,
     claims: Sequence[Claim],
-    held: Mapping[str, Sequence[int]],
+    held: Mapping[str, Shards],
     free: Iterable[int],
 ) -> Allocation:
-    """Hand out `shard_count` shards, of which the claimants hold some, and the others are free.
-
-    What each holds is sorted.
-    """
+    """Hand out `shard_count` shards, of which the claimants hold some, and the others are free."""
     seats = seats_of(shard_count, claims, held)
-    losses: dict[str, list[int]] = {}
-    to_give = list(free)
+    losses: dict[str, Shards] = {}
+    loose = list(free)
     for worker_id, seat_count in seats.items():
         excess = len(held.get(worker_id, ())) - seat_count
         if excess > 0:
-            losses[worker_id] = list(held[worker_id][-excess:])
-            to_give += losses[worker_id]
-    to_give.sort()
+            losses[worker_id] = held[worker_id][-excess:]
+            loose += losses[worker_id]
+    to_give = tuple(sorted(loose))
 
-    gains: dict[str, list[int]] = {}
+    gains: dict[str, Shards] = {}
     given = 0
     for worker_id in sorted(seats):
         wanted = seats[worker_id] - len(held.get(worker_id, ()))
@@ -67,7 +66,7 @@ def allocate(
 
 
 def seats_of(
-    shard_count: int, claims: Sequence[Claim], held: Mapping[str, Sequence[int]]
+    shard_count: int, claims: Sequence[Claim], held: Mapping[str, Shards]
 ) -> dict[str, int]:
     """How many shards each claimant shall have."""
     assert all(claim.weight > 0 for claim in claims)

@@ -4,13 +4,16 @@ Nearly all beats say that nothing has changed, and must cost next to nothing: wh
 looked at only when it was asked to give something up.
 """
 
+from itertools import chain
+
 from msgspec.structs import replace
 
 from rota.core.shards import joining, rebalancing
+from rota.core.shards.columns import Shards, without
 from rota.core.shards.events import BeatMember
 from rota.core.shards.fencing import is_same
 from rota.core.shards.members import OLD_PROTOCOL, ShardPolicy
-from rota.core.shards.service import Service, Talk
+from rota.core.shards.service import Revoking, Service, Talk
 
 BEATS_TO_RELEASE = 2  # of the old protocol: the first may have been sent before the revoke came
 
@@ -45,33 +48,39 @@ def beat(service: Service, event: BeatMember, *, now_ms: int, policy: ShardPolic
     if event.draining and not member.draining:
         service.put_member(replace(service.members[worker_id], draining=True))
         rebalancing.hasten(service, now_ms + policy.leave_quiet_ms)
-    if service.revoking:
+    if worker_id in service.revoking:
         service.release(worker_id, _given_up(service, event, talk))
 
 
 def _keep(service: Service, event: BeatMember) -> None:
     """Somebody we do not know has worked on while we did not: it keeps what nobody else owns."""
     known = range(service.shard_count)
-    kept = [
-        shard
-        for shard in sorted(set(event.holds))
-        if shard in known and service.owners[shard] is None
-    ]
+    kept = tuple(
+        [
+            shard
+            for shard in sorted(set(event.holds))
+            if shard in known and service.owners[shard] is None
+        ]
+    )
     service.set_targets(event.worker_id, kept)
     service.grant(event.worker_id, kept)
 
 
-def _given_up(service: Service, event: BeatMember, talk: Talk) -> list[int]:
+def _given_up(service: Service, event: BeatMember, talk: Talk) -> Shards:
     """What the member was asked to give up, knows that, and has no more."""
-    asked = service.revoked_from(event.worker_id)
-    revoking = service.revoking
-    kept = {shard for shard in event.holds if shard in revoking}
-    gone = [shard for shard in asked if shard not in kept] if kept else list(asked)
+    asked = service.revoking.get(event.worker_id)
+    if asked is None:
+        return ()
+    heard = [one.shards for one in asked if _has_heard(service, event, talk, one)]
+    shards = tuple(sorted(chain(*heard))) if len(heard) > 1 else tuple(*heard)
+    holds = set(event.holds)
+    return shards if holds.isdisjoint(shards) else without(shards, tuple(sorted(holds)))
+
+
+def _has_heard(service: Service, event: BeatMember, talk: Talk, asked: Revoking) -> bool:
+    """Whether whoever sends this beat knew by then that it was asked."""
     if event.protocol == OLD_PROTOCOL:
-        return [one for one in gone if talk.beats >= revoking[one].beats + BEATS_TO_RELEASE]
-    # One that we have not come to yet is none that it could have seen.
-    if event.generation is None or event.generation > service.generation:
-        return []
-    if event.generation == service.generation:
-        return gone
-    return [one for one in gone if revoking[one].generation <= event.generation]
+        return talk.beats >= asked.beats + BEATS_TO_RELEASE
+    # A generation that we have not come to yet is none that it could have seen.
+    seen = event.generation
+    return seen is not None and asked.generation <= seen <= service.generation

@@ -1,17 +1,18 @@
 """A value for each shard, as a list: how are many of them read and written at once?
 
 Shards are named sorted, and are often a run without gaps. A run is a slice, which a list reads and
-writes in one piece.
+writes in one piece. Shards that are named together stay one value that is handed from hand to hand,
+and a hundred thousand of them change hands for little more than the writing of the columns.
 """
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
-Place = slice | Sequence[int]
+Shards = tuple[int, ...]  # sorted
+Place = slice | Shards
 
 
-def place_of(shards: Sequence[int]) -> Place:
+def place_of(shards: Shards) -> Place:
     first, last = shards[0], shards[-1]
     return slice(first, last + 1) if last - first == len(shards) - 1 else shards
 
@@ -19,7 +20,7 @@ def place_of(shards: Sequence[int]) -> Place:
 def picked(column: list[T], place: Place) -> list[T]:
     if isinstance(place, slice):
         return column[place]
-    return [column[shard] for shard in place]
+    return list(map(column.__getitem__, place))
 
 
 def put(column: list[T], place: Place, values: list[T]) -> None:
@@ -49,19 +50,33 @@ def raised(values: list[int]) -> list[int]:
     return [value + 1 for value in values]
 
 
-def include(index: dict[str, list[int]], worker_id: str, shards: Sequence[int]) -> None:
+def by_worker(column: list[str | None]) -> dict[str, Shards]:
+    """The same the other way round: which shards are whose."""
+    index: dict[str, list[int]] = {}
+    for shard, worker_id in enumerate(column):
+        if worker_id is not None:
+            index.setdefault(worker_id, []).append(shard)
+    return {worker_id: tuple(shards) for worker_id, shards in index.items()}
+
+
+def include(index: dict[str, Shards], worker_id: str, shards: Shards) -> None:
     """Add shards to those of a worker, where a column is kept the other way round as well."""
     if shards:
         known = index.get(worker_id)
-        index[worker_id] = sorted([*known, *shards]) if known else list(shards)
+        index[worker_id] = tuple(sorted(known + shards)) if known else shards
 
 
-def exclude(index: dict[str, list[int]], worker_id: str, shards: Sequence[int]) -> None:
-    """The same the other way: these, all of them the worker's, are its no more."""
-    known = index.pop(worker_id)
-    kept = len(known) - len(shards)
-    if kept and known[kept:] == list(shards):  # as it is when the highest are taken from many
-        index[worker_id] = known[:kept]
-    elif kept:
-        gone = set(shards)
-        index[worker_id] = [one for one in known if one not in gone]
+def exclude(index: dict[str, Shards], worker_id: str, shards: Shards) -> None:
+    """Take shards from those of a worker."""
+    left = without(index.pop(worker_id), shards)
+    if left:
+        index[worker_id] = left
+
+
+def without(shards: Shards, gone: Shards) -> Shards:
+    """What is left of shards when these are gone."""
+    kept = len(shards) - len(gone)
+    if kept >= 0 and shards[kept:] == gone:  # as it is when all, or the highest, are taken
+        return shards[:kept]
+    taken = set(gone)
+    return tuple([shard for shard in shards if shard not in taken])

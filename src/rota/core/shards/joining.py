@@ -76,10 +76,11 @@ def take_over(
     to somebody else was given up by the new one, or its lease has run out.
     """
     worker_id = event.worker_id
-    owned = service.owned.get(worker_id, [])
-    kept = [shard for shard in owned if shard < service.shard_count]
+    owned = service.owned.get(worker_id, ())
+    kept = tuple([shard for shard in owned if shard < service.shard_count])
     service.release(worker_id, owned)
-    service.set_targets(worker_id, [one for one in kept if service.targets[one] != worker_id])
+    foreign = tuple([one for one in kept if service.targets[one] != worker_id])
+    service.set_targets(worker_id, foreign)
     member = replace(
         before,
         protocol=event.protocol,

@@ -13,7 +13,7 @@ from itertools import chain
 
 from rota.core.shards import waiting
 from rota.core.shards.allocation import Claim, allocate
-from rota.core.shards.columns import is_all, picked, place_of
+from rota.core.shards.columns import Shards, include, is_all, picked, place_of, without
 from rota.core.shards.members import ShardPolicy
 from rota.core.shards.service import Service
 
@@ -82,7 +82,7 @@ def rebalance(service: Service, *, now_ms: int) -> None:
     fresh = service.untargeted
 
     claims, retired = _claims(service)
-    free = [*fresh, *chain.from_iterable(retired.values())]
+    free = chain(fresh, *retired.values())
     plan = allocate(service.shard_count, claims, service.targeted, free)
     _take_from(service, retired)
     _take_from(service, plan.losses)
@@ -99,12 +99,12 @@ def rebalance(service: Service, *, now_ms: int) -> None:
     waiting.answer_those_left_out(service, now_ms=now_ms)
 
 
-def _take_from(service: Service, losses: dict[str, list[int]]) -> None:
+def _take_from(service: Service, losses: dict[str, Shards]) -> None:
     for shards in losses.values():
         service.set_targets(None, shards)
 
 
-def _beyond_the_count(service: Service) -> dict[str, list[int]]:
+def _beyond_the_count(service: Service) -> dict[str, Shards]:
     """What members shall still have of shards that are no longer wanted."""
     beyond = service.targets[service.shard_count :]
     losses: dict[str, list[int]] = {}
@@ -112,35 +112,37 @@ def _beyond_the_count(service: Service) -> dict[str, list[int]]:
         for shard, worker_id in enumerate(beyond, start=service.shard_count):
             if worker_id is not None:
                 losses.setdefault(worker_id, []).append(shard)
-    return losses
+    return {worker_id: tuple(shards) for worker_id, shards in losses.items()}
 
 
-def _claims(service: Service) -> tuple[list[Claim], dict[str, list[int]]]:
+def _claims(service: Service) -> tuple[list[Claim], dict[str, Shards]]:
     """Who may be given shards, and what those shall have no more who may not."""
     claims: list[Claim] = []
-    retired: dict[str, list[int]] = {}
+    retired: dict[str, Shards] = {}
     for worker_id, member in sorted(service.members.items()):
         if not member.draining and member.fenced is None:
             claims.append(Claim(worker_id, member.weight, member.max_shards))
         elif service.targeted.get(worker_id):
-            retired[worker_id] = list(service.targeted[worker_id])
+            retired[worker_id] = service.targeted[worker_id]
     return claims, retired
 
 
-def _joined(some: dict[str, list[int]], more: dict[str, list[int]]) -> dict[str, list[int]]:
-    both = {worker_id: shards + some.get(worker_id, []) for worker_id, shards in more.items()}
-    return {**some, **both}
+def _joined(some: dict[str, Shards], more: dict[str, Shards]) -> dict[str, Shards]:
+    joined = {**some}
+    for worker_id, shards in more.items():
+        include(joined, worker_id, shards)
+    return joined
 
 
-def _ask_back(service: Service, losses: dict[str, list[int]], *, now_ms: int) -> None:
+def _ask_back(service: Service, losses: dict[str, Shards], *, now_ms: int) -> None:
     """Revoke what these own and shall not have; what is being revoked already stays so."""
     for worker_id, lost in sorted(losses.items()):
-        service.revoke(worker_id, _kept(service, worker_id, sorted(lost)), now_ms=now_ms)
+        service.revoke(worker_id, _kept(service, worker_id, lost), now_ms=now_ms)
 
 
-def _kept(service: Service, worker_id: str, shards: list[int]) -> list[int]:
+def _kept(service: Service, worker_id: str, shards: Shards) -> Shards:
     """Those of the shards that a worker owns, and was not asked for."""
-    owners, revoking = service.owners, service.revoking
-    if not revoking and is_all(picked(owners, place_of(shards)), worker_id):
-        return shards
-    return [one for one in shards if owners[one] == worker_id and one not in revoking]
+    owners, revoked = service.owners, service.revoked_from(worker_id)
+    if not is_all(picked(owners, place_of(shards)), worker_id):
+        shards = tuple([one for one in shards if owners[one] == worker_id])
+    return without(shards, revoked) if revoked else shards

@@ -13,18 +13,30 @@ function of the generation, so members can put late and repeated messages in ord
 Every method that changes something also writes down the decision, so what is stored and what is
 known can never differ. A service is a working value: filled from the store, and free of I/O. If the
 transaction that its decisions belong to fails, it is thrown away and filled anew. Where a method
-takes shards, it takes them sorted.
+takes shards, it takes them sorted, and keeps what it is given.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import compress, groupby, repeat
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import chain, compress, groupby, repeat
 from operator import attrgetter, is_
 
 import msgspec
 
-from rota.core.shards.columns import exclude, fill, include, is_all, picked, place_of, put, raised
+from rota.core.shards.columns import (
+    Shards,
+    by_worker,
+    exclude,
+    fill,
+    include,
+    is_all,
+    picked,
+    place_of,
+    put,
+    raised,
+    without,
+)
 from rota.core.shards.decisions import (
     GrantShards,
     NoteBeat,
@@ -60,12 +72,12 @@ class Service:
     epochs: list[int] = field(default_factory=list)
     targets: list[str | None] = field(default_factory=list)
     # The same the other way round.
-    owned: dict[str, list[int]] = field(default_factory=dict)  # sorted
-    targeted: dict[str, list[int]] = field(default_factory=dict)  # sorted
-    asked: dict[str, list[int]] = field(default_factory=dict)  # of the owned ones, revoking; sorted
+    owned: dict[str, Shards] = field(default_factory=dict)
+    targeted: dict[str, Shards] = field(default_factory=dict)
     # Below the count, with a target, and nobody owns them: by target, and none without any.
-    grantable: dict[str, list[int]] = field(default_factory=dict)
-    revoking: dict[int, Revoking] = field(default_factory=dict)
+    grantable: dict[str, Shards] = field(default_factory=dict)
+    # Of what they own, what members were asked to give up; whoever was asked for nothing is absent.
+    revoking: dict[str, tuple[Revoking, ...]] = field(default_factory=dict)
     # Not stored.
     departed: dict[str, tuple[str, ...]] = field(default_factory=dict)  # incarnations not let in
     talks: dict[str, Talk] = field(default_factory=lambda: defaultdict(Talk))
@@ -77,34 +89,37 @@ class Service:
     listening_until_ms: int | None = None  # before that others may yet say what they hold
     decisions: list[ShardDecision] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)  # members to be told, by this batch
-    _told: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
-    _revoked: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _told: dict[str, tuple[Shards, tuple[int, ...]]] = field(default_factory=dict)
     _has_raised: bool = False  # the generation, in this event
 
     # --- reading --------------------------------------------------------------------------------
 
-    def told(self, worker_id: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The shards a member is told to have, sorted, and their epochs."""
+    def told(self, worker_id: str) -> tuple[Shards, tuple[int, ...]]:
+        """The shards a member is told to have, and their epochs."""
         known = self._told.get(worker_id)
         if known is None:
-            shards = self.owned.get(worker_id, [])
-            if worker_id in self.asked:
-                asked = set(self.asked[worker_id])
-                shards = [one for one in shards if one not in asked]
+            shards = self.owned.get(worker_id, ())
+            if worker_id in self.revoking:
+                shards = without(shards, self.revoked_from(worker_id))
             epochs = picked(self.epochs, place_of(shards)) if shards else []
-            known = tuple(shards), tuple(epochs)
+            known = shards, tuple(epochs)
             if worker_id in self.members:
                 self._told[worker_id] = known
         return known
 
-    def revoked_from(self, worker_id: str) -> tuple[int, ...]:
-        """The shards a member still owns and was asked to give up, sorted."""
-        if worker_id not in self.asked:
-            return ()
-        known = self._revoked.get(worker_id)
-        if known is None:
-            known = self._revoked[worker_id] = tuple(self.asked[worker_id])
-        return known
+    def revoked_from(self, worker_id: str) -> Shards:
+        """The shards a member still owns and was asked to give up."""
+        several = self.revoking.get(worker_id, ())
+        if len(several) == 1:
+            return several[0].shards
+        return tuple(sorted(chain.from_iterable([asked.shards for asked in several])))
+
+    def asked_in(self) -> list[int | None]:
+        """For each shard, the generation in which its owner was asked to give it up, if it was."""
+        column: list[int | None] = [None] * len(self.owners)
+        for asked in chain.from_iterable(self.revoking.values()):
+            fill(column, place_of(asked.shards), asked.generation, times=len(asked.shards))
+        return column
 
     def owner_at(self, shard: int, epoch: int) -> str | None:
         """Who owns a shard under this very epoch; None: nobody does, so no effect of it counts."""
@@ -179,14 +194,20 @@ class Service:
         for worker_id, shards in self.targeted.items():
             self._await_grant(worker_id, shards)
 
-    def _await_grant(self, worker_id: str, shards: Sequence[int]) -> None:
-        owners, count = picked(self.owners, place_of(shards)), self.shard_count
-        if is_all(owners, None) and shards[-1] < count:
-            include(self.grantable, worker_id, shards)
+    def _await_grant(self, worker_id: str, shards: Shards) -> None:
+        owners = picked(self.owners, place_of(shards))
+        if is_all(owners, None):
+            self._note_grantable(worker_id, shards)
         elif None in set(owners):  # quicker than to compare with each, for most are the same
             pairs = zip(shards, owners, strict=True)
-            unowned = [shard for shard, owner in pairs if owner is None and shard < count]
-            include(self.grantable, worker_id, unowned)
+            unowned = tuple([shard for shard, owner in pairs if owner is None])
+            self._note_grantable(worker_id, unowned)
+
+    def _note_grantable(self, worker_id: str, unowned: Shards) -> None:
+        count = self.shard_count
+        if unowned[-1] >= count:
+            unowned = tuple([shard for shard in unowned if shard < count])
+        include(self.grantable, worker_id, unowned)
 
     def put_member(self, member: Member) -> None:
         self.members[member.worker_id] = member
@@ -221,113 +242,99 @@ class Service:
             if len(self.departed) > MOST_DEPARTED:
                 del self.departed[next(iter(self.departed))]
 
-    def set_targets(self, worker_id: str | None, shards: Sequence[int]) -> None:
+    def set_targets(self, worker_id: str | None, shards: Shards) -> None:
         if not shards:
             return
         place = place_of(shards)
-        before = set(picked(self.targets, place))
-        if before != {None}:
+        before = picked(self.targets, place)
+        if not is_all(before, None):
             fill(self.targets, place, None, times=len(shards))
-            self._forget_untargeted(before, shards)
+            self._forget_untargeted(set(before), shards)
         if worker_id is not None:
             assert shards[-1] < self.shard_count
             fill(self.targets, place, worker_id, times=len(shards))
             include(self.targeted, worker_id, shards)
             self._await_grant(worker_id, shards)
-        self.decisions.append(SetTargets(self.name, worker_id, tuple(shards)))
+        self.decisions.append(SetTargets(self.name, worker_id, shards))
 
-    def _forget_untargeted(self, before: set[str | None], shards: Sequence[int]) -> None:
+    def _forget_untargeted(self, before: set[str | None], shards: Shards) -> None:
         """These shards were to be those workers', and are not any more."""
-        for worker_id in before:
-            if worker_id is None:
-                continue
-            if len(before) == 1:
-                exclude(self.targeted, worker_id, shards)
-            else:
-                self._keep_targeted(self.targeted, worker_id)
-            if worker_id in self.grantable:
-                self._keep_targeted(self.grantable, worker_id)
+        for index in (self.targeted, self.grantable):
+            for worker_id in before:
+                if worker_id is None or worker_id not in index:
+                    continue
+                if len(before) == 1:
+                    exclude(index, worker_id, shards)
+                else:
+                    self._forget_untargeted_of(index, worker_id)
 
-    def _keep_targeted(self, index: dict[str, list[int]], worker_id: str) -> None:
+    def _forget_untargeted_of(self, index: dict[str, Shards], worker_id: str) -> None:
         known = index.pop(worker_id)
-        include(index, worker_id, [one for one in known if self.targets[one] is not None])
+        include(index, worker_id, tuple([one for one in known if self.targets[one] is not None]))
 
-    def revoke(self, worker_id: str, shards: Sequence[int], *, now_ms: int) -> None:
+    def revoke(self, worker_id: str, shards: Shards, *, now_ms: int) -> None:
         if not shards:
             return
         assert is_all(picked(self.owners, place_of(shards)), worker_id)
         generation = self.raise_generation()
-        asked = Revoking(generation, now_ms, self.talks[worker_id].beats)
-        if self.revoking:
-            self.revoking.update(dict.fromkeys(shards, asked))
-        else:
-            self.revoking = dict.fromkeys(shards, asked)
-        include(self.asked, worker_id, shards)
+        asked = Revoking(shards, generation, now_ms, self.talks[worker_id].beats)
+        self.revoking[worker_id] = (*self.revoking.get(worker_id, ()), asked)
         self._tell(worker_id)
-        self.decisions.append(RevokeShards(self.name, worker_id, tuple(shards), generation))
+        self.decisions.append(RevokeShards(self.name, worker_id, shards, generation))
 
-    def release(self, worker_id: str, shards: Sequence[int], *, forced: bool = False) -> None:
+    def release(self, worker_id: str, shards: Shards, *, forced: bool = False) -> None:
         if not shards:
             return
         place = place_of(shards)
         assert is_all(picked(self.owners, place), worker_id)
         self.raise_generation()
         fill(self.owners, place, None, times=len(shards))
-        if worker_id in self.asked:
-            self._forget_asked(worker_id, shards)
         exclude(self.owned, worker_id, shards)
+        if worker_id in self.revoking:
+            self._forget_revoking(worker_id, shards)
         self._hand_on(shards, picked(self.targets, place))
         self._tell(worker_id)
-        self.decisions.append(ReleaseShards(self.name, worker_id, tuple(shards), forced))
+        self.decisions.append(ReleaseShards(self.name, worker_id, shards, forced))
 
-    def _forget_asked(self, worker_id: str, shards: Sequence[int]) -> None:
-        """What a worker owns no more is not to be given up any more."""
-        asked = self.asked.pop(worker_id)
-        gone = asked if len(shards) == len(asked) and asked == list(shards) else set(shards)
-        left = [one for one in asked if one not in gone] if gone is not asked else []
-        if left:
-            self.asked[worker_id] = left
-        if len(asked) == len(self.revoking) and not left:
-            self.revoking.clear()
-            return
-        for shard in gone:
-            self.revoking.pop(shard, None)
+    def _forget_revoking(self, worker_id: str, shards: Shards) -> None:
+        """A worker does not own these any more, so it is not asked for them."""
+        several = [
+            replace(asked, shards=left)
+            for asked in self.revoking.pop(worker_id)
+            if (left := without(asked.shards, shards))
+        ]
+        if several:
+            self.revoking[worker_id] = tuple(several)
 
-    def _hand_on(self, shards: Sequence[int], targets: list[str | None]) -> None:
+    def _hand_on(self, shards: Shards, targets: list[str | None]) -> None:
         """Whoever shall have what was released is to be granted it."""
         if is_all(targets, None):
             return
         waiting: dict[str, list[int]] = {}
-        start, count = 0, self.shard_count
+        start = 0
         for target, run in groupby(targets):
             end = start + len(list(run))
             if target is not None:
                 waiting.setdefault(target, []).extend(shards[start:end])
             start = end
-        for target, loose in waiting.items():
-            wanted = loose if loose[-1] < count else [one for one in loose if one < count]
-            include(self.grantable, target, wanted)
+        for target, unowned in waiting.items():
+            self._note_grantable(target, tuple(unowned))
 
-    def grant(self, worker_id: str, shards: Sequence[int]) -> None:
+    def grant(self, worker_id: str, shards: Shards) -> None:
         """To whom they shall belong; under higher epochs than ever before."""
         if not shards:
             return
         place = place_of(shards)
         assert is_all(picked(self.owners, place), None)
         assert is_all(picked(self.targets, place), worker_id)
-        waiting = self.grantable.pop(worker_id)
-        if len(waiting) > len(shards):
-            granted = set(shards)
-            self.grantable[worker_id] = [one for one in waiting if one not in granted]
+        exclude(self.grantable, worker_id, shards)
         generation = self.raise_generation()
         fill(self.owners, place, worker_id, times=len(shards))
         epochs = raised(picked(self.epochs, place))
         put(self.epochs, place, epochs)
         include(self.owned, worker_id, shards)
         self._tell(worker_id)
-        self.decisions.append(
-            GrantShards(self.name, worker_id, tuple(shards), tuple(epochs), generation)
-        )
+        self.decisions.append(GrantShards(self.name, worker_id, shards, tuple(epochs), generation))
 
     def note_rebalanced(self, *, moved: int, placed: int) -> None:
         self.decisions.append(Rebalanced(self.name, moved, placed))
@@ -342,7 +349,6 @@ class Service:
 
     def _tell(self, worker_id: str) -> None:
         self._told.pop(worker_id, None)
-        self._revoked.pop(worker_id, None)
         self.changed.add(worker_id)
 
     def _put(self) -> None:
@@ -396,17 +402,18 @@ def restored(
     service.owners = [None] * most
     service.epochs = [0] * most
     service.targets = [None] * most
+    revoking: dict[str, dict[int, list[int]]] = {}  # by owner and generation
     for row in rows:
         service.epochs[row.shard] = row.epoch
         service.owners[row.shard] = row.owner
         service.targets[row.shard] = row.target
-        if row.owner is not None:
-            service.owned.setdefault(row.owner, []).append(row.shard)
         if row.revoked_in is not None and row.owner is not None:
-            service.revoking[row.shard] = Revoking(row.revoked_in, now_ms, 0)
-            service.asked.setdefault(row.owner, []).append(row.shard)
-    for shard, target in enumerate(service.targets):
-        if target is not None:
-            service.targeted.setdefault(target, []).append(shard)
+            revoking.setdefault(row.owner, {}).setdefault(row.revoked_in, []).append(row.shard)
+    service.owned = by_worker(service.owners)
+    service.targeted = by_worker(service.targets)
+    for owner, asked in revoking.items():
+        service.revoking[owner] = tuple(
+            [Revoking(tuple(asked[one]), one, now_ms, 0) for one in sorted(asked)]
+        )
     service.find_grantable()
     return service

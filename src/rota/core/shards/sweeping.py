@@ -5,11 +5,13 @@ passed because this coordinator was away: paused, or its clock moved. Then nobod
 and all leases begin anew. All who go in one sweep go together, and one rebalance follows.
 """
 
+import dataclasses
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from rota.core.shards import leaving, rebalancing, waiting
+from rota.core.shards.columns import Shards, include
 from rota.core.shards.events import SweepServices
 from rota.core.shards.members import OLD_PROTOCOL, Departure, Member, ShardPolicy
 from rota.core.shards.service import Revoking, Service
@@ -41,7 +43,7 @@ def sweep(service: Service, event: SweepServices, *, now_ms: int, policy: ShardP
         elif policy.when_stuck == "evict":
             departures[worker_id] = Departure.EVICTED
         else:
-            service.release(worker_id, sorted(shards), forced=True)
+            service.release(worker_id, shards, forced=True)
     if departures:
         leaving.part(service, departures, now_ms=now_ms, policy=policy)
         rebalancing.hasten(service, now_ms)
@@ -62,9 +64,10 @@ def next_moment_ms(service: Service, policy: ShardPolicy) -> int | None:
             if not waiting.is_waiting(service, member.worker_id)
         ),
     ]
-    for _, asked in _revoking(service):
-        moments.append(max(asked.since_ms, service.awake_since_ms) + policy.stuck_ms)
-        break  # those that follow were asked later
+    moments += [
+        max(asked.since_ms, service.awake_since_ms) + policy.stuck_ms
+        for _, asked in _revoking(service)
+    ]
     return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -83,25 +86,21 @@ def _expired(service: Service, *, now_ms: int, policy: ShardPolicy) -> dict[str,
     }
 
 
-def _stuck(service: Service, *, now_ms: int, policy: ShardPolicy) -> dict[str, list[int]]:
+def _stuck(service: Service, *, now_ms: int, policy: ShardPolicy) -> dict[str, Shards]:
     """What members were asked to give up long ago."""
-    stuck: dict[str, list[int]] = {}
-    for shard, asked in _revoking(service):
-        if now_ms - max(asked.since_ms, service.awake_since_ms) < policy.stuck_ms:
-            break  # those that follow were asked later
-        owner = service.owners[shard]
-        assert owner is not None
-        stuck.setdefault(owner, []).append(shard)
+    stuck: dict[str, Shards] = {}
+    for worker_id, asked in _revoking(service):
+        if now_ms - max(asked.since_ms, service.awake_since_ms) >= policy.stuck_ms:
+            include(stuck, worker_id, asked.shards)
     return stuck
 
 
-def _revoking(service: Service) -> Iterator[tuple[int, Revoking]]:
-    """The oldest first; those of fenced members are dealt with."""
-    for shard, asked in service.revoking.items():
-        owner = service.owners[shard]
-        assert owner is not None
-        if service.members[owner].fenced is None:
-            yield shard, asked
+def _revoking(service: Service) -> Iterator[tuple[str, Revoking]]:
+    """What each was asked for; fenced members are dealt with."""
+    for worker_id, several in service.revoking.items():
+        if service.members[worker_id].fenced is None:
+            for asked in several:
+                yield worker_id, asked
 
 
 def _set_back(service: Service, now_ms: int) -> None:
@@ -110,9 +109,10 @@ def _set_back(service: Service, now_ms: int) -> None:
     for worker_id, member in service.members.items():
         if member.seen_ms > now_ms:
             service.note_beat(worker_id, now_ms)
-    for shard, asked in service.revoking.items():
-        if asked.since_ms > now_ms:
-            service.revoking[shard] = Revoking(asked.generation, now_ms, asked.beats)
+    for worker_id, several in service.revoking.items():
+        service.revoking[worker_id] = tuple(
+            [dataclasses.replace(one, since_ms=min(one.since_ms, now_ms)) for one in several]
+        )
     for talk in service.talks.values():
         if talk.pending_since_ms is not None:
             talk.pending_since_ms = min(talk.pending_since_ms, now_ms)

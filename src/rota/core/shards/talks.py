@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+from rota.core.shards.columns import Shards
+
 
 @dataclass(frozen=True, slots=True)
 class Revoking:
-    """Shards that their owner was asked to give up."""
+    """Shards that their owner was asked to give up, all at one time."""
 
-    generation: int  # a beat that has seen it, and does not list the shard, releases it
+    shards: Shards
+    generation: int  # a beat that has seen it, and does not list a shard, releases that
     since_ms: int
     beats: int  # of the owner, when it was asked: protocol 1 has no generations to go by
 

@@ -49,6 +49,15 @@ SELECT m.worker_id, m.number
 INSERT OR REPLACE INTO shard (service, shard, epoch, owner, target, revoked_in)
 VALUES (?, ?, ?, ?, ?, ?)
 
+-- name: change_run
+-- Matches fewer rows than there are shards when some of them are new.
+UPDATE shard SET epoch = ?, owner = ?, target = ?, revoked_in = ?
+ WHERE service = ? AND shard BETWEEN ? AND ?
+
+-- name: put_run
+INSERT OR REPLACE INTO shard (service, shard, epoch, owner, target, revoked_in)
+SELECT ?, value, ?, ?, ?, ? FROM carray(?)
+
 -- name: put_checkpoint
 -- An older epoch than the stored one has nothing more to say.
 INSERT INTO shard_checkpoint (service, shard, epoch, saved_at_ms, value) VALUES (?, ?, ?, ?, ?)
