@@ -80,8 +80,10 @@ def is_expired(token: AccessToken, *, now_ms: int) -> bool:
 
 
 def check(caller: Caller, action: Action) -> None:
-    if not any(action in ALLOWED[scope] for scope in caller.scopes):
-        raise Forbidden(f"token {caller.name!r} may not {action.value}", action=action.value)
+    for scope in caller.scopes:
+        if action in ALLOWED[scope]:
+            return
+    raise Forbidden(f"token {caller.name!r} may not {action.value}", action=action.value)
 
 
 def check_worker(caller: Caller, worker_id: str) -> None:

@@ -7,7 +7,6 @@ made, used and dropped inside one transaction.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 from msgspec import Struct
@@ -58,32 +57,31 @@ class Quality(Struct, frozen=True):
     breaker: Breaker = CLOSED_BREAKER
 
 
-@dataclass(kw_only=True)
-class Snapshot:
+class Snapshot(Struct, kw_only=True):
     now_ms: int
     rules: Rules
     dice: Callable[[], float]  # in [0, 1); handed in, so that a replay rolls the same
 
     last_task_id: int = 0
     next_incarnation: int = 1
-    lanes: dict[int, Lane] = field(default_factory=dict)
-    keys: dict[str, Task] = field(default_factory=dict)
-    workers: dict[str, Worker] = field(default_factory=dict)
+    lanes: dict[int, Lane] = {}
+    keys: dict[str, Task] = {}
+    workers: dict[str, Worker] = {}
     fleet: int = 0
-    leases: dict[TaskId, Lease] = field(default_factory=dict)
-    held: dict[int, int] = field(default_factory=dict)
-    tasks: dict[TaskId, Task] = field(default_factory=dict)
-    finished: dict[TaskId, FinishTask] = field(default_factory=dict)  # in this batch
-    requeued: dict[TaskId, RequeueTask] = field(default_factory=dict)  # in this batch
-    qualities: dict[tuple[str, str], Quality] = field(default_factory=dict)
-    known_queues: set[str] = field(default_factory=set)
-    to_cancel: dict[int, set[TaskId]] = field(default_factory=dict)  # by incarnation
-    due: list[TaskId] = field(default_factory=list)
-    overdue: list[TaskId] = field(default_factory=list)  # running past their deadline
-    unstarted: list[TaskId] = field(default_factory=list)  # past their time limit to start
-    token_ids: set[str] = field(default_factory=set)
-    watch: Watch = field(default_factory=Watch)
-    stale_claims: set[ShardClaim] = field(default_factory=set)  # nobody owns the shard under it
+    leases: dict[TaskId, Lease] = {}
+    held: dict[int, int] = {}
+    tasks: dict[TaskId, Task] = {}
+    finished: dict[TaskId, FinishTask] = {}  # in this batch
+    requeued: dict[TaskId, RequeueTask] = {}  # in this batch
+    qualities: dict[tuple[str, str], Quality] = {}
+    known_queues: set[str] = set()
+    to_cancel: dict[int, set[TaskId]] = {}  # by incarnation
+    due: list[TaskId] = []
+    overdue: list[TaskId] = []  # running past their deadline
+    unstarted: list[TaskId] = []  # past their time limit to start
+    token_ids: set[str] = set()
+    watch: Watch = Watch()
+    stale_claims: set[ShardClaim] = set()  # nobody owns the shard under it
 
     def note_added(self, decision: AddTask, lane: Lane) -> None:
         if decision.task.key is not None:

@@ -60,15 +60,21 @@ class _Writer:
     def __init__(
         self, tx: Transaction, lanes: Lanes, *, now_ms: int, tasks: dict[TaskId, Task]
     ) -> None:
-        self._tasks = Tasks(tx, lanes)
-        self._workers = Workers(tx)
-        self._queues = Queues(tx)
-        self._access = Access(tx)
-        self._sessions = Sessions(tx)
+        self._tx = tx
         self._lanes = lanes
         self._now_ms = now_ms
         self._known = tasks
         self.applied = Applied(opened=set(), finished=[])
+
+    # Made where they are needed: few batches need more than one.
+
+    @property
+    def _tasks(self) -> Tasks:
+        return Tasks(self._tx, self._lanes)
+
+    @property
+    def _workers(self) -> Workers:
+        return Workers(self._tx)
 
     def add(self, decisions: Sequence[AddTask]) -> None:
         self.applied.opened |= self._tasks.add(decisions)
@@ -117,17 +123,17 @@ class _Writer:
 
     def change_queues(self, decisions: Sequence[ChangeQueue]) -> None:
         for one in decisions:
-            self._queues.change(one.queue, paused=one.paused, at_ms=one.at_ms)
+            Queues(self._tx).change(one.queue, paused=one.paused, at_ms=one.at_ms)
             if not one.paused:
                 self.applied.opened |= set(self._lanes.matching(queue=one.queue))
 
     def put_tokens(self, decisions: Sequence[PutToken]) -> None:
         for one in decisions:
-            self._access.put(one.token)
+            Access(self._tx).put(one.token)
 
     def drop_tokens(self, decisions: Sequence[DropToken]) -> None:
         for one in decisions:
-            self._access.drop(one.token_id)
+            Access(self._tx).drop(one.token_id)
 
     def lease(self, decisions: Sequence[LeaseTask]) -> None:
         self._tasks.lease(decisions, self._known)
@@ -138,7 +144,7 @@ class _Writer:
             if gone:
                 # Their ids must not come again, even if the clock is set back by the next start.
                 self._workers.raise_counter("task", max(gone))
-                self._sessions.forget([*gone])
+                Sessions(self._tx).forget([*gone])
             self.applied.forgotten += len(gone)
 
     def watch(self, decisions: Sequence[NoteWatch]) -> None:

@@ -6,8 +6,9 @@ it: those of this batch, and those whose calls were parked because there was not
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast, get_args
+
+from msgspec import Struct
 
 from rota.core.breakers import BreakerState
 from rota.core.decide import decide
@@ -24,7 +25,7 @@ from rota.core.decisions import (
     RequeueTask,
     TellCancelled,
 )
-from rota.core.events import Event, LeaseWork, PruneHistory
+from rota.core.events import Event, LeaseWork, PruneHistory, ReportResults
 from rota.core.ids import TaskId
 from rota.core.notices import Notice, PruneNotices
 from rota.core.replies import Done, Granted, Reply
@@ -43,10 +44,10 @@ from rota.engine.keeping import KEEPING_EVENTS, Keeper, KeepingEvent, KeepingRep
 from rota.engine.load import load
 from rota.engine.notices import PRUNED_PER_STEP, Told, healths_after, write_notices
 from rota.engine.run_commands import RunCommands, RunReply
-from rota.engine.runs import RunAdvancer, RunCache
+from rota.engine.runs import RunAdvancer, RunCache, RunWork
 from rota.engine.sessions import SessionKeeper, SessionMemory
 from rota.engine.shard_cache import ShardCache
-from rota.engine.shards import ShardKeeper, ShardReply, ShardWork
+from rota.engine.shards import SHARD_EVENTS, ShardKeeper, ShardReply, ShardWork
 from rota.errors import RotaError
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
@@ -59,28 +60,27 @@ Anything = Event | Aside  # that may come before the engine
 # A look-up for each event, since to ask a union of many kinds takes longer than to decide.
 ASIDES = frozenset(get_args(Aside))
 RUN_COMMANDS = frozenset(get_args(RunCommand))
+PRUNING = frozenset({PruneHistory, PruneNotices})
 
 
-@dataclass
-class Memory:
+class Memory(Struct):
     """What a coordinator carries from batch to batch; taken over only after the commit.
 
     What is remembered of the store is true because nobody else writes to it.
     """
 
     last_task_id: int = 0
-    watch: Watch = field(default_factory=Watch)
-    turns: dict[str, int] = field(default_factory=dict)  # when each worker was last chosen
+    watch: Watch = Watch()
+    turns: dict[str, int] = {}  # when each worker was last chosen
     paused: frozenset[str] = frozenset()  # queues
     has_open_breakers: bool = True  # False: none is open
     has_cancelled: bool = True  # False: no worker is to be told of a cancelled task
     last_seq: int = 0  # of the notices
-    healths: Mapping[str, Health] = field(default_factory=dict)  # of workers that are not healthy
-    sessions: SessionMemory = field(default_factory=SessionMemory)
+    healths: Mapping[str, Health] = {}  # of workers that are not healthy
+    sessions: SessionMemory = SessionMemory()
 
 
-@dataclass
-class BatchResult:
+class BatchResult(Struct, kw_only=True):
     outcomes: list[Outcome]
     parked: list[Granted | RotaError]  # for the parked calls; an empty grant parks on
     applied: Applied
@@ -90,11 +90,11 @@ class BatchResult:
     told: Told
     tally: Tally
     next_moment_ms: int | None = None
-    ended_runs: list[int] = field(default_factory=list)
-    dropped_files: list[str] = field(default_factory=list)
-    shards: ShardWork = field(default_factory=ShardWork)
-    keeping: KeepingWork = field(default_factory=KeepingWork)
-    sessions: set[str] = field(default_factory=set)  # that there is news for
+    ended_runs: list[int]
+    dropped_files: list[str]
+    shards: ShardWork
+    keeping: KeepingWork
+    sessions: set[str]  # that there is news for
 
     @property
     def next_sweep_ms(self) -> int | None:
@@ -120,6 +120,7 @@ class Batch:
         shards: ShardCache,
     ) -> None:
         self._events = events
+        self._kinds = {type(event) for event in events}
         self._parked = parked
         self._lanes = lanes
         self._memory = memory
@@ -135,48 +136,31 @@ class Batch:
         )
 
     def __call__(self, tx: Transaction) -> BatchResult:
+        """What a batch is not about is not set up for it: most are about one thing."""
         snapshot = self._snapshot
+        answered: dict[int, Any] = {}
         # First of all, so that results are held against the newest epochs.
-        shards = ShardKeeper(tx, self._shards, now_ms=self._steady_ms)
-        answered = shards.carry_out(self._events)
-        snapshot.stale_claims = shards.stale_claims(self._events)
+        shards = self._carry_out_shards(tx, answered)
         keeping = self._keep(tx, answered)
-        events = [cast("Event", event) for event in self._events if type(event) not in ASIDES]
-        load(tx, self._lanes, snapshot, events, has_cancelled=self._memory.has_cancelled)
+        if not self._kinds <= ASIDES:
+            events = [cast("Event", event) for event in self._events if type(event) not in ASIDES]
+            load(tx, self._lanes, snapshot, events, has_cancelled=self._memory.has_cancelled)
         leases = dict(snapshot.leases)
         outcomes, decided = self._decide()
         for index, answer in answered.items():
             outcomes[index] = answer
-        if snapshot.stale_claims:
+        if snapshot.stale_claims and shards is not None:
             shards.note_refused(self._events, outcomes)
-        runs = RunAdvancer(tx, self._lanes, snapshot, self._runs)
-        artifacts = ArtifactKeeper(tx, self._lanes, snapshot, self._runs)
-        commands = RunCommands(tx, runs, artifacts, now_ms=snapshot.now_ms)
-        decisions = by_kind(self._advance_runs(runs, commands, decided, outcomes))
-        artifacts.settle(decisions)
+        runs = self._advance_runs(tx, decided, outcomes)
+        decisions = runs.decisions
         applied = apply(tx, self._lanes, decisions, now_ms=snapshot.now_ms, tasks=snapshot.tasks)
-        for index, event in enumerate(self._events):
-            if isinstance(event, PruneHistory):
-                outcomes[index] = Done(applied.forgotten)
-            elif isinstance(event, PruneNotices):
-                outcomes[index] = Done(Notices(tx).prune(event, step=PRUNED_PER_STEP))
-        dealer = Dealer(
-            tx,
-            self._lanes,
-            snapshot,
-            self._memory.turns,
-            paused=_paused(self._memory.paused, decisions),
-            has_open_breakers=self._memory.has_open_breakers or _opens_breakers(decisions),
-            names_runs=self._runs.has_tasks,
-            workers_changed=PutWorker in decisions or RemoveWorker in decisions,
-        )
-        parked, granted = self._deal(dealer, outcomes)
-        if dealer.leased:
-            decisions.setdefault(LeaseTask, []).extend(dealer.leased)
+        self._prune(tx, applied, outcomes)
+        parked, granted = self._deal(tx, decisions, outcomes)
         keeper = SessionKeeper(tx, self._lanes, self._memory.sessions)
         sessions = keeper.carry_out(self._events, outcomes, decisions)
+        shard_work = ShardWork() if shards is None else shards.work
         happened = self._happened(
-            decisions, leases, granted, [*runs.told, *keeping.notices], shards.work
+            decisions, leases, granted, [*runs.told, *keeping.notices], shard_work
         )
         told = write_notices(tx, happened, last_seq=self._memory.last_seq)
         return BatchResult(
@@ -190,36 +174,63 @@ class Batch:
             tally=happened.tally,
             next_moment_ms=_earlier(_next_moment_ms(decisions), runs.next_moment_ms),
             ended_runs=runs.ended,
-            dropped_files=artifacts.dropped,
-            shards=shards.work,
+            dropped_files=runs.dropped_files,
+            shards=shard_work,
             keeping=keeping,
             sessions=sessions.told,
         )
 
+    def _carry_out_shards(self, tx: Transaction, answered: dict[int, Any]) -> ShardKeeper | None:
+        """Carry out what is about services; its answers go beside the others."""
+        if ReportResults not in self._kinds and SHARD_EVENTS.isdisjoint(self._kinds):
+            return None
+        shards = ShardKeeper(tx, self._shards, now_ms=self._steady_ms)
+        answered |= shards.carry_out(self._events)
+        self._snapshot.stale_claims = shards.stale_claims(self._events)
+        return shards
+
     def _keep(self, tx: Transaction, answered: dict[int, Any]) -> KeepingWork:
         """Carry out what is about memory and locks; its answers go beside the others."""
-        if KEEPING_EVENTS.isdisjoint(map(type, self._events)):
+        if KEEPING_EVENTS.isdisjoint(self._kinds):
             return KeepingWork()
         keeper = Keeper(tx, now_ms=self._snapshot.now_ms, steady_ms=self._steady_ms)
         answered |= keeper.carry_out(self._events)
         return keeper.work
 
     def _advance_runs(
-        self,
-        runs: RunAdvancer,
-        commands: RunCommands,
-        decided: Sequence[Decision],
-        outcomes: list[Outcome],
-    ) -> list[Decision]:
+        self, tx: Transaction, decided: Sequence[Decision], outcomes: list[Outcome]
+    ) -> RunWork:
         """Tell runs of their tasks' ends, and carry out what callers ask of them."""
-        runs.tasks_finished([one for one in decided if isinstance(one, FinishTask)])
+        decisions = by_kind(decided)
+        is_asked = not RUN_COMMANDS.isdisjoint(self._kinds)
+        if not is_asked and not self._runs.is_concerned(decisions):
+            return RunWork(decisions)
+        runs = RunAdvancer(tx, self._lanes, self._snapshot, self._runs)
+        artifacts = ArtifactKeeper(tx, self._lanes, self._snapshot, self._runs)
+        runs.tasks_finished(decisions.get(FinishTask, []))
+        if is_asked:
+            self._command(RunCommands(tx, runs, artifacts, now_ms=self._snapshot.now_ms), outcomes)
+        decisions = by_kind(runs.close(decided))
+        artifacts.settle(decisions)
+        return RunWork(decisions, runs.told, runs.ended, artifacts.dropped, runs.next_moment_ms)
+
+    def _command(self, commands: RunCommands, outcomes: list[Outcome]) -> None:
         for index, event in enumerate(self._events):
             if type(event) in RUN_COMMANDS:
                 try:
                     outcomes[index] = commands.carry_out(cast("RunCommand", event))
                 except RotaError as error:
                     outcomes[index] = error
-        return runs.close(decided)
+
+    def _prune(self, tx: Transaction, applied: Applied, outcomes: list[Outcome]) -> None:
+        """Say how much was forgotten; notices are forgotten here."""
+        if PRUNING.isdisjoint(self._kinds):
+            return
+        for index, event in enumerate(self._events):
+            if isinstance(event, PruneHistory):
+                outcomes[index] = Done(applied.forgotten)
+            elif isinstance(event, PruneNotices):
+                outcomes[index] = Done(Notices(tx).prune(event, step=PRUNED_PER_STEP))
 
     def _decide(self) -> tuple[list[Outcome], list[Decision]]:
         outcomes: list[Outcome] = []
@@ -238,23 +249,35 @@ class Batch:
         return outcomes, decisions
 
     def _deal(
-        self, dealer: Dealer, outcomes: list[Outcome]
+        self, tx: Transaction, decisions: dict[type[Decision], list[Any]], outcomes: list[Outcome]
     ) -> tuple[list[Granted | RotaError], list[tuple[str, list[Task]]]]:
         """Ask for the calls of this batch and the parked ones alike; whoever is best gets it.
 
         What becomes of the parked ones, and what each worker was given.
         """
+        if not self._parked and LeaseWork not in self._kinds:
+            return [], []
         now = [
             (index, event)
             for index, event in enumerate(self._events)
             if isinstance(event, LeaseWork) and isinstance(outcomes[index], Granted)
         ]
         asking = [*(event for _, event in now), *self._parked]
-        if not asking:
-            return [], []
+        dealer = Dealer(
+            tx,
+            self._lanes,
+            self._snapshot,
+            self._memory.turns,
+            paused=_paused(self._memory.paused, decisions),
+            has_open_breakers=self._memory.has_open_breakers or _opens_breakers(decisions),
+            names_runs=self._runs.has_tasks,
+            workers_changed=PutWorker in decisions or RemoveWorker in decisions,
+        )
         answers = dealer.deal(asking)
         for (index, _), answer in zip(now, answers, strict=False):
             outcomes[index] = answer
+        if dealer.leased:
+            decisions.setdefault(LeaseTask, []).extend(dealer.leased)
         granted = [
             (event.worker_id, answer.leases)
             for event, answer in zip(asking, answers, strict=True)
@@ -322,7 +345,8 @@ def _next_moment_ms(decisions: Mapping[type[Decision], list[Any]]) -> int | None
     moments = [one.due_at_ms for one in decisions.get(RequeueTask, ())]
     moments += [one.deadline_ms for one in decisions.get(LeaseTask, ())]
     for one in decisions.get(AddTask, ()):
-        moments.append(one.due_at_ms)
+        if one.due_at_ms is not None:
+            moments.append(one.due_at_ms)
         if one.task.start_within_ms is not None:
             moments.append(one.created_at_ms + one.task.start_within_ms)
     return min((moment for moment in moments if moment is not None), default=None)

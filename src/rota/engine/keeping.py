@@ -6,7 +6,6 @@ must. Numbers that only rise are read and written once for a batch, too.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import get_args
 
 from msgspec import Struct
@@ -46,12 +45,11 @@ KeepingReply = Kept | LockAnswer | Done
 Turned = tuple[Lock, LockAnswer]
 
 
-@dataclass
-class KeepingWork:
+class KeepingWork(Struct):
     """What a batch did, for those who wait for it."""
 
-    granted: list[LockAnswer] = field(default_factory=list)  # to those that stood in line
-    notices: list[Notice] = field(default_factory=list)
+    granted: list[LockAnswer] = []  # to those that stood in line
+    notices: list[Notice] = []
     next_moment_ms: int | None = None  # of the locks
 
 

@@ -7,10 +7,10 @@ events are tried again one by one.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from rota.core.decisions import (
     LeaseTask,
@@ -91,36 +91,47 @@ class Entry:
 
 def _burden(event: Anything) -> tuple[int, bool]:
     """How many changes an event stands for, and whether they are carried out in no time."""
-    match event:
-        case SubmitTasks():
-            weight = len(event.tasks)
-            return weight, weight <= LIGHT_TASKS
-        case ReportResults():
-            weight = len(event.results)
-            return weight, weight <= LIGHT_TASKS
-        case LeaseWork():
-            return 1, event.most <= LIGHT_TASKS
-        case BeatMember():
-            return 1, len(event.holds) <= LIGHT_SHARDS
-        case Heartbeat() | ReportProgress() | StartJob() | CompleteJob() | FailJob() | StartRun():
-            return 1, True
-        case _:
-            return 1, isinstance(event, SaveCheckpoint | ClearNews)
+    burden = BURDENS.get(type(event))
+    return (1, False) if burden is None else burden(event)
 
 
-@dataclass
-class Delivery:
+def _of_tasks(count: int) -> tuple[int, bool]:
+    return count, count <= LIGHT_TASKS
+
+
+def _trifle(_: Any) -> tuple[int, bool]:
+    return 1, True
+
+
+# Those that are not listed take their time. A table, since all of them are asked for this.
+BURDENS: dict[type[Any], Callable[[Any], tuple[int, bool]]] = {
+    SubmitTasks: lambda event: _of_tasks(len(event.tasks)),
+    ReportResults: lambda event: _of_tasks(len(event.results)),
+    LeaseWork: lambda event: (1, event.most <= LIGHT_TASKS),
+    BeatMember: lambda event: (1, len(event.holds) <= LIGHT_SHARDS),
+    Heartbeat: _trifle,
+    ReportProgress: _trifle,
+    StartJob: _trifle,
+    CompleteJob: _trifle,
+    FailJob: _trifle,
+    StartRun: _trifle,
+    SaveCheckpoint: _trifle,
+    ClearNews: _trifle,
+}
+
+
+class Delivery(Struct):
     """What a committed batch means to those who wait."""
 
-    answers: list[tuple[Entry, Outcome | Exception]] = field(default_factory=list)
-    finished: list[TaskId] = field(default_factory=list)
+    answers: list[tuple[Entry, Outcome | Exception]] = []
+    finished: list[TaskId] = []
     next_moment_ms: int | None = None
-    pushes: list[Assignment] = field(default_factory=list)
+    pushes: list[Assignment] = []
     next_sweep_ms: int | None = None
-    granted_locks: list[LockAnswer] = field(default_factory=list)  # to those in line
-    told: list[Told] = field(default_factory=list)
-    sessions: set[str] = field(default_factory=set)  # that there is news for
-    cancelled: list[TellCancelled] = field(default_factory=list)
+    granted_locks: list[LockAnswer] = []  # to those in line
+    told: list[Told] = []
+    sessions: set[str] = set()  # that there is news for
+    cancelled: list[TellCancelled] = []
 
     def add(self, other: "Delivery") -> None:
         self.answers += other.answers

@@ -7,12 +7,14 @@ from memory; whoever needs them next replays their journals and stands where the
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from rota.core.decisions import Decision, FinishTask
+from rota.core.decisions import Decision, FinishTask, RequeueTask
 from rota.core.ids import TaskId, next_ids, to_text
 from rota.core.notices import Notice
 from rota.core.snapshot import Snapshot
@@ -75,6 +77,10 @@ class RunCache:
         self.has_staged = False  # whether any artifact waits for the end of its attempt
         self.touched: set[int] = set()  # by the batch that is under way
 
+    def is_concerned(self, kinds: Collection[type[Decision]]) -> bool:
+        """Whether decisions of these kinds may be about tasks of runs."""
+        return (self.has_tasks or self.has_staged) and (FinishTask in kinds or RequeueTask in kinds)
+
     def roll_back(self) -> None:
         """The batch was not committed: what it did to runs in memory never happened."""
         for run_id in self.touched:
@@ -86,6 +92,16 @@ class RunCache:
     def trim(self) -> None:
         while len(self.runs) > MOST_CACHED:
             self.runs.popitem(last=False)
+
+
+class RunWork(Struct):
+    """What a batch meant to runs: its decisions about tasks, and what others are told."""
+
+    decisions: dict[type[Decision], list[Any]]  # by kind
+    told: Sequence[Notice] = ()
+    ended: list[int] = []
+    dropped_files: list[str] = []
+    next_moment_ms: int | None = None
 
 
 class RunAdvancer:

@@ -4,10 +4,10 @@ Tasks that no session asked for cost nothing here: whether there are any others 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from msgspec import Struct
 
 from rota.core import limits
 from rota.core.decisions import Decision, FinishTask
@@ -27,8 +27,7 @@ log = structlog.get_logger("rota.sessions")
 MOST_COUNTED_AHEAD = 1_000  # a task further back than this is told that it is just behind them
 
 
-@dataclass
-class SessionMemory:
+class SessionMemory(Struct, frozen=True):
     """What is remembered of the table from batch to batch; taken over only after the commit."""
 
     has_tasks: bool = False  # whether any session waits for, or waited for, any task
@@ -42,21 +41,19 @@ def recalled(tx: Transaction, before: SessionMemory) -> SessionMemory:
     return SessionMemory(has_tasks=sessions.has_tasks(), last_news=last_news)
 
 
-@dataclass
-class SessionWork:
+class SessionWork(Struct):
     """What a batch meant to sessions."""
 
     memory: SessionMemory
-    told: set[str] = field(default_factory=set)  # sessions that there is news for
+    told: set[str] = set()  # sessions that there is news for
 
 
 class SessionKeeper:
     """Carries out the part of one batch that is about sessions, after all that was decided."""
 
     def __init__(self, tx: Transaction, lanes: Lanes, memory: SessionMemory) -> None:
-        self._sessions = Sessions(tx)
-        self._tasks = Tasks(tx, lanes)
-        self._listing = Listing(tx, lanes)
+        self._tx = tx
+        self._lanes = lanes
         self.work = SessionWork(memory)
 
     def carry_out(
@@ -72,17 +69,17 @@ class SessionKeeper:
                 if isinstance(outcome, Submitted):
                     outcomes[index] = self._submitted(event.session_id, outcome)
             elif type(event) is ClearNews:
-                self._sessions.clear(event.told)
+                Sessions(self._tx).clear(event.told)
         if self.work.memory.has_tasks and (finished := decisions.get(FinishTask)):
             self._finished(finished)
         return self.work
 
     def _submitted(self, session_id: str, outcome: Submitted) -> Stood:
         ids = [item.id for item in outcome.items]
-        tasks = self._tasks.by_ids([*ids])
+        tasks = Tasks(self._tx, self._lanes).by_ids([*ids])
         waited_for = [(one, session_id) for one in ids if tasks[one].state not in FINISHED]
         if waited_for:
-            self._sessions.add(waited_for)
+            Sessions(self._tx).add(waited_for)
             self.work.memory = SessionMemory(has_tasks=True, last_news=self.work.memory.last_news)
         return Stood(
             [
@@ -94,12 +91,14 @@ class SessionKeeper:
     def _standing(self, task: Task, *, is_duplicate: bool) -> Standing:
         position = None
         if task.state is TaskState.QUEUED:
-            position = self._listing.ahead(task, most=MOST_COUNTED_AHEAD) + 1
+            listing = Listing(self._tx, self._lanes)
+            position = listing.ahead(task, most=MOST_COUNTED_AHEAD) + 1
         return Standing(task=task, position=position, is_duplicate=is_duplicate)
 
     def _finished(self, finished: Sequence[FinishTask]) -> None:
         waiting: dict[TaskId, list[str]] = {}
-        for task_id, session_id in self._sessions.of_tasks([one.id for one in finished]):
+        sessions = Sessions(self._tx)
+        for task_id, session_id in sessions.of_tasks([one.id for one in finished]):
             waiting.setdefault(task_id, []).append(session_id)
         if not waiting:
             return
@@ -109,7 +108,7 @@ class SessionKeeper:
             for session_id in waiting.get(one.id, ()):
                 seq = memory.last_news + len(news) + 1
                 news.append(News(seq=seq, session_id=session_id, task_id=one.id))
-        dropped = self._sessions.note_ends(news, most=limits.MAX_SESSION_NEWS)
+        dropped = sessions.note_ends(news, most=limits.MAX_SESSION_NEWS)
         if dropped:
             log.warning("sessions were not told of ends: too many are waiting", dropped=dropped)
         self.work.memory = SessionMemory(has_tasks=True, last_news=memory.last_news + len(news))

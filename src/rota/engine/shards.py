@@ -11,10 +11,10 @@ lease by it: after a restart all leases begin anew.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import cast, get_args
 
 import structlog
+from msgspec import Struct
 
 from rota.core import limits
 from rota.core.events import ReportResults, ShardClaim
@@ -49,15 +49,14 @@ SEEN_KEPT_MS = 500
 LEAST_SWEEP_PAUSE_MS = 10  # a moment that is always just ahead must not keep the writer busy
 
 
-@dataclass
-class ShardWork:
+class ShardWork(Struct):
     """What a batch meant to services, for those who must hear of it after the commit."""
 
-    pushes: list[Assignment] = field(default_factory=list)
+    pushes: list[Assignment] = []
     next_sweep_ms: int | None = None
-    changes: dict[str, ServiceChanges] = field(default_factory=dict)  # by service
-    gauges: dict[str, ServiceGauges] = field(default_factory=dict)  # by service, from a sweep
-    fenced: list[str] = field(default_factory=list)  # services, one for each refused effect
+    changes: dict[str, ServiceChanges] = {}  # by service
+    gauges: dict[str, ServiceGauges] = {}  # by service, from a sweep
+    fenced: list[str] = []  # services, one for each refused effect
 
 
 class ShardKeeper:

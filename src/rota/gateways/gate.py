@@ -115,8 +115,10 @@ class Gate:
 
     async def identify(self, secret: str | None) -> Caller:
         """Tell who presents this token; without one, who an open door lets in."""
-        if secret is not None:
-            return await self._caller_with(secret)
+        return self.stranger() if secret is None else await self._caller_with(secret)
+
+    def stranger(self) -> Caller:
+        """Who an open door lets in without a token."""
         if self._is_open:
             return LOCAL
         raise Unauthorized("a token is needed: send `Authorization: Bearer rota_…`")

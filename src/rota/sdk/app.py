@@ -206,8 +206,9 @@ class Rota:
     def _handles(
         self, batch: Sequence[Submission[R]], receipts: list[calls.Receipt]
     ) -> list[TaskHandle[R]]:
+        client = self._get_client
         return [
-            TaskHandle(receipt.id, lambda: self.client, one.decoder, is_duplicate=receipt.duplicate)
+            TaskHandle(receipt.id, client, one.decoder, is_duplicate=receipt.duplicate)
             for one, receipt in zip(batch, receipts, strict=True)
         ]
 

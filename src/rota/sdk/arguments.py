@@ -25,6 +25,7 @@ from rota.sdk.outcomes import Answer
 
 _EMPTY = frozenset({b"{}", b"null"})
 _PLACE = re.compile(r" - at `\$\.?([^`.\[]*)")
+_NO_ARGUMENTS = Raw(b"{}")
 _IMMUTABLE = (str, int, float, bool, bytes, type(None))
 
 
@@ -64,16 +65,21 @@ class Arguments:
         return not self._signature.parameters
 
     @cached_property
+    def _required(self) -> tuple[str, ...]:
+        """The parameters that must be given, where they are all positional."""
+        parameters = self._signature.parameters.values()
+        return tuple(one.name for one in parameters if one.default is Parameter.empty)
+
+    @cached_property
     def _is_positional(self) -> bool:
         kinds = {one.kind for one in self._signature.parameters.values()}
         return kinds <= {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raw:
         """Check the arguments of a call and write them as a payload."""
-        try:
-            given = self._signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise InvalidArguments(f"task {self._task!r}: {error}", task=self._task) from None
+        given = self._bound(args, kwargs)
+        if not given and self._takes_none:
+            return _NO_ARGUMENTS
         try:
             payload = encode(given)
         except Exception:  # noqa: BLE001 - users' types are written by users' code; see _culprit
@@ -83,6 +89,15 @@ class Arguments:
         except msgspec.ValidationError as error:
             raise self._misfit(error) from None
         return Raw(payload)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by the names of their parameters."""
+        if not kwargs and len(args) == len(self._required) and self._is_positional:
+            return dict(zip(self._required, args, strict=True))  # as most calls are
+        try:
+            return self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidArguments(f"task {self._task!r}: {error}", task=self._task) from None
 
     def decode(self, payload: Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Read a payload as positional and named arguments."""

@@ -1,7 +1,12 @@
-"""How is a request carried by a thread that waits? On a pool of plain sockets."""
+"""How is a request carried by a thread that waits? On a pool of plain sockets.
+
+A socket of Python's with a timeout asks the kernel twice for everything it does: whether it can be
+done, and to do it. Here the kernel is told once how long to wait, and is asked once.
+"""
 
 import select
 import socket
+import struct
 import time
 from collections import deque
 
@@ -27,7 +32,7 @@ class BlockingPool:
         deadline = time.monotonic() + timeout_s
         connection = self._take(deadline)
         try:
-            response = connection.exchange(request, deadline)
+            response = connection.exchange(request, deadline, timeout_s)
         except TimeoutError:
             connection.close()
             raise self._endpoint.timed_out(timeout_s) from None
@@ -83,6 +88,13 @@ class _Connection:
             raise
         self._socket = sock
         self._parser = ResponseParser()
+        self._goodbye = select.poll()
+        self._goodbye.register(sock, select.POLLIN | select.POLLHUP)
+        self._patience_s: float | None = None  # what the kernel was told; None: nothing yet
+        # What encrypts a socket does its waiting as well, and must know of it.
+        self._is_encrypted = endpoint.tls is not None
+        if not self._is_encrypted:
+            sock.settimeout(None)
 
     @property
     def is_reusable(self) -> bool:
@@ -90,27 +102,48 @@ class _Connection:
 
     def is_usable(self) -> bool:
         """An idle connection has nothing to read; if it has, that is the server's goodbye."""
-        readable = select.poll()
-        readable.register(self._socket, select.POLLIN | select.POLLHUP)
-        return not readable.poll(0)
+        return not self._goodbye.poll(0)
 
-    def exchange(self, request: bytes, deadline: float) -> Response:
-        self._wait_until(deadline)
-        self._socket.sendall(request)
-        while True:
-            self._wait_until(deadline)
-            data = self._socket.recv(_READ_SIZE)
-            response = self._parser.feed(data) if data else self._parser.end()
-            if response is not None:
-                return response
-            if not data:
-                raise ConnectionResetError("closed by the other side")
+    def exchange(self, request: bytes, deadline: float, timeout_s: float) -> Response:
+        """Send a request and read its response; all of it until the deadline.
 
-    def _wait_until(self, deadline: float) -> None:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            raise TimeoutError
-        self._socket.settimeout(remaining)
+        The first wait may be as long as the whole (`timeout_s`), which is the same from call to
+        call, so that the kernel has been told already.
+        """
+        remaining_s = timeout_s
+        try:
+            self._wait_for(remaining_s)
+            self._socket.sendall(request)
+            while True:
+                data = self._socket.recv(_READ_SIZE)
+                response = self._parser.feed(data) if data else self._parser.end()
+                if response is not None:
+                    return response
+                if not data:
+                    raise ConnectionResetError("closed by the other side")
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0:
+                    raise TimeoutError
+                self._wait_for(remaining_s)
+        except BlockingIOError:
+            raise TimeoutError from None
+
+    def _wait_for(self, patience_s: float) -> None:
+        if patience_s == self._patience_s:
+            return
+        self._patience_s = patience_s
+        if self._is_encrypted:
+            self._socket.settimeout(patience_s)
+            return
+        patience = _timeval(patience_s)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, patience)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _timeval(seconds: float) -> bytes:
+    """A time as the kernel takes it; nought would be for ever."""
+    whole, rest = divmod(max(1, round(seconds * 1_000_000)), 1_000_000)
+    return struct.pack("@ll", whole, rest)

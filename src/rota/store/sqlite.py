@@ -81,7 +81,7 @@ class SqliteTransaction:
 
 
 def _bound(parameters: tuple[object, ...]) -> tuple[object, ...]:
-    if not any(type(one) is list for one in parameters):
+    if list not in map(type, parameters):
         return parameters
     return tuple(_set_of(one) if type(one) is list else one for one in parameters)
 

@@ -49,7 +49,7 @@ class Tasks:
     def add(self, added: Sequence[AddTask]) -> set[int]:
         """Write new tasks; the answer is the lanes in which some can be claimed at once."""
         lane_of, tx = self._lanes.number, self._tx
-        rows, open_lanes = [], set()
+        rows, open_lanes, special = [], set(), []
         for one in added:
             task = one.task
             lane = lane_of(tx, task.queue, task.name, task.requires)
@@ -66,10 +66,13 @@ class Tasks:
             )
             if one.due_at_ms is None:
                 open_lanes.add(lane)
+            if _is_special(one):
+                special.append(one)
         tx.many("tasks.add", rows)
-        for first, last in _runs_of_ready(added):
+        for first, last in _runs_of_ready(added) if special else _whole(added):
             tx.run("tasks.add_ready_range", first, last)
-        self._add_extras(added)
+        if special:
+            self._add_extras(special)
         return open_lanes
 
     def _add_extras(self, added: Sequence[AddTask]) -> None:
@@ -331,6 +334,22 @@ class Tasks:
             past = self._tx.rows("tasks.finished", missing)
             found |= {row[0]: reading.finished(row, lanes) for row in past}
         return found
+
+
+def _is_special(added: AddTask) -> bool:
+    """Whether a task has more than its row and its place in the queue."""
+    task = added.task
+    return (
+        added.due_at_ms is not None
+        or task.key is not None
+        or task.labels is not None
+        or task.start_within_ms is not None
+    )
+
+
+def _whole(added: Sequence[AddTask]) -> list[tuple[int, int]]:
+    """All of them as one stretch."""
+    return [(added[0].id, added[-1].id)] if added else []
 
 
 def _runs_of_ready(added: Sequence[AddTask]) -> Iterator[tuple[int, int]]:

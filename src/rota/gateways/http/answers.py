@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from rota.gateways.http.protocol import ANSWERING, Answering
+
 JSON = "application/json"
 
 _encoder = msgspec.json.Encoder()
@@ -35,7 +37,13 @@ def encoded(value: Any, status: int = 200) -> Answered:
     return Answered(_encoder.encode(value), status)
 
 
-async def send_answer(send: Send, answer: Answered | Streamed) -> None:
+async def send_answer(scope: Scope, send: Send, answer: Answered | Streamed) -> None:
+    if isinstance(answer, Answered) and not answer.headers:
+        connection: Answering | None = scope.get("extensions", {}).get(ANSWERING)
+        if connection is not None and connection.answer(
+            answer.status, answer.media_type, answer.content
+        ):
+            return
     size = len(answer.content) if isinstance(answer, Answered) else answer.size
     headers = [
         (b"content-type", answer.media_type.encode()),
@@ -58,5 +66,5 @@ class Page:
     def __init__(self, answer: Answered) -> None:
         self._answer = answer
 
-    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        await send_answer(send, self._answer)
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        await send_answer(scope, send, self._answer)

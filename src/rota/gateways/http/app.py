@@ -81,7 +81,7 @@ def create_app(
 
 
 async def _lost(scope: Scope, _receive: Receive, send: Send) -> None:
-    await send_answer(send, problem(unknown_path(scope["path"])))
+    await send_answer(scope, send, problem(unknown_path(scope["path"])))
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -29,6 +29,8 @@ def cookie_name(headers: Headers) -> str:
 
 def secret_of(headers: Headers) -> str | None:
     """The token that a browser shows, if it has one for this coordinator."""
+    if b"cookie" not in headers:  # as programs do not
+        return None
     jar: SimpleCookie = SimpleCookie()
     try:
         jar.load(text(headers, b"cookie") or "")
@@ -46,11 +48,8 @@ def check_browser(gate: Gate, headers: Headers, *, is_change: bool) -> None:
         raise Forbidden("a change that comes with a cookie must say its Origin")
 
 
-async def identify(gate: Gate, headers: Headers) -> Caller:
-    """Tell who calls without an `Authorization` header."""
-    secret = secret_of(headers)
-    if secret is None:
-        return await gate.identify(None)
+async def identify(gate: Gate, secret: str) -> Caller:
+    """Tell who calls with a cookie, and without an `Authorization` header."""
     try:
         return await gate.identify(secret)
     except Unauthorized:

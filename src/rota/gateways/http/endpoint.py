@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from starlette.types import Receive
 
 from rota.core import access
@@ -46,8 +46,7 @@ class Service:
     traffic: Traffic
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[Body, Query]):
+class Call(Struct, Generic[Body, Query], frozen=True):
     """One request, as its handler sees it."""
 
     service: Service
@@ -57,7 +56,7 @@ class Call(Generic[Body, Query]):
     query: Query
     receive: Receive
     second: str = ""  # the second part of the path that stands for {…}
-    headers: Mapping[bytes, bytes] = field(default_factory=dict)
+    headers: Mapping[bytes, bytes] = {}
 
     @property
     def coordinator(self) -> Coordinator:

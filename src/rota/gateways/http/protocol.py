@@ -1,13 +1,34 @@
 """How do bytes get onto the wire? One write an answer, not one for its head and one for its body.
 
-On a loopback socket a write costs as much as everything else an answer needs. What an answer
-consists of is gathered until the event loop comes round, and goes out as one.
+On a loopback socket a write costs as much as everything else an answer needs. An answer that is
+there as a whole leaves at once, behind a head that was written beforehand: the application finds
+the way to do so in its scope, as an extension. What else an answer consists of is gathered until
+the event loop comes round, and goes out as one.
 """
 
 import asyncio
-from typing import Any
+from functools import lru_cache
+from typing import Any, Protocol
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+ANSWERING = "rota.answering"  # the name of the extension in the ASGI scope
+HEADS_KEPT = 256  # kinds of answers
+PATHS_KEPT = 1_024
+
+
+class Answering(Protocol):
+    """What a connection can do beyond ASGI."""
+
+    def answer(self, status: int, media_type: str, body: bytes) -> bool:
+        """Send a whole answer in one go; False: it has to be sent in the ordinary way."""
+        ...
 
 
 class GatheringTransport:
@@ -23,6 +44,12 @@ class GatheringTransport:
             self._loop.call_soon(self._flush)
         self._pieces.append(data)
 
+    def write_now(self, data: bytes) -> None:
+        """Write what nothing follows; what was put off goes before it."""
+        if self._pieces:
+            self._flush()
+        self._transport.write(data)
+
     def close(self) -> None:
         self._flush()
         self._transport.close()
@@ -36,6 +63,72 @@ class GatheringTransport:
         return getattr(self._transport, name)
 
 
+class Cycle(RequestResponseCycle):
+    """One request and its answer."""
+
+    def __init__(self, protocol: "GatheringProtocol", *, keep_alive: bool) -> None:
+        super().__init__(
+            protocol.scope,
+            protocol.transport,
+            protocol.flow,
+            protocol.logger,
+            protocol.access_logger,
+            protocol.access_log,
+            protocol.server_state.default_headers,
+            asyncio.Event(),
+            protocol.expect_100_continue,
+            keep_alive,
+            protocol.on_response_complete,
+        )
+
+    def answer(self, status: int, media_type: str, body: bytes) -> bool:
+        if self.response_started or self.disconnected or self.flow.write_paused:
+            return False
+        self.response_started = self.response_complete = True
+        head = _head(status, media_type, self.keep_alive)
+        content = b"" if self.scope["method"] == "HEAD" else body
+        self.transport.write_now(b"%b%d\r\n\r\n%b" % (head, len(body), content))  # type: ignore[attr-defined]  # a GatheringTransport
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
+        return True
+
+
+@lru_cache(HEADS_KEPT)
+def _head(status: int, media_type: str, keep_alive: bool) -> bytes:  # noqa: FBT001 - a key
+    """All but the length, which comes last."""
+    closing = b"" if keep_alive else b"connection: close\r\n"
+    kind = media_type.encode("ascii")
+    return b"%bcontent-type: %b\r\n%bcontent-length: " % (STATUS_LINE[status], kind, closing)
+
+
+@lru_cache(PATHS_KEPT)
+def _taken_apart(url: bytes) -> tuple[str, bytes, bytes]:
+    """Path, path before percent-decoding, and query of a request's target."""
+    parsed = httptools.parse_url(url)
+    raw_path = parsed.path
+    return unquote(raw_path.decode("ascii")), raw_path, parsed.query or b""
+
+
 class GatheringProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn narrows it so
         super().connection_made(GatheringTransport(transport, self.loop))  # type: ignore[arg-type]  # stands in for the transport
+
+    def on_headers_complete(self) -> None:
+        """As the server's own, without what our settings never ask for."""
+        parser, scope = self.parser, self.scope
+        version = scope["http_version"] = parser.get_http_version()
+        scope["method"] = parser.get_method().decode("ascii")
+        if parser.should_upgrade() and self._should_upgrade():
+            return
+        scope["path"], scope["raw_path"], scope["query_string"] = _taken_apart(self.url)
+        before = self.cycle
+        keep_alive = version != "1.0" and parser.should_keep_alive()
+        cycle = self.cycle = Cycle(self, keep_alive=keep_alive)
+        scope["extensions"] = {ANSWERING: cycle}  # type: ignore[dict-item]  # ASGI lets it be anything
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))

@@ -44,16 +44,23 @@ class Table:
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._by_path: dict[tuple[str, ...], Methods] = {}
+        self._plain: dict[str, Found] = {}  # the paths without parameters
         for endpoint in endpoints:
             parts = tuple(
                 ANYTHING if part.startswith("{") else part for part in endpoint.path[1:].split("/")
             )
             places = tuple(place for place, part in enumerate(parts) if part == ANYTHING)
             assert places == PARAMETER_PLACES[: len(places)]
-            self._by_path.setdefault(parts, {})[endpoint.method] = endpoint
+            methods = self._by_path.setdefault(parts, {})
+            methods[endpoint.method] = endpoint
+            if not places:
+                self._plain[endpoint.path] = Found(methods)
 
     def find(self, raw_path: str) -> Found | None:
         """The endpoints of a path; the one with the fewest parameters is meant."""
+        plain = self._plain.get(raw_path)
+        if plain is not None:
+            return plain
         parts = raw_path[1:].split("/")
         methods = self._by_path.get(tuple(parts))
         parameters: list[str] = []
@@ -89,13 +96,13 @@ class Application:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         endpoint = methods.get(method)
         if endpoint is None:
-            await send_answer(send, problem(wrong_method(method, scope["path"], methods)))
+            await send_answer(scope, send, problem(wrong_method(method, scope["path"], methods)))
             return
         traffic = self._service.traffic
         traffic.in_flight += 1
         try:
             answer = await self._answer(endpoint, found, scope, receive)
-            await send_answer(send, answer)
+            await send_answer(scope, send, answer)
             traffic.note(endpoint.method, endpoint.path, answer.status)
         except ClientGone:
             pass  # nobody is left to answer
@@ -154,7 +161,8 @@ async def _admit(gate: Gate, endpoint: Endpoint, headers: dict[bytes, bytes]) ->
         caller = await admit(gate, headers, is_change=endpoint.is_change)
     else:
         cookies.check_browser(gate, headers, is_change=endpoint.is_change)
-        caller = await cookies.identify(gate, headers)
+        secret = cookies.secret_of(headers)
+        caller = gate.stranger() if secret is None else await cookies.identify(gate, secret)
     endpoint.check(caller)
     return caller
 

@@ -1,0 +1,114 @@
+"""Answers on a bare socket: what no client library would show."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.gateways.serving import Api
+
+LIVE = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
+PATIENCE_S = 20.0
+
+
+@asynccontextmanager
+async def socket_to(api: Api) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    url = api.client.base_url
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield reader, writer
+    finally:
+        writer.close()
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[list[bytes], bytes]:
+    """The lines of a head, and the body it announces."""
+    head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
+    lengths = [line.partition(b":")[2] for line in head if line.startswith(b"content-length:")]
+    return head, await reader.readexactly(int(lengths[0]))
+
+
+async def test_a_connection_carries_one_request_after_the_other(api: Api) -> None:
+    async with socket_to(api) as (reader, writer):
+        for _ in range(3):
+            writer.write(LIVE)
+            head, body = await answer(reader)
+
+            assert head[0] == b"HTTP/1.1 200 OK"
+            assert b"content-type: application/json" in head
+            assert body == b'{"status":"alive"}'
+
+
+async def test_requests_that_come_together_are_answered_in_their_order(api: Api) -> None:
+    task = b'{"name":"work"}'
+    submit = b"POST /api/tasks HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b"
+    async with socket_to(api) as (reader, writer):
+        writer.write(LIVE + submit % (len(task), task) + LIVE)
+
+        statuses = [(await answer(reader))[0][0] for _ in range(3)]
+
+    assert statuses == [b"HTTP/1.1 200 OK", b"HTTP/1.1 201 Created", b"HTTP/1.1 200 OK"]
+
+
+async def test_a_caller_that_wants_to_be_closed_is_told_so_and_closed(api: Api) -> None:
+    async with socket_to(api) as (reader, writer):
+        writer.write(LIVE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+        head, body = await answer(reader)
+
+        assert b"connection: close" in head
+        assert body == b'{"status":"alive"}'
+        assert await reader.read() == b""
+
+
+async def test_a_caller_of_the_old_protocol_is_answered_and_closed(api: Api) -> None:
+    async with socket_to(api) as (reader, writer):
+        writer.write(LIVE.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        head, _ = await answer(reader)
+
+        assert b"connection: close" in head
+        assert await reader.read() == b""
+
+
+async def test_an_answer_to_head_says_how_long_it_would_be_and_ends_there(api: Api) -> None:
+    async with socket_to(api) as (reader, writer):
+        writer.write(LIVE.replace(b"GET", b"HEAD") + LIVE)
+        head = await reader.readuntil(b"\r\n\r\n")
+        _, body = await answer(reader)
+
+    assert b"content-length: %d\r\n" % len(body) in head
+    assert body == b'{"status":"alive"}'
+
+
+async def test_a_body_that_comes_bit_by_bit_is_taken_whole(api: Api) -> None:
+    body = b'{"name": "work", "payload": {"n": 1}}'
+    async with socket_to(api) as (reader, writer):
+        writer.write(b"POST /api/tasks HTTP/1.1\r\nhost: localhost\r\ncontent-length: ")
+        for piece in (b"%d\r\n\r\n" % len(body), body[:5], body[5:20], body[20:]):
+            await writer.drain()
+            writer.write(piece)
+        head, content = await answer(reader)
+
+    assert head[0] == b"HTTP/1.1 201 Created"
+    assert b'"payload":{"n": 1}' in content
+
+
+async def test_a_caller_that_waits_to_be_asked_for_the_body_is_asked(api: Api) -> None:
+    body = b'{"name": "work"}'
+    ask = b"POST /api/tasks HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
+    async with socket_to(api) as (reader, writer):
+        writer.write(ask + b"content-length: %d\r\n\r\n" % len(body))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(body)
+        head, _ = await answer(reader)
+
+    assert head[0] == b"HTTP/1.1 201 Created"
+
+
+async def test_a_target_with_a_percent_in_it_means_what_it_stands_for(api: Api) -> None:
+    await api.submit(queue="a b")
+    async with socket_to(api) as (reader, writer):
+        writer.write(b"POST /api/queues/a%20b/pause HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        head, body = await answer(reader)
+
+    assert head[0] == b"HTTP/1.1 200 OK"
+    assert b'"a b"' in body
