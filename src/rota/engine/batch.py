@@ -21,8 +21,10 @@ from rota.core.decisions import (
     NoteQuality,
     NoteWatch,
     PutWorker,
+    QueueTask,
     RemoveWorker,
     RequeueTask,
+    ReviveTask,
     TellCancelled,
 )
 from rota.core.events import Event, LeaseWork, PruneHistory, ReportResults
@@ -34,7 +36,7 @@ from rota.core.shards.events import ShardEvent
 from rota.core.snapshot import Rules, Snapshot
 from rota.core.tasks import Lease, Task
 from rota.core.valves import Watch
-from rota.core.workers import Health
+from rota.core.workers import Health, Worker
 from rota.core.workflow.commands import RunCommand
 from rota.engine.apply import Applied, apply, by_kind
 from rota.engine.artifacts import ArtifactKeeper
@@ -43,6 +45,7 @@ from rota.engine.happened import Happened, Tally, tally_of
 from rota.engine.keeping import KEEPING_EVENTS, Keeper, KeepingEvent, KeepingReply, KeepingWork
 from rota.engine.load import load
 from rota.engine.notices import PRUNED_PER_STEP, Told, healths_after, write_notices
+from rota.engine.parking import Parked, Parking
 from rota.engine.run_commands import RunCommands, RunReply
 from rota.engine.runs import RunAdvancer, RunCache, RunWork
 from rota.engine.sessions import SessionKeeper, SessionMemory
@@ -61,6 +64,7 @@ Anything = Event | Aside  # that may come before the engine
 ASIDES = frozenset(get_args(Aside))
 RUN_COMMANDS = frozenset(get_args(RunCommand))
 PRUNING = frozenset({PruneHistory, PruneNotices})
+BRINGS_WORK: tuple[type[Decision], ...] = (AddTask, RequeueTask, QueueTask, ReviveTask)
 
 
 class Memory(Struct):
@@ -82,7 +86,7 @@ class Memory(Struct):
 
 class BatchResult(Struct, kw_only=True):
     outcomes: list[Outcome]
-    parked: list[Granted | RotaError]  # for the parked calls; an empty grant parks on
+    parked: list[tuple[Parked, Granted | RotaError]]  # those that were parked and are answered
     applied: Applied
     memory: Memory
     decisions: dict[type[Decision], list[Any]]  # by kind
@@ -95,6 +99,7 @@ class BatchResult(Struct, kw_only=True):
     shards: ShardWork
     keeping: KeepingWork
     sessions: set[str]  # that there is news for
+    workers: Mapping[str, Worker]  # those whose calls were looked at
 
     @property
     def next_sweep_ms(self) -> int | None:
@@ -108,7 +113,7 @@ class Batch:
     def __init__(
         self,
         events: Sequence[Anything],
-        parked: Sequence[LeaseWork],
+        parking: Parking[Any],
         *,
         now_ms: int,
         steady_ms: int,
@@ -121,7 +126,7 @@ class Batch:
     ) -> None:
         self._events = events
         self._kinds = {type(event) for event in events}
-        self._parked = parked
+        self._parking = parking
         self._lanes = lanes
         self._memory = memory
         self._runs = runs
@@ -178,6 +183,7 @@ class Batch:
             shards=shard_work,
             keeping=keeping,
             sessions=sessions.told,
+            workers=snapshot.workers,
         )
 
     def _carry_out_shards(self, tx: Transaction, answered: dict[int, Any]) -> ShardKeeper | None:
@@ -250,19 +256,18 @@ class Batch:
 
     def _deal(
         self, tx: Transaction, decisions: dict[type[Decision], list[Any]], outcomes: list[Outcome]
-    ) -> tuple[list[Granted | RotaError], list[tuple[str, list[Task]]]]:
+    ) -> tuple[list[tuple[Parked, Granted | RotaError]], list[tuple[str, list[Task]]]]:
         """Ask for the calls of this batch and the parked ones alike; whoever is best gets it.
 
         What becomes of the parked ones, and what each worker was given.
         """
-        if not self._parked and LeaseWork not in self._kinds:
+        if not len(self._parking) and LeaseWork not in self._kinds:
             return [], []
         now = [
             (index, event)
             for index, event in enumerate(self._events)
             if isinstance(event, LeaseWork) and isinstance(outcomes[index], Granted)
         ]
-        asking = [*(event for _, event in now), *self._parked]
         dealer = Dealer(
             tx,
             self._lanes,
@@ -271,19 +276,25 @@ class Batch:
             paused=_paused(self._memory.paused, decisions),
             has_open_breakers=self._memory.has_open_breakers or _opens_breakers(decisions),
             names_runs=self._runs.has_tasks,
-            workers_changed=PutWorker in decisions or RemoveWorker in decisions,
         )
-        answers = dealer.deal(asking)
-        for (index, _), answer in zip(now, answers, strict=False):
+        answers, parked = dealer.deal(
+            [event for _, event in now],
+            self._parking,
+            changed=_came_or_left(decisions),
+            expected=sum(len(decisions.get(kind, ())) for kind in BRINGS_WORK),
+        )
+        for (index, _), answer in zip(now, answers, strict=True):
             outcomes[index] = answer
         if dealer.leased:
             decisions.setdefault(LeaseTask, []).extend(dealer.leased)
+        asked = [(event, answer) for (_, event), answer in zip(now, answers, strict=True)]
+        asked += [(cast("LeaseWork", call.event), answer) for call, answer in parked]
         granted = [
             (event.worker_id, answer.leases)
-            for event, answer in zip(asking, answers, strict=True)
+            for event, answer in asked
             if isinstance(answer, Granted) and answer.leases
         ]
-        return answers[len(now) :], granted
+        return parked, granted
 
     def _happened(
         self,
@@ -321,6 +332,14 @@ class Batch:
             healths=happened.healths_now,
             sessions=sessions,
         )
+
+
+def _came_or_left(decisions: Mapping[type[Decision], list[Any]]) -> set[str]:
+    """The workers that have registered, or are gone."""
+    if PutWorker not in decisions and RemoveWorker not in decisions:
+        return set()
+    came = {one.worker.id for one in decisions.get(PutWorker, ())}
+    return came | {one.worker_id for one in decisions.get(RemoveWorker, ())}
 
 
 def _paused(

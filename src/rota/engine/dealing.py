@@ -1,12 +1,19 @@
-"""Deal out the work that waits to the workers that ask, inside the batch's transaction."""
+"""Deal out the work that waits to the workers that ask, inside the batch's transaction.
+
+Those who ask in this batch are dealt to together with some whose calls were parked: as many as
+there is new work for, and a few more, so that there is a choice among them. If that leaves work
+over, more of them are asked, until there is no more work or nobody who could take it.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 import msgspec
 
 from rota.core import claiming
+from rota.core.choosing import Candidate
 from rota.core.claiming import Claim
 from rota.core.decisions import LeaseTask
 from rota.core.events import LeaseWork
@@ -15,6 +22,7 @@ from rota.core.replies import Granted
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import Lane, Task, TaskState
 from rota.core.workers import Worker
+from rota.engine.parking import Parked, Parking
 from rota.errors import RotaError
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
@@ -23,6 +31,10 @@ from rota.store.tasks import Tasks
 from rota.store.workers import Workers
 
 MOST_TURNS = 10_000  # workers whose last turn is remembered; forgotten ones come first again
+CHOICE = 16  # parked calls to choose among, beyond those that there is work for
+GROWTH = 4  # how many times more are asked each time when there is work left
+
+Answer = Granted | RotaError
 
 
 class Dealer:
@@ -36,12 +48,8 @@ class Dealer:
         paused: Collection[str],
         has_open_breakers: bool,
         names_runs: bool,
-        workers_changed: bool = True,
     ) -> None:
-        """Only where any task works for a run do leases have to be asked for whose they are.
-
-        If no worker came or left, calls that wait are still those of workers that are there.
-        """
+        """Only where any task works for a run do leases have to be asked for whose they are."""
         self._tasks = Tasks(tx, lanes)
         self._runs = Runs(tx) if names_runs else None
         self._workers = Workers(tx)
@@ -50,25 +58,55 @@ class Dealer:
         self._lanes = lanes
         self._snapshot = snapshot
         self._turns = turns
-        self._workers_changed = workers_changed
+        self._open: dict[int, Lane] = {}  # in which there may be work
         self.leased: list[LeaseTask] = []
 
-    def deal(self, asking: Sequence[LeaseWork]) -> list[Granted | RotaError]:
-        """What each asker gets, in the order of asking."""
+    def deal(
+        self,
+        asking: Sequence[LeaseWork],
+        parking: Parking[Any],
+        *,
+        changed: Collection[str] = (),
+        expected: int = 0,
+    ) -> tuple[list[Answer], list[tuple[Parked, Answer]]]:
+        """What each asker gets, in the order of asking, and the parked calls that get something.
+
+        Workers that have come or left in this batch are `changed`: their parked calls are answered
+        too, be it that they are over. So much new work is `expected`.
+        """
+        concerned: list[Parked] = parking.of_workers(changed) if changed else []
+        self._open = self._open_lanes()
+        if not self._open and not concerned:
+            # However many wait, that there is nothing for them costs nothing.
+            return [Granted([]) for _ in asking], []
+        asked: dict[Parked, Answer] = {}
+        most, now = expected + CHOICE, len(asking)
+        calls = [*concerned, *parking.some(self._open, most, but=concerned)]
+        answers = self._deal_round([*asking, *map(_wish, calls)])
+        asked.update(zip(calls, answers[now:], strict=True))
+        while calls and self._open:
+            most *= GROWTH
+            calls = parking.some(self._open, most, but=asked)
+            asked.update(zip(calls, self._deal_round([*map(_wish, calls)]), strict=True))
+        given = [(call, answer) for call, answer in asked.items() if _says(answer)]
+        given += [(call, asked[call]) for call in concerned if not _says(asked[call])]
+        answers = answers[:now]
+        if self._runs is not None and self.leased:
+            whose = self._runs.tasks([one.id for one in self.leased])
+            _name_runs([*answers, *(answer for _, answer in given)], whose)
+        return answers, given
+
+    def _deal_round(self, asking: Sequence[LeaseWork]) -> list[Answer]:
         if not asking:
             return []
-        open_lanes = self._open_lanes()
-        if not open_lanes and not self._workers_changed:
-            # However many wait, that there is nothing for them costs nothing.
-            return [Granted([]) for _ in asking]
-        self._meet(asking, with_breakers=bool(open_lanes))
-        answers: list[Granted | RotaError] = []
+        self._meet(asking, with_breakers=bool(self._open))
+        answers: list[Answer] = []
         claims: dict[int, Claim] = {}
         promised: Counter[str] = Counter()  # by worker, which may ask in several calls at once
         for number, event in enumerate(asking):
             try:
                 claim = claiming.claim(
-                    self._snapshot, event, open_lanes, promised=promised[event.worker_id]
+                    self._snapshot, event, self._open, promised=promised[event.worker_id]
                 )
             except RotaError as error:
                 answers.append(error)
@@ -76,11 +114,9 @@ class Dealer:
                 claims[number] = claim
                 promised[event.worker_id] += claim.free
                 answers.append(Granted([]))
-        if open_lanes:
+        if self._open:
             self._deal_groups(claims, answers)
             self._deal_probes(claims, answers)
-        if self._runs is not None and self.leased:
-            _name_runs(answers, self._runs.tasks([one.id for one in self.leased]))
         return answers
 
     def _open_lanes(self) -> dict[int, Lane]:
@@ -105,22 +141,15 @@ class Dealer:
             for key, quality in self._workers.every_quality(open_only=True).items():
                 snapshot.qualities.setdefault(key, quality)
 
-    def _deal_groups(self, claims: Mapping[int, Claim], answers: list[Granted | RotaError]) -> None:
+    def _deal_groups(self, claims: Mapping[int, Claim], answers: list[Answer]) -> None:
         by_claim = {id(claim): number for number, claim in claims.items()}
         for group in claiming.groups(list(claims.values())):
             lanes, most = group[0].lanes, sum(claim.free for claim in group)
             head = self._tasks.head(lanes, most)
-            candidates = []
-            if len(group) > 1 and head:
-                candidates = [
-                    claiming.candidate(
-                        self._snapshot,
-                        claim,
-                        self._workers.qualities(claim.worker.id),
-                        last_chosen=self._turns.get(claim.worker.id, 0),
-                    )
-                    for claim in group
-                ]
+            if len(head) < most:
+                for lane in lanes:
+                    self._open.pop(lane, None)
+            candidates = self._candidates(group) if len(group) > 1 and head else []
             dealt = claiming.deal(self._snapshot, head, group, candidates)
             self._write(list(chain.from_iterable(dealt)), head)
             known = {task.id: task for task in head}
@@ -128,6 +157,18 @@ class Dealer:
                 answers[by_claim[id(claim)]] = Granted(granted(leases, known))
                 if leases:
                     self._take_turn(claim.worker.id)
+
+    def _candidates(self, group: Sequence[Claim]) -> list[Candidate]:
+        qualities = self._workers.qualities_of([claim.worker.id for claim in group])
+        return [
+            claiming.candidate(
+                self._snapshot,
+                claim,
+                qualities.get(claim.worker.id, {}),
+                last_chosen=self._turns.get(claim.worker.id, 0),
+            )
+            for claim in group
+        ]
 
     def _take_turn(self, worker_id: str) -> None:
         """Workers stand in the order of their last turns: whoever was just chosen goes last."""
@@ -137,7 +178,7 @@ class Dealer:
         if len(self._turns) > MOST_TURNS:
             del self._turns[next(iter(self._turns))]
 
-    def _deal_probes(self, claims: Mapping[int, Claim], answers: list[Granted | RotaError]) -> None:
+    def _deal_probes(self, claims: Mapping[int, Claim], answers: list[Answer]) -> None:
         """A half-open breaker lets one task through at a time, to see how it goes."""
         for number, claim in claims.items():
             answer = answers[number]
@@ -164,6 +205,17 @@ class Dealer:
             self.leased += leases
 
 
+def _wish(call: Parked) -> LeaseWork:
+    """What a parked call asks for."""
+    assert isinstance(call.event, LeaseWork)
+    return call.event
+
+
+def _says(answer: Answer) -> bool:
+    """Whether an answer is more than that there is nothing."""
+    return isinstance(answer, RotaError) or bool(answer.leases)
+
+
 def granted(leases: Sequence[LeaseTask], known: Mapping[TaskId, Task]) -> list[Task]:
     """The tasks as their worker sees them, under the fence of its lease."""
     replace = msgspec.structs.replace
@@ -180,9 +232,7 @@ def granted(leases: Sequence[LeaseTask], known: Mapping[TaskId, Task]) -> list[T
     ]
 
 
-def _name_runs(
-    answers: Sequence[Granted | RotaError], working: Mapping[int, tuple[int, int]]
-) -> None:
+def _name_runs(answers: Sequence[Answer], working: Mapping[int, tuple[int, int]]) -> None:
     """Say of each task which run and token it works for."""
     if not working:
         return

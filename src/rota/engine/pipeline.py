@@ -7,7 +7,7 @@ events are tried again one by one.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import structlog
 from msgspec import Struct
@@ -41,6 +41,7 @@ from rota.engine.batch import Anything, Batch, BatchResult, Memory, Outcome
 from rota.engine.clock import Clock
 from rota.engine.figures import Figures
 from rota.engine.notices import Told
+from rota.engine.parking import Parking
 from rota.engine.runs import RunCache
 from rota.engine.sessions import SessionMemory, recalled
 from rota.engine.shard_cache import ShardCache
@@ -173,7 +174,7 @@ class Pipeline:
         self._runs = RunCache()
         self._shards = ShardCache(shard_policy)
         self._has_lanes = True  # False: the book may hold lanes that were never committed
-        self._parked: list[Entry] = []
+        self._parking: Parking[Entry] = Parking()
         self.store_problem: str | None = None
 
     def recover(self) -> None:
@@ -208,9 +209,9 @@ class Pipeline:
 
     def run(self, entries: Sequence[Entry]) -> Delivery:
         """Carry out a batch: in one transaction, or, if that breaks, each event in its own."""
-        parked = self._parked = [entry for entry in self._parked if not entry.is_gone]
+        self._parking.sweep()
         try:
-            result = self._commit(entries, parked)
+            result = self._commit(entries)
         except Exception as error:  # noqa: BLE001 - whatever broke, the others must go on
             self._figures.failed_batches += 1
             self._forget_uncommitted()
@@ -225,7 +226,7 @@ class Pipeline:
         self._remove_files(result.dropped_files)
         self._count(entries, result)
         return Delivery(
-            self._answers(entries, parked, result),
+            self._answers(entries, result),
             [*result.applied.finished, *(TaskId(one) for one in result.ended_runs)],
             result.next_moment_ms,
             result.shards.pushes,
@@ -256,11 +257,11 @@ class Pipeline:
                 break
         return delivery
 
-    def _commit(self, entries: Sequence[Entry], parked: Sequence[Entry]) -> BatchResult:
+    def _commit(self, entries: Sequence[Entry]) -> BatchResult:
         steady_ms = self._steady_clock.now_ms()
         batch = Batch(
             [entry.event for entry in entries],
-            [entry.event for entry in parked if isinstance(entry.event, LeaseWork)],
+            self._parking,
             now_ms=self._clock.now_ms(),
             steady_ms=steady_ms,
             rules=self._rules,
@@ -286,21 +287,22 @@ class Pipeline:
         return result
 
     def _answers(
-        self, entries: Sequence[Entry], parked: Sequence[Entry], result: BatchResult
+        self, entries: Sequence[Entry], result: BatchResult
     ) -> list[tuple[Entry, Outcome | Exception]]:
         """Answers for all but the calls for work that found none: those are parked."""
         answers: list[tuple[Entry, Outcome | Exception]] = []
-        still: list[Entry] = []
         # Those that were parked come first: work waits for them, and their worker is idle.
-        waiting = zip(parked, result.parked, strict=True)
-        for entry, outcome in [*waiting, *zip(entries, result.outcomes, strict=True)]:
+        parked = cast("list[tuple[Entry, Outcome]]", result.parked)
+        for entry, _ in parked:
+            self._parking.drop(entry)
+        for entry, outcome in [*parked, *zip(entries, result.outcomes, strict=True)]:
             if entry.stays and isinstance(outcome, Granted) and not outcome.leases:
+                assert isinstance(entry.event, LeaseWork)
                 entry.is_parked = True
-                still.append(entry)
+                self._parking.park(entry, result.workers[entry.event.worker_id])
             else:
                 answers.append((entry, outcome))
-        self._parked = still
-        self._figures.parked = len(still)
+        self._figures.parked = len(self._parking)
         return answers
 
     def _broken(self, entry: Entry, error: Exception) -> Exception:
@@ -316,6 +318,7 @@ class Pipeline:
     def _forget_uncommitted(self) -> None:
         """A rollback took new lanes back: read the book again, now or in the next transaction."""
         self._has_lanes = False
+        self._parking.forget_lanes()
         self._runs.roll_back()
         self._shards.roll_back()
         try:

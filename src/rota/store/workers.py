@@ -88,6 +88,16 @@ class Workers:
             for name, statistics, breaker in self._tx.rows("workers.qualities", worker_id)
         }
 
+    def qualities_of(self, worker_ids: list[str]) -> dict[str, dict[str, Quality]]:
+        """What is known of several workers, each by task name; nothing of one that is new."""
+        known: dict[str, dict[str, Quality]] = {}
+        for worker_id, name, statistics, breaker in self._tx.rows(
+            "workers.qualities_of", worker_ids
+        ):
+            quality = Quality(_unpack_statistics(statistics), _unpack_breaker(breaker))
+            known.setdefault(worker_id, {})[name] = quality
+        return known
+
     def every_quality(self, *, open_only: bool = False) -> dict[tuple[str, str], Quality]:
         query = "workers.open_qualities" if open_only else "workers.every_quality"
         return {

@@ -43,6 +43,10 @@ DELETE FROM quality WHERE worker_id = ?
 -- name: qualities
 SELECT name, statistics, breaker FROM quality WHERE worker_id = ?
 
+-- name: qualities_of
+SELECT q.worker_id, q.name, q.statistics, q.breaker
+  FROM carray(?) AS wanted CROSS JOIN quality AS q ON q.worker_id = CAST(wanted.value AS TEXT)
+
 -- name: every_quality
 SELECT worker_id, name, statistics, breaker FROM quality
 
