@@ -45,7 +45,7 @@ Rota is up.
 
 A small shop lives here: two workers take its tasks (examples/shop.py), an order runs through
 examples/workflows/order.yaml every few seconds, some cards are refused, a video waits for a worker
-with a GPU that nobody has, and consumers share the shards of a service (a third one comes and goes).
+with a GPU that nobody has, and consumers share the shards of a service; a third comes and goes.
 Large orders wait for your yes under Runs for half a minute.
 """,
         flush=True,

@@ -1,6 +1,6 @@
 import pytest
 
-from rota.core.fingerprints import fingerprint, gist
+from rota.core.fingerprints import cause, fingerprint, gist
 
 
 @pytest.mark.parametrize(
@@ -16,16 +16,17 @@ from rota.core.fingerprints import fingerprint, gist
 )
 def test_errors_that_differ_in_particulars_only_are_one(one: str, other: str) -> None:
     assert gist(one) == gist(other)
-    assert fingerprint("work", "E", one) == fingerprint("work", "E", other)
+    assert cause("E", one) == cause("E", other)
 
 
 def test_other_words_types_and_tasks_are_other_failures() -> None:
-    base = fingerprint("work", "ValueError", "no route")
+    base = cause("ValueError", "no route")
 
-    assert fingerprint("work", "ValueError", "no way") != base
-    assert fingerprint("work", "OSError", "no route") != base
-    assert fingerprint("play", "ValueError", "no route") != base
-    assert fingerprint("work", "", "") != base
+    assert cause("ValueError", "no way") != base
+    assert cause("OSError", "no route") != base
+    assert cause("", "") != base
+    assert fingerprint("work", base) != fingerprint("play", base)
+    assert fingerprint("work", base) == fingerprint("work", cause("ValueError", "no route"))
 
 
 def test_a_message_of_any_length_is_summed_up_at_once() -> None:

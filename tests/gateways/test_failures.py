@@ -46,3 +46,15 @@ async def test_failures_that_are_not_there_cannot_go_round_again(api: Api) -> No
     answer = await api.post("/api/failures/0123456789abcdef/retry")
 
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+async def test_a_group_is_counted_over_all_its_queues_and_shrinks_as_tasks_go(api: Api) -> None:
+    await fail_tasks(api, ["row 1 is odd"], queue="mail")
+    await fail_tasks(api, ["row 2 is odd", "row 3 is odd"], queue="post")
+    (before,) = (await api.get("/api/failures")).json()["items"]
+
+    await api.post(f"/api/tasks/{before['task_ids'][0]}/retry")
+    counted = await api.post(f"/api/failures/{before['fingerprint']}/retry", {"dry_run": True})
+
+    assert (before["count"], before["queues"]) == (3, {"mail": 1, "post": 2})
+    assert counted.json()["count"] == 2

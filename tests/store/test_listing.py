@@ -43,11 +43,19 @@ def put(store: Opened, number: int, state: TaskState, **options: Any) -> None:
             store.history(number, state, **options)
 
 
+@pytest.mark.parametrize("few", [0, 1, 2, 1_000])
 @given(TASKS, FILTERS, st.integers(1, 6))
 def test_pages_give_what_filtering_everything_would_give_newest_first(
-    described: list[tuple[TaskState, str, str, set[str]]], selection: TaskFilter, limit: int
+    few: int,
+    described: list[tuple[TaskState, str, str, set[str]]],
+    selection: TaskFilter,
+    limit: int,
 ) -> None:
-    with in_memory() as store:
+    with in_memory() as store, pytest.MonkeyPatch.context() as patch:
+        # In steps as small as can be, so that a handful of tasks takes many of them.
+        patch.setattr(listing, "LEAST_STEP", 1)
+        patch.setattr(listing, "LABELLED_STEP", 2)
+        patch.setattr(listing, "FEW_LABELLED", few)
         for number, (state, queue, name, labels) in enumerate(described, start=1):
             put(store, number, state, queue=queue, name=name, labels=sorted(labels) or None)
         everything = store.tasks.by_ids([*range(1, len(described) + 1)])
@@ -73,6 +81,7 @@ def test_a_rare_kind_among_many_labelled_tasks_is_found(
     store: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "LABELLED_STEP", 3)
+    monkeypatch.setattr(listing, "FEW_LABELLED", 4)
     for number in range(1, 11):
         put(
             store,

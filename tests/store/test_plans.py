@@ -41,7 +41,6 @@ LOOKS_AT_ALL = {
     "queues.running_by_lane",
     "queues.scheduled_by_lane",
     "scaling.running_by_lane",
-    "tasks.count_finished",
     "tasks.count_running",
     "tasks.count_scheduled",
 }
@@ -52,7 +51,6 @@ SORTED = {
     "queues.running_by_lane",
     "queues.scheduled_by_lane",
     "scaling.running_by_lane",
-    "tasks.queued_ids",
 }
 
 
@@ -105,8 +103,18 @@ def test_the_exceptions_are_still_ones(planner: SqliteDatabase, query: str) -> N
         ("tasks.take_ready", "SEARCH ready USING PRIMARY KEY (lane=? AND rank=? AND id=?)"),
         ("tasks.take_ready_one", "SEARCH ready USING PRIMARY KEY (lane=? AND rank=? AND id=?)"),
         ("tasks.due", "SEARCH scheduled USING PRIMARY KEY (due_at_ms<?)"),
-        ("tasks.failed_ids", "SEARCH history USING INDEX history_failed (id<?)"),
-        ("tasks.cancelled_ids", "SEARCH history USING INDEX history_cancelled (id<?)"),
+        *(
+            (f"tasks.{state}_ids", f"USING COVERING INDEX history_{state} (lane=? AND id<?)")
+            for state in ("succeeded", "failed", "cancelled")
+        ),
+        *(
+            (f"tasks.count_{state}", f"USING COVERING INDEX history_{state} (lane=?)")
+            for state in ("succeeded", "failed", "cancelled")
+        ),
+        ("tasks.queued_ids", "SEARCH ready USING PRIMARY KEY (lane=? AND rank=? AND id<?)"),
+        ("board.failures", "SCAN history USING COVERING INDEX history_by_cause"),
+        ("board.failed_of", "USING COVERING INDEX history_by_cause (cause=? AND lane=?)"),
+        ("board.without_cause", "SEARCH history USING INDEX history_by_cause (cause=?)"),
         ("tasks.ahead", "SEARCH ready USING PRIMARY KEY (lane=? AND (rank,id)<(?,?))"),
         ("memory.keys", "SEARCH memory USING INDEX sqlite_autoindex_memory_1 (key>? AND key<?)"),
         ("memory.over", "SEARCH memory USING INDEX memory_by_expiry (expires_at_ms<?)"),
@@ -118,7 +126,7 @@ def test_the_exceptions_are_still_ones(planner: SqliteDatabase, query: str) -> N
 def test_hot_queries_use_the_index_that_was_made_for_them(
     planner: SqliteDatabase, query: str, expected: str
 ) -> None:
-    assert expected in plan(planner, query)
+    assert any(line.endswith(expected) for line in plan(planner, query))
 
 
 # --- cost -----------------------------------------------------------------------------------------

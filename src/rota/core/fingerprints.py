@@ -27,7 +27,16 @@ def gist(message: str) -> str:
     return " ".join(_PARTICULARS.sub("…", message[:MOST_COMPARED]).split())
 
 
-def fingerprint(name: str, kind: str, message: str) -> str:
-    """A short name for all failures of one task name and type of error that are alike."""
-    text = "\0".join((name, kind, gist(message)))
+def cause(kind: str, message: str) -> str:
+    """What is stored beside a failed task: the same for all errors that are alike."""
+    return _digest(kind, gist(message))
+
+
+def fingerprint(name: str, of: str) -> str:
+    """A short name for all failures of one task name that have one cause."""
+    return _digest(name, of)
+
+
+def _digest(*parts: str) -> str:
+    text = "\0".join(parts)
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:FINGERPRINT_DIGITS]

@@ -1,19 +1,20 @@
 """What is stuck, and why? Reads for those who look after the coordinator."""
 
+import heapq
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from rota.core import breakers, explaining, fingerprints, workers
+from rota.core import breakers, explaining, fingerprints, limits, workers
 from rota.core.explaining import Explanation, Seat
 from rota.core.ids import TaskId
 from rota.core.snapshot import Quality
 from rota.core.tasks import Lane, Task, TaskError, TaskState
 from rota.core.workers import HealthPolicy
 from rota.engine.clock import Clock
-from rota.store.board import Board, Cause, Failure, whole_error
+from rota.store.board import Board, Failures
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
 from rota.store.queues import LaneFigures, Queues
@@ -22,9 +23,8 @@ from rota.store.workers import Workers
 
 T = TypeVar("T")
 
-MOST_FAILURES_GROUPED = 10_000  # failed tasks that are looked at, the newest
+MOST_GROUPS = limits.MAX_PAGE  # kinds of failures that are shown, the largest
 MOST_SAMPLES = 5  # tasks that are named for a group
-NO_CAUSE = Cause()
 READING_SHARE = 20  # what takes a while to read is read anew after so many times that
 
 
@@ -68,16 +68,32 @@ class Backlog(Struct, frozen=True, kw_only=True):
 
 
 class FailureGroup(Struct, kw_only=True):
-    """Failed tasks that failed alike; gathered newest first."""
+    """Failed tasks of one name that failed alike."""
 
     fingerprint: str
     name: str
-    error: TaskError | None  # of the newest
-    count: int = 0
+    kinds: list[Failures]  # the same cause in each lane of that name
     queues: dict[str, int] = {}
-    last_failed_at_ms: int = 0
-    first_failed_at_ms: int = 0
-    ids: list[TaskId] = []
+    error: TaskError | None = None  # of the newest
+    ids: list[TaskId] = []  # a few of the newest
+
+    @property
+    def count(self) -> int:
+        return sum(one.count for one in self.kinds)
+
+    @property
+    def first_failed_at_ms(self) -> int:
+        return min(one.first_failed_at_ms for one in self.kinds)
+
+    @property
+    def last_failed_at_ms(self) -> int:
+        return max(one.last_failed_at_ms for one in self.kinds)
+
+
+class FailureGroups(NamedTuple):
+    shown: list[FailureGroup]  # largest first
+    tasks: int  # of all groups
+    is_complete: bool  # all groups are shown
 
 
 class BoardViews:
@@ -162,44 +178,51 @@ class BoardViews:
                 found.setdefault(worker_id, set()).add(name)
         return found
 
-    async def failures(
-        self, queues: tuple[str, ...] | None, *, is_fresh: bool = False
-    ) -> tuple[list[FailureGroup], int]:
-        """Failed tasks by what they failed of, largest group first, and how many were looked at.
-
-        What many look at at once was read a moment ago; whoever changes something reads anew.
-        """
-        if queues is None and not is_fresh:
+    async def failures(self, queues: tuple[str, ...] | None) -> FailureGroups:
+        """Failed tasks by what they failed of; what many look at was read a moment ago."""
+        if queues is None:
             return await self._failed.get()
         return await self._read(lambda tx: self._group(tx, queues))
 
-    def _group(
-        self, tx: Transaction, queues: tuple[str, ...] | None
-    ) -> tuple[list[FailureGroup], int]:
-        found = Board(tx).failures(most=MOST_FAILURES_GROUPED)
+    async def failed_alike(
+        self, fingerprint: str, queues: tuple[str, ...] | None
+    ) -> list[TaskId] | None:
+        """Every failed task of a group, as of now; None when there is no such group."""
+
+        def body(tx: Transaction) -> list[TaskId] | None:
+            group = self._groups(tx, queues).get(fingerprint)
+            return None if group is None else Board(tx).failed_of(group.kinds, most=group.count)
+
+        return await self._read(body)
+
+    def _group(self, tx: Transaction, queues: tuple[str, ...] | None) -> FailureGroups:
+        groups = self._groups(tx, queues)
+        shown = heapq.nsmallest(
+            MOST_GROUPS, groups.values(), key=lambda one: (-one.count, one.fingerprint)
+        )
+        board = Board(tx)
+        for group in shown:
+            group.ids = board.failed_of(group.kinds, most=MOST_SAMPLES)
+        errors = board.errors([group.ids[0] for group in shown if group.ids])
+        for group in shown:
+            group.error = errors.get(group.ids[0]) if group.ids else None
+        tasks = sum(group.count for group in groups.values())
+        return FailureGroups(shown, tasks, len(shown) == len(groups))
+
+    def _groups(self, tx: Transaction, queues: tuple[str, ...] | None) -> dict[str, FailureGroup]:
+        """All groups by fingerprint, counted only."""
         known = dict(self._lanes.by_number)
         groups: dict[str, FailureGroup] = {}
-        for failure in found:
-            lane = known[failure.lane]
-            if queues is None or lane.queue in queues:
-                _gather(groups, lane, failure)
-        return sorted(groups.values(), key=lambda one: (-one.count, one.fingerprint)), len(found)
-
-
-def _gather(groups: dict[str, FailureGroup], lane: Lane, failure: Failure) -> None:
-    cause = failure.cause or NO_CAUSE
-    name = fingerprints.fingerprint(lane.name, cause.type, cause.message)
-    group = groups.get(name)
-    if group is None:
-        group = groups[name] = FailureGroup(
-            fingerprint=name, name=lane.name, error=whole_error(failure), queues={}, ids=[]
-        )
-        group.first_failed_at_ms = group.last_failed_at_ms = failure.finished_at_ms
-    group.count += 1
-    group.queues[lane.queue] = group.queues.get(lane.queue, 0) + 1
-    group.first_failed_at_ms = min(group.first_failed_at_ms, failure.finished_at_ms)
-    group.last_failed_at_ms = max(group.last_failed_at_ms, failure.finished_at_ms)
-    group.ids.append(failure.id)
+        for one in Board(tx).failures():
+            lane = known.get(one.lane)
+            if lane is not None and (queues is None or lane.queue in queues):
+                name = fingerprints.fingerprint(lane.name, one.cause)
+                group = groups.get(name)
+                if group is None:
+                    group = groups[name] = FailureGroup(fingerprint=name, name=lane.name, kinds=[])
+                group.kinds.append(one)
+                group.queues[lane.queue] = group.queues.get(lane.queue, 0) + one.count
+        return groups
 
 
 def _count(tx: Transaction) -> Counts:

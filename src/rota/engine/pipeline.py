@@ -49,6 +49,7 @@ from rota.engine.shards import count_shard_work
 from rota.errors import RotaError, Unavailable
 from rota.store.artifacts import Artifacts
 from rota.store.blobs import Blobs
+from rota.store.board import Board
 from rota.store.database import Database, Transaction
 from rota.store.lanes import Lanes
 from rota.store.locks import Locks
@@ -187,6 +188,7 @@ class Pipeline:
             self._runs.has_staged = Artifacts(tx).has_staged()
             self._shards.fill(Shards(tx), now_ms=self._steady_clock.now_ms())
             Locks(tx).drop_lines()
+            Board(tx).fill_causes()
             if self._blobs is not None:
                 self._blobs.sweep(Artifacts(tx).files())
             workers = Workers(tx)

@@ -263,9 +263,9 @@ class Queries:
     async def journal(self, run_id: int, *, after: int, limit: int) -> list[JournalEntry]:
         return await self._read(lambda tx: Runs(tx).journal(run_id, after=after, limit=limit))
 
-    async def trace(self, run_id: int, seen: Callable[[Trace], T], *, at: int | None = None) -> T:
-        """What `seen` makes of a run's journal, folded: all of it, or up to entry `at`."""
-        return await self._read(lambda tx: self._traces.look(tx, run_id, seen, at=at))
+    async def trace(self, run_id: int, seen: Callable[[Trace], T]) -> T:
+        """What `seen` makes of a run's journal, folded."""
+        return await self._read(lambda tx: self._traces.look(tx, run_id, seen))
 
     async def tasks_by_ids(self, ids: list[TaskId]) -> dict[TaskId, Task]:
         return await self._read(lambda tx: Tasks(tx, self._lanes).by_ids(list(ids)))

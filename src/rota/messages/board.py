@@ -112,8 +112,8 @@ class FailureView(Answer, frozen=True, kw_only=True):
 
 class FailurePage(Answer, frozen=True, kw_only=True):
     items: list[FailureView]
-    looked_at: int  # the newest failed tasks, so many
-    is_complete: bool  # false: there are older ones that were not looked at
+    looked_at: int  # failed tasks, of groups that are not shown, too
+    is_complete: bool  # false: there are smaller groups that are not shown
     next_cursor: str | None = None
 
 

@@ -1,10 +1,12 @@
 """What do all tasks and runs look like from afar? Counts, and the failures among them."""
 
-from typing import NamedTuple
+import heapq
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Struct
 
+from rota.core import fingerprints
 from rota.core.ids import TaskId
 from rota.core.tasks import TaskError, TaskState
 from rota.store.database import Transaction
@@ -21,17 +23,17 @@ class Cause(Struct, frozen=True):
 
 _decode_cause = msgspec.json.Decoder(Cause).decode
 
+CAUSES_PER_STEP = 1_000
 
-class Failure(NamedTuple):
-    id: TaskId
+
+class Failures(Struct, frozen=True):
+    """Failed tasks of one lane that failed of one cause."""
+
+    cause: str
     lane: int
-    cause: Cause | None
-    error: bytes | None  # as it is stored
-    finished_at_ms: int
-
-
-def whole_error(failure: Failure) -> TaskError | None:
-    return None if failure.error is None else _decode_error(failure.error)
+    count: int
+    first_failed_at_ms: int
+    last_failed_at_ms: int
 
 
 class Board:
@@ -55,12 +57,37 @@ class Board:
     def runs_by_state(self) -> dict[str, int]:
         return dict(self._tx.rows("board.runs_by_state"))
 
-    def failures(self, *, most: int) -> list[Failure]:
-        """The newest failed tasks, with no more of each than what it failed of."""
-        return [
-            Failure(number, lane, None if error is None else _decode_cause(error), error, at_ms)
-            for number, lane, error, at_ms in self._tx.rows("board.failures", most)
-        ]
+    def failures(self) -> list[Failures]:
+        """All failed tasks, counted by what they failed of and by lane."""
+        return [Failures(row[0] or "", *row[1:]) for row in self._tx.rows("board.failures")]
+
+    def failed_of(self, kinds: Iterable[Failures], *, most: int) -> list[TaskId]:
+        """The newest failed tasks of these kinds, newest first."""
+        found = (
+            (failed_at_ms, number)
+            for one in kinds
+            for failed_at_ms, number in self._tx.rows("board.failed_of", one.cause, one.lane, most)
+        )
+        return [TaskId(number) for _, number in heapq.nlargest(most, found)]
+
+    def errors(self, ids: list[TaskId]) -> dict[TaskId, TaskError | None]:
+        return {
+            TaskId(number): None if error is None else _decode_error(error)
+            for number, error in (self._tx.rows("board.errors", [*ids]) if ids else ())
+        }
+
+    def fill_causes(self) -> int:
+        """Work out what tasks failed of that failed before that was noted; how many there were."""
+        count = 0
+        while rows := self._tx.rows("board.without_cause", CAUSES_PER_STEP):
+            self._tx.many("board.set_cause", [(_cause(error), number) for number, error in rows])
+            count += len(rows)
+        return count
 
     def size_bytes(self) -> int:
         return int(self._tx.rows("board.size")[0][0])
+
+
+def _cause(error: bytes | None) -> str:
+    known = Cause() if error is None else _decode_cause(error)
+    return fingerprints.cause(known.type, known.message)

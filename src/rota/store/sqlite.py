@@ -43,7 +43,7 @@ SETTINGS = (
 STAGING = """
 CREATE TEMP TABLE finishing (
   id INTEGER PRIMARY KEY, fence INTEGER, attempt INTEGER, state TEXT, finished_at_ms INTEGER,
-  worker_id TEXT, result BLOB, error BLOB
+  worker_id TEXT, result BLOB, error BLOB, cause TEXT
 )
 """
 

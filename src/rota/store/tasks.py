@@ -11,6 +11,7 @@ from operator import attrgetter
 
 import msgspec
 
+from rota.core import fingerprints
 from rota.core.decisions import (
     AddTask,
     FinishTask,
@@ -24,6 +25,7 @@ from rota.core.tasks import (
     Lease,
     NewTask,
     Task,
+    TaskError,
     TaskState,
     normalised_labels,
     options_of,
@@ -233,6 +235,7 @@ class Tasks:
                     one.worker_id,
                     _blob(one.result),
                     None if one.error is None else _encode(one.error),
+                    _cause(one),
                 )
                 for one in finished
             ],
@@ -373,6 +376,14 @@ def _options(task: NewTask) -> bytes | None:
     ):
         return None
     return _encode(options_of(task))
+
+
+def _cause(finished: FinishTask) -> str | None:
+    """What a task failed of; None when it did not."""
+    if finished.state is not TaskState.FAILED:
+        return None
+    error = finished.error or TaskError(type="")
+    return fingerprints.cause(error.type, error.message)
 
 
 def _blob(value: bytes | None) -> bytes | None:

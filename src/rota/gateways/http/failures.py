@@ -5,18 +5,18 @@ from rota.core.access import Action
 from rota.core.events import RetryTasks
 from rota.core.ids import TaskId
 from rota.core.replies import Changed
-from rota.engine.board_views import MOST_FAILURES_GROUPED, MOST_SAMPLES, FailureGroup
+from rota.engine.board_views import FailureGroup
 from rota.errors import NotFound
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
 from rota.messages import FailurePage, FailureView, Redrive, TaskCount
 
 
 async def listing(call: Call[None, NoQuery]) -> FailurePage:
-    groups, looked_at = await call.coordinator.queries.board.failures(call.caller.queues)
+    found = await call.coordinator.queries.board.failures(call.caller.queues)
     return FailurePage(
-        items=[_view(group) for group in groups[: limits.MAX_PAGE]],
-        looked_at=looked_at,
-        is_complete=looked_at < MOST_FAILURES_GROUPED,
+        items=[_view(group) for group in found.shown],
+        looked_at=found.tasks,
+        is_complete=found.is_complete,
     )
 
 
@@ -29,18 +29,15 @@ def _view(group: FailureGroup) -> FailureView:
         queues=group.queues,
         first_failed_at_ms=group.first_failed_at_ms,
         last_failed_at_ms=group.last_failed_at_ms,
-        task_ids=[ids.to_text(one) for one in group.ids[:MOST_SAMPLES]],
+        task_ids=[ids.to_text(one) for one in group.ids],
     )
 
 
 async def redrive(call: Call[Redrive | None, NoQuery]) -> TaskCount:
     """Send all tasks of a group round again, in steps, each a transaction."""
-    board = call.coordinator.queries.board
-    groups, _ = await board.failures(call.caller.queues, is_fresh=True)
-    found = [group for group in groups if group.fingerprint == call.parameter]
-    if not found:
+    named = await call.coordinator.queries.board.failed_alike(call.parameter, call.caller.queues)
+    if not named:
         raise NotFound(f"failures {call.parameter!r} not found; none is left, perhaps")
-    named = found[0].ids
     if call.body is not None and call.body.dry_run:
         return TaskCount(count=len(named), dry_run=True)
     count = 0
@@ -61,7 +58,7 @@ ENDPOINTS = (
         path="/api/failures",
         summary="List failed tasks by what they failed of",
         description="Tasks of one name whose errors have the same type, and messages that differ "
-        "in numbers, ids and quoted texts only, are one group. The newest 10,000 are looked at.",
+        "in numbers, ids and quoted texts only, are one group. The 1,000 largest groups are shown.",
         noun="Failures",
         action=Action.READ,
         handler=listing,

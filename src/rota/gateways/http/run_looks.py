@@ -122,17 +122,13 @@ async def journal(call: Call[None, JournalQuery]) -> JournalPage:
 
 async def graph(call: Call[None, GraphQuery]) -> RunGraph:
     record = await known_run(call)
-    queries, at = call.coordinator.queries, call.query.at
+    queries = call.coordinator.queries
     definition = await queries.definition(record.workflow, record.version)
     if definition is None:
         raise WorkflowNotFound(record.workflow, record.version)
-
-    def drawn(trace: Trace) -> RunGraph:
-        return graph_view(record, definition, trace, last_number=last_number or trace.number)
-
-    last_number = 0 if at is None else await queries.trace(record.id, lambda trace: trace.number)
-    is_past = at is not None and at < last_number
-    return await queries.trace(record.id, drawn, at=at if is_past else None)
+    return await queries.trace(
+        record.id, lambda trace: graph_view(record, definition, trace, at=call.query.at)
+    )
 
 
 ENDPOINTS = (

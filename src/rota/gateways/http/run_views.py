@@ -1,7 +1,7 @@
 """How do runs, their tokens, journals and graphs look to clients?"""
 
 from itertools import islice
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -12,7 +12,7 @@ from rota.core.workflow.records import Artifact, JournalEntry, RunRecord
 from rota.engine.projections import (
     TokenTrace,
     Trace,
-    spans_by_node,
+    span_of,
     tokens_by_node,
     transitions,
 )
@@ -31,8 +31,6 @@ from rota.messages import (
     RunView,
     TokenAttempt,
 )
-
-NEVER: Final = (None, None)  # the span of a node that the run has not been to
 
 
 def run_view(
@@ -135,18 +133,20 @@ def entry_view(entry: JournalEntry, most_decisions: int) -> JournalEntryView:
 
 
 def graph_view(
-    record: RunRecord, definition: Definition, trace: Trace, *, last_number: int
+    record: RunRecord, definition: Definition, trace: Trace, *, at: int | None = None
 ) -> RunGraph:
-    tokens, spans = tokens_by_node(definition, trace), spans_by_node(trace)
-    is_past = trace.number < last_number
+    moment = trace.moment(at)
+    tokens = tokens_by_node(definition, moment)
+    spans = {name: span_of(name, moment) for name in definition.nodes}
+    is_past = moment.number < moment.last_number
     return RunGraph(
         run_id=to_text(record.id),
         workflow=record.workflow,
         version=record.version,
-        state=cast("RunState", trace.run_state) if is_past else state_of(record),
-        number=trace.number,
-        at_ms=trace.at_ms,
-        last_number=last_number,
+        state=cast("RunState", trace.run_state(moment)) if is_past else state_of(record),
+        number=moment.number,
+        at_ms=moment.at_ms,
+        last_number=moment.last_number,
         initial_node=definition.initial_node,
         nodes=[
             GraphNode(
@@ -155,8 +155,8 @@ def graph_view(
                 task=node.task,
                 workflow=node.workflow,
                 tokens=tokens[name],
-                first_at_ms=spans.get(name, NEVER)[0],
-                last_at_ms=spans.get(name, NEVER)[1],
+                first_at_ms=spans[name][0],
+                last_at_ms=spans[name][1],
             )
             for name, node in definition.nodes.items()
         ],
@@ -179,7 +179,7 @@ def graph_view(
                     failed=one.join.failed,
                 ),
             )
-            for one in transitions(definition, trace)
+            for one in transitions(definition, moment)
         ],
     )
 

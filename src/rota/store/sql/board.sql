@@ -10,7 +10,32 @@ SELECT (SELECT count(*) FROM scheduled),
 SELECT state, count(*) FROM run GROUP BY state
 
 -- name: failures
-SELECT id, lane, error, finished_at_ms FROM history WHERE state = 'failed' ORDER BY id DESC LIMIT ?
+-- Counted along the index, which is in this order: no error is read.
+SELECT cause, lane, count(*), min(finished_at_ms), max(finished_at_ms)
+  FROM history WHERE state = 'failed' GROUP BY cause, lane
+
+-- name: failed_of
+-- The newest of one kind in one lane.
+SELECT finished_at_ms, id FROM history
+ WHERE state = 'failed' AND cause = ? AND lane = ? ORDER BY finished_at_ms DESC, id DESC LIMIT ?
+
+-- name: errors
+SELECT id, error FROM history WHERE id IN carray(?)
+
+-- name: without_cause
+SELECT id, error FROM history WHERE state = 'failed' AND cause IS NULL LIMIT ?
+
+-- name: set_cause
+UPDATE history SET cause = ? WHERE id = ?
+
+-- name: add_minute
+INSERT OR REPLACE INTO minute (started_at_ms, queue, slots) VALUES (?, ?, ?)
+
+-- name: minutes
+SELECT started_at_ms, queue, slots FROM minute WHERE started_at_ms >= ? ORDER BY started_at_ms
+
+-- name: drop_minutes
+DELETE FROM minute WHERE started_at_ms < ?
 
 -- name: size
 SELECT page_count * page_size FROM pragma_page_count() CROSS JOIN pragma_page_size()

@@ -81,17 +81,17 @@ SELECT incarnation, count(*) FROM lease WHERE incarnation IN carray(?) GROUP BY 
 SELECT count(*) FROM lease WHERE incarnation = ? AND lane = ?
 
 -- name: stage_finished
-INSERT INTO temp.finishing (id, fence, attempt, state, finished_at_ms, worker_id, result, error)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO temp.finishing (id, fence, attempt, state, finished_at_ms, worker_id, result, error, cause)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: finish_running
 -- A lease that has moved on to another fence matches no row.
 INSERT INTO history (id, lane, priority, payload, options, key, created_at_ms, log,
                      state, fence, attempt, incarnation, worker_id, started_at_ms,
-                     finished_at_ms, result, error, progress, partial)
+                     finished_at_ms, result, error, cause, progress, partial)
 SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t.log,
        f.state, f.fence, f.attempt, l.incarnation, f.worker_id, l.started_at_ms,
-       f.finished_at_ms, f.result, f.error, l.progress, l.partial
+       f.finished_at_ms, f.result, f.error, f.cause, l.progress, l.partial
   FROM temp.finishing AS f
  CROSS JOIN lease AS l ON l.id = f.id AND l.fence = f.fence
  CROSS JOIN task AS t ON t.id = f.id
@@ -111,10 +111,10 @@ SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t
 -- name: finish_waiting
 INSERT INTO history (id, lane, priority, payload, options, key, created_at_ms, log,
                      state, fence, attempt, incarnation, worker_id, started_at_ms,
-                     finished_at_ms, result, error)
+                     finished_at_ms, result, error, cause)
 SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t.log,
        f.state, f.fence, f.attempt, NULL, f.worker_id, NULL,
-       f.finished_at_ms, f.result, f.error
+       f.finished_at_ms, f.result, f.error, f.cause
   FROM temp.finishing AS f CROSS JOIN task AS t ON t.id = f.id
 
 -- name: unstage_finished
@@ -228,8 +228,19 @@ SELECT id, options FROM history WHERE id IN carray(?) AND options IS NOT NULL
 -- name: drop_label
 DELETE FROM task_label WHERE label = ? AND id = ?
 
+-- name: queued_ranks
+-- The ranks at which something waits in a lane: a step over the index for each.
+WITH RECURSIVE step (rank) AS (
+  SELECT min(rank) FROM ready WHERE lane = ?
+   UNION ALL
+  SELECT (SELECT min(rank) FROM ready WHERE lane = ? AND rank > step.rank)
+    FROM step WHERE step.rank IS NOT NULL
+)
+SELECT rank FROM step WHERE rank IS NOT NULL
+
 -- name: queued_ids
-SELECT id FROM ready WHERE lane IN carray(?) AND id < ? ORDER BY id DESC LIMIT ?
+-- Of one lane and rank, newest first.
+SELECT id FROM ready WHERE lane = ? AND rank = ? AND id < ? ORDER BY id DESC LIMIT ?
 
 -- name: scheduled_ids
 SELECT s.id FROM scheduled AS s CROSS JOIN task AS t ON t.id = s.id
@@ -239,16 +250,16 @@ SELECT s.id FROM scheduled AS s CROSS JOIN task AS t ON t.id = s.id
 SELECT id FROM lease WHERE lane IN carray(?) AND id < ? ORDER BY id DESC LIMIT ?
 
 -- name: succeeded_ids
-SELECT id FROM history WHERE state = 'succeeded' AND lane IN carray(?) AND id < ?
- ORDER BY id DESC LIMIT ?
+SELECT id FROM history WHERE state = 'succeeded' AND lane = ? AND id < ? ORDER BY id DESC LIMIT ?
 
 -- name: failed_ids
-SELECT id FROM history WHERE state = 'failed' AND lane IN carray(?) AND id < ?
- ORDER BY id DESC LIMIT ?
+SELECT id FROM history WHERE state = 'failed' AND lane = ? AND id < ? ORDER BY id DESC LIMIT ?
 
 -- name: cancelled_ids
-SELECT id FROM history WHERE state = 'cancelled' AND lane IN carray(?) AND id < ?
- ORDER BY id DESC LIMIT ?
+SELECT id FROM history WHERE state = 'cancelled' AND lane = ? AND id < ? ORDER BY id DESC LIMIT ?
+
+-- name: labelled_among
+SELECT id FROM task_label WHERE label = ? AND id IN carray(?)
 
 -- name: labelled_ids
 SELECT id FROM task_label WHERE label = ? AND id < ? ORDER BY id DESC LIMIT ?
@@ -267,8 +278,14 @@ SELECT count(*) FROM scheduled AS s CROSS JOIN task AS t ON t.id = s.id WHERE t.
 -- name: count_running
 SELECT count(*) FROM lease WHERE lane IN carray(?)
 
--- name: count_finished
-SELECT count(*) FROM history WHERE state = ? AND lane IN carray(?)
+-- name: count_succeeded
+SELECT count(*) FROM history WHERE state = 'succeeded' AND lane IN carray(?)
+
+-- name: count_failed
+SELECT count(*) FROM history WHERE state = 'failed' AND lane IN carray(?)
+
+-- name: count_cancelled
+SELECT count(*) FROM history WHERE state = 'cancelled' AND lane IN carray(?)
 
 -- name: lanes_of
 SELECT DISTINCT lane FROM task WHERE id IN carray(?)
