@@ -60,3 +60,26 @@ def test_the_busiest_queues_come_first() -> None:
     series.add("bust", "finished", 4, NOW_MS)
 
     assert series.busiest(2) == ["busy", "bust"]
+
+
+def test_a_minute_that_was_kept_is_taken_up_by_another_process() -> None:
+    before, after = Series(), Series()
+    before.add("mail", "submitted", 3, NOW_MS)
+    before.add("mail", "failed", 1, NOW_MS + SLOT_MS)
+    before.look([("mail", Gauges(4, 1, 900)), ("idle", Gauges(0, 0, 0))], NOW_MS)
+
+    kept = before.minute(NOW_MS // 60_000 * 60_000)
+    after.add("mail", "finished", 5, NOW_MS + 9 * SLOT_MS)
+    after.fill(kept)
+
+    assert [one.queue for one in kept] == ["", "mail"]
+    assert after.queues["mail"].span(FIRST, 3) == before.queues["mail"].span(FIRST, 3)
+    assert after.all.span(FIRST, 3) == before.all.span(FIRST, 3)
+    assert after.queues["mail"].span(FIRST + 9, 1).finished == [5]
+
+
+def test_a_minute_in_which_nothing_happened_is_not_kept() -> None:
+    series = Series()
+    series.look([("idle", Gauges(0, 0, 0))], NOW_MS)
+
+    assert series.minute(NOW_MS) == ()

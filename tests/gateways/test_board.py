@@ -1,6 +1,7 @@
+from pathlib import Path
 from typing import Any
 
-from tests.gateways.serving import Api
+from tests.gateways.serving import Api, served
 
 
 async def lanes(api: Api) -> dict[str, Any]:
@@ -118,3 +119,22 @@ async def test_a_chart_of_a_queue_nobody_knows_is_empty(api: Api) -> None:
     page = (await api.get("/api/series?queue=nowhere")).json()
 
     assert page["items"] == []
+
+
+async def test_the_last_hour_outlives_a_restart(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        worker = await api.register(heartbeat_interval_ms=3_600_000)
+        await api.submit(queue="mail")
+        await api.submit(queue="mail")
+        (lease, *_) = await worker.lease(most=1)
+        await worker.finish(lease)
+        await api.turn(60_000)
+        await api.submit(queue="mail")
+
+    async with served(tmp_path) as api:
+        api.clock.turn(60_000)
+        (everything, mail) = (await api.get("/api/series")).json()["items"]
+
+    assert mail["queue"] == "mail"
+    assert [value for value in mail["submitted"] if value] == [2, 1]
+    assert [value for value in everything["finished"] if value] == [1]

@@ -11,6 +11,7 @@ from typing import Any, cast, get_args
 from msgspec import Struct
 
 from rota.core.breakers import BreakerState
+from rota.core.charts import KeepMinutes
 from rota.core.decide import decide
 from rota.core.decisions import (
     AddTask,
@@ -52,18 +53,19 @@ from rota.engine.sessions import SessionKeeper, SessionMemory
 from rota.engine.shard_cache import ShardCache
 from rota.engine.shards import SHARD_EVENTS, ShardKeeper, ShardReply, ShardWork
 from rota.errors import RotaError
+from rota.store.board import Board
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
 from rota.store.notices import Notices
 
 Outcome = Reply | RunReply | ShardReply | KeepingReply | RotaError
 # Not decided with the others.
-Aside = RunCommand | ShardEvent | KeepingEvent | PruneNotices | ClearNews
+Aside = RunCommand | ShardEvent | KeepingEvent | PruneNotices | KeepMinutes | ClearNews
 Anything = Event | Aside  # that may come before the engine
 # A look-up for each event, since to ask a union of many kinds takes longer than to decide.
 ASIDES = frozenset(get_args(Aside))
 RUN_COMMANDS = frozenset(get_args(RunCommand))
-PRUNING = frozenset({PruneHistory, PruneNotices})
+HOUSEKEEPING = frozenset({PruneHistory, PruneNotices, KeepMinutes})
 BRINGS_WORK: tuple[type[Decision], ...] = (AddTask, RequeueTask, QueueTask, ReviveTask)
 
 
@@ -159,7 +161,7 @@ class Batch:
         runs = self._advance_runs(tx, decided, outcomes)
         decisions = runs.decisions
         applied = apply(tx, self._lanes, decisions, now_ms=snapshot.now_ms, tasks=snapshot.tasks)
-        self._prune(tx, applied, outcomes)
+        self._keep_house(tx, applied, outcomes)
         parked, granted = self._deal(tx, decisions, outcomes)
         keeper = SessionKeeper(tx, self._lanes, self._memory.sessions)
         sessions = keeper.carry_out(self._events, outcomes, decisions)
@@ -228,15 +230,17 @@ class Batch:
                 except RotaError as error:
                     outcomes[index] = error
 
-    def _prune(self, tx: Transaction, applied: Applied, outcomes: list[Outcome]) -> None:
-        """Say how much was forgotten; notices are forgotten here."""
-        if PRUNING.isdisjoint(self._kinds):
+    def _keep_house(self, tx: Transaction, applied: Applied, outcomes: list[Outcome]) -> None:
+        """Say how much was forgotten; notices are forgotten here, and minutes kept."""
+        if HOUSEKEEPING.isdisjoint(self._kinds):
             return
         for index, event in enumerate(self._events):
             if isinstance(event, PruneHistory):
                 outcomes[index] = Done(applied.forgotten)
             elif isinstance(event, PruneNotices):
                 outcomes[index] = Done(Notices(tx).prune(event, step=PRUNED_PER_STEP))
+            elif isinstance(event, KeepMinutes):
+                outcomes[index] = Done(Board(tx).keep_minutes(event))
 
     def _decide(self) -> tuple[list[Outcome], list[Decision]]:
         outcomes: list[Outcome] = []

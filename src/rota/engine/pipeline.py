@@ -43,6 +43,7 @@ from rota.engine.figures import Figures
 from rota.engine.notices import Told
 from rota.engine.parking import Parking
 from rota.engine.runs import RunCache
+from rota.engine.series import HOUR_MS
 from rota.engine.sessions import SessionMemory, recalled
 from rota.engine.shard_cache import ShardCache
 from rota.engine.shards import count_shard_work
@@ -189,6 +190,7 @@ class Pipeline:
             self._shards.fill(Shards(tx), now_ms=self._steady_clock.now_ms())
             Locks(tx).drop_lines()
             Board(tx).fill_causes()
+            self._figures.series.fill(Board(tx).minutes(self._clock.now_ms() - HOUR_MS))
             if self._blobs is not None:
                 self._blobs.sweep(Artifacts(tx).files())
             workers = Workers(tx)

@@ -1,5 +1,7 @@
 """How did the last hour go? Counts and gauges in slots of ten seconds, in memory, for charts.
 
+Each minute is also kept in the store, as one row a queue, so that a restart does not empty them.
+
 The slots go round and never move, so one thread may count while others read. A bounded number of
 queues is charted one by one, those that were heard of first; the sum of all is charted always.
 """
@@ -8,10 +10,18 @@ from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
+from rota.core.charts import KeptMinute
+
 SLOT_MS = 10_000
 SLOTS = 360  # an hour
+HOUR_MS = SLOTS * SLOT_MS
 MOST_QUEUES = 100  # charted one by one
 UNKNOWN = -1  # of a gauge that was not looked at in a slot
+MINUTE_MS = 60_000
+SLOTS_PER_MINUTE = MINUTE_MS // SLOT_MS
+ALL = ""  # the queue under whose name the sum of all is kept
 
 
 class Gauges(NamedTuple):
@@ -35,6 +45,10 @@ class Span(NamedTuple):
 
 COUNTS = ("submitted", "finished", "failed")
 GAUGES = Gauges._fields
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Span).decode
 
 
 class Track:
@@ -66,6 +80,18 @@ class Track:
             for name in GAUGES
         )
         return Span(submitted, finished, failed, depth, running, oldest_age_ms)
+
+    def put(self, first: int, span: Span) -> None:
+        """Slots as they were once seen; those that are unknown in it stay as they are."""
+        for offset in range(len(span.submitted)):
+            if span.submitted[offset] is None:
+                continue
+            place = self._place((first + offset) * SLOT_MS)
+            for name, counts in self._counts.items():
+                counts[place] = getattr(span, name)[offset] or 0
+            for name, gauges in self._gauges.items():
+                value = getattr(span, name)[offset]
+                gauges[place] = UNKNOWN if value is None else value
 
     def total(self, name: str) -> int:
         """Of all slots there are, however old: enough to tell a busy queue from an idle one."""
@@ -109,6 +135,24 @@ class Series:
             if track is not None:
                 track.look(gauges, now_ms)
         self.all.look(Gauges(depth, running, oldest_age_ms), now_ms)
+
+    def minute(self, started_at_ms: int) -> tuple[KeptMinute, ...]:
+        """One minute of all queues in which anything happened or stood, to be kept."""
+        first = started_at_ms // SLOT_MS
+        tracks = [(ALL, self.all), *self.queues.items()]
+        spans = [(queue, track.span(first, SLOTS_PER_MINUTE)) for queue, track in tracks]
+        return tuple(
+            KeptMinute(started_at_ms=started_at_ms, queue=queue, slots=_encode(span))
+            for queue, span in spans
+            if any(value for values in span for value in values)
+        )
+
+    def fill(self, minutes: Iterable[KeptMinute]) -> None:
+        """Take up what another process has kept."""
+        for one in minutes:
+            track = self.all if one.queue == ALL else self._track(one.queue)
+            if track is not None:
+                track.put(one.started_at_ms // SLOT_MS, _decode(one.slots))
 
     def busiest(self, most: int) -> list[str]:
         """The queues that most was submitted to or finished in."""

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from rota.core import fingerprints
+from rota.core.charts import KeepMinutes, KeptMinute
 from rota.core.ids import TaskId
 from rota.core.tasks import TaskError, TaskState
 from rota.store.database import Transaction
@@ -83,6 +84,20 @@ class Board:
             self._tx.many("board.set_cause", [(_cause(error), number) for number, error in rows])
             count += len(rows)
         return count
+
+    def keep_minutes(self, kept: KeepMinutes) -> int:
+        """Write minutes of the charts; how many."""
+        self._tx.run("board.drop_minutes", kept.forget_before_ms)
+        rows = [(one.started_at_ms, one.queue, one.slots) for one in kept.minutes]
+        self._tx.many("board.add_minute", rows)
+        return len(rows)
+
+    def minutes(self, since_ms: int) -> list[KeptMinute]:
+        """The kept minutes from this moment on, the oldest first."""
+        return [
+            KeptMinute(started_at_ms=started_at_ms, queue=queue, slots=slots)
+            for started_at_ms, queue, slots in self._tx.rows("board.minutes", since_ms)
+        ]
 
     def size_bytes(self) -> int:
         return int(self._tx.rows("board.size")[0][0])

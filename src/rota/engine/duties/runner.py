@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from rota.core.charts import KeepMinutes
 from rota.core.replies import Done
 from rota.engine.clock import Clock
 from rota.engine.duties.deadlines import DEADLINES
@@ -15,7 +16,7 @@ from rota.engine.duties.keeping import LOCKS, MEMORY
 from rota.engine.duties.pruning import NOTICE_PRUNING, PRUNING, RUN_PRUNING
 from rota.engine.duties.shards import SHARDS
 from rota.engine.duties.timers import RUN_TIMERS
-from rota.engine.series import SLOT_MS, Gauges
+from rota.engine.series import HOUR_MS, MINUTE_MS, SLOT_MS, Gauges
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class DutyRunner:
         self._tasks: list[asyncio.Task[None]] = []
         self._moments = Alarm(coordinator.clock)
         self._sweeps = Alarm(coordinator.steady_clock)
+        self._minute_ms = coordinator.clock.now_ms() // MINUTE_MS * MINUTE_MS  # not kept yet
 
     def start(self) -> None:
         by_interval = [one for one in DUTIES if not one.follows_hints and one not in SWEEPS]
@@ -90,6 +92,7 @@ class DutyRunner:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._keep_minute(self._minute_ms)
 
     def hint(self, moment_ms: int) -> None:
         """Some task or run comes up at this moment."""
@@ -146,7 +149,22 @@ class DutyRunner:
         seen = [
             (one.name, Gauges(one.depth, one.running, one.oldest_age_ms or 0)) for one in queues
         ]
-        coordinator.figures().series.look(seen, coordinator.clock.now_ms())
+        now_ms = coordinator.clock.now_ms()
+        coordinator.figures().series.look(seen, now_ms)
+        if now_ms // MINUTE_MS * MINUTE_MS != self._minute_ms:
+            await self._keep_minute(self._minute_ms)
+            self._minute_ms = now_ms // MINUTE_MS * MINUTE_MS
+
+    async def _keep_minute(self, started_at_ms: int) -> None:
+        """Write a minute of the charts down; when it cannot be, only charts have lost something."""
+        minutes = self._coordinator.figures().series.minute(started_at_ms)
+        if not minutes:
+            return
+        event = KeepMinutes(minutes=minutes, forget_before_ms=started_at_ms - HOUR_MS)
+        try:
+            await self._coordinator.carry_out(event)
+        except RotaError as error:
+            log.warning("a minute of the charts is not kept", code=error.code)
 
     async def _look_ahead(self) -> None:
         try:
