@@ -27,8 +27,8 @@ from rota.core.workers import Worker
 from rota.engine.coordinator import Coordinator
 from rota.settings import Settings
 from rota.store.database import Database, Transaction
-from rota.store.sqlite import SqliteDatabase
 from tests.conftest import TurnedClock
+from tests.databases.schemas import open_store
 
 T = TypeVar("T")
 
@@ -191,7 +191,7 @@ async def running(
 ) -> AsyncIterator[Engine]:
     """Open the file and run a coordinator on it; both are closed at the end."""
     clock = clock or TurnedClock()
-    database = WatchedDatabase(SqliteDatabase(str(path)))
+    database = WatchedDatabase(open_store(path))
     coordinator = Coordinator(database, Settings(**settings), clock=clock, dice=dice, inline=inline)
     with capture_logs() as log:
         await coordinator.start()

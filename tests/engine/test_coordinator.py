@@ -1,4 +1,6 @@
 import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,8 @@ from rota.core.tasks import NewTask, TaskState
 from rota.engine.coordinator import Coordinator, rules_of
 from rota.errors import StoreLocked, Unavailable
 from rota.settings import Settings
-from rota.store.sqlite import SqliteDatabase
 from tests.conftest import TurnedClock
+from tests.databases.schemas import open_store
 from tests.engine.running import Engine, done, running, soon
 
 HOUR_MS = 3_600_000
@@ -19,8 +21,10 @@ DAY_MS = 24 * HOUR_MS
 BOTH = pytest.mark.parametrize("inline", [True, False], ids=["inline", "thread"])
 
 
-def fresh(path: Path, *, inline: bool) -> Coordinator:
-    return Coordinator(SqliteDatabase(str(path)), Settings(), inline=inline)
+@contextmanager
+def fresh(path: Path, *, inline: bool) -> Iterator[Coordinator]:
+    with closing(open_store(path)) as database:
+        yield Coordinator(database, Settings(), inline=inline)
 
 
 # --- starting and stopping ----------------------------------------------------------------------
@@ -31,19 +35,19 @@ async def test_a_coordinator_serves_from_its_start_to_its_stop(
     tmp_path: Path,
     inline: bool,  # noqa: FBT001 - a parameter of a test
 ) -> None:
-    coordinator = fresh(tmp_path / "rota.db", inline=inline)
     event = SubmitTasks([NewTask(name="work")])
 
-    readiness = [coordinator.is_ready]
-    with pytest.raises(Unavailable, match="not running"):
-        await coordinator.handle(event)
-    await coordinator.start()
-    readiness.append(coordinator.is_ready)
-    assert isinstance(await coordinator.handle(event), Submitted)
-    await coordinator.stop()
-    readiness.append(coordinator.is_ready)
-    with pytest.raises(Unavailable, match="not running"):
-        await coordinator.handle(event)
+    with fresh(tmp_path / "rota.db", inline=inline) as coordinator:
+        readiness = [coordinator.is_ready]
+        with pytest.raises(Unavailable, match="not running"):
+            await coordinator.handle(event)
+        await coordinator.start()
+        readiness.append(coordinator.is_ready)
+        assert isinstance(await coordinator.handle(event), Submitted)
+        await coordinator.stop()
+        readiness.append(coordinator.is_ready)
+        with pytest.raises(Unavailable, match="not running"):
+            await coordinator.handle(event)
 
     assert readiness == [False, True, False]
 
@@ -74,20 +78,23 @@ async def test_stopping_twice_or_before_the_start_does_no_harm(
     tmp_path: Path,
     inline: bool,  # noqa: FBT001 - a parameter of a test
 ) -> None:
-    coordinator = fresh(tmp_path / "rota.db", inline=inline)
-
-    await coordinator.stop()
-    started = fresh(tmp_path / "other.db", inline=inline)
-    await started.start()
-    await started.stop()
-    await started.stop()
+    with fresh(tmp_path / "rota.db", inline=inline) as coordinator:
+        await coordinator.stop()
+    with fresh(tmp_path / "other.db", inline=inline) as started:
+        await started.start()
+        await started.stop()
+        await started.stop()
 
     assert not started.is_ready
 
 
+@pytest.mark.only("sqlite")
 async def test_a_second_coordinator_on_the_file_is_refused(engine: Engine, tmp_path: Path) -> None:
-    with pytest.raises(StoreLocked, match="another coordinator"):
-        fresh(tmp_path / "rota.db", inline=True)
+    with (
+        pytest.raises(StoreLocked, match="another coordinator"),
+        fresh(tmp_path / "rota.db", inline=True),
+    ):
+        pass
 
     assert await engine.submit()
 

@@ -2,6 +2,9 @@
 
 import asyncio
 from collections.abc import Set as AbstractSet
+from typing import Any
+
+import pytest
 
 from rota.core.events import Heartbeat, ReportResults, SubmitTasks
 from rota.core.ids import TaskId
@@ -9,6 +12,7 @@ from rota.core.replies import Standing, Stood
 from rota.core.sessions import ClearNews, News, key_of
 from rota.core.tasks import NewTask, TaskState
 from rota.errors import WorkerNotFound
+from rota.store.database import Transaction
 from tests.engine.running import Engine, done, settle
 
 
@@ -78,17 +82,19 @@ async def test_what_was_told_is_cleared(engine: Engine) -> None:
     assert await pending(engine) == []
 
 
-async def test_tasks_that_no_session_asked_for_cost_nothing_more(engine: Engine) -> None:
+async def test_tasks_that_no_session_asked_for_cost_nothing_more(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     worker = await engine.register()
     asked: list[str] = []
-    transaction = engine.database._inner._transaction  # type: ignore[attr-defined]  # past the protocol
-    plainly = transaction.rows
+    kind: Any = engine.database.write(type)
+    plainly = kind.rows
 
-    def rows(query: str, *parameters: object) -> object:
+    def rows(tx: Transaction, query: str, *parameters: object) -> Any:
         asked.append(query)
-        return plainly(query, *parameters)
+        return plainly(tx, query, *parameters)
 
-    transaction.rows = rows
+    monkeypatch.setattr(kind, "rows", rows)
     await engine.submit("work", "work")
     await engine.report(worker, *map(done, await engine.lease(worker)))
 

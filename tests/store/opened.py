@@ -17,13 +17,13 @@ from rota.core.tasks import (
     TaskState,
 )
 from rota.store.access import Access
-from rota.store.database import Transaction
+from rota.store.database import Database, Transaction
 from rota.store.lanes import Lanes
 from rota.store.listing import Listing
 from rota.store.queues import Queues
-from rota.store.sqlite import SqliteDatabase
 from rota.store.tasks import Tasks
 from rota.store.workers import Workers
+from tests.databases.schemas import open_store, open_transaction, seen
 
 NOW_MS = 1_000_000
 
@@ -92,25 +92,20 @@ class Opened:
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """What stands in the tables, seen past the queries of the store."""
-        connection: Any = self.tx
-        found: list[tuple[Any, ...]] = connection._connection.execute(sql).fetchall()
-        return found
+        return seen(self.tx, sql)
 
 
 @contextmanager
-def transaction(database: SqliteDatabase) -> Iterator[Opened]:
+def transaction(database: Database) -> Iterator[Opened]:
     """Everything in here happens in one transaction that is rolled back at the end."""
-    database._writer.execute("BEGIN IMMEDIATE")
-    try:
-        yield Opened(database._transaction, Lanes())
-    finally:
-        database._writer.execute("ROLLBACK")
+    with open_transaction(database) as tx:
+        yield Opened(tx, Lanes())
 
 
 @contextmanager
 def in_memory() -> Iterator[Opened]:
     """A fresh store for each example of a property."""
-    database = SqliteDatabase(":memory:")
+    database = open_store(":memory:")
     try:
         with transaction(database) as opened:
             yield opened

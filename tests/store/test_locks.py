@@ -115,6 +115,7 @@ def test_any_line_that_is_put_is_the_line_that_comes_back(
             assert locks.one("door") == lock
 
 
+@pytest.mark.only("sqlite")  # whose steps are counted
 def test_a_change_in_a_long_line_costs_what_has_changed(
     locks: Locks, database: SqliteDatabase
 ) -> None:

@@ -236,6 +236,7 @@ def test_a_page_begins_after_a_key_that_is_gone_since(memories: Memories) -> Non
     assert [one.key for one in page] == ["c"]
 
 
+@pytest.mark.only("sqlite")  # whose steps are counted
 def test_a_page_costs_the_same_however_many_other_keys_there_are(
     store: Opened, database: SqliteDatabase, memories: Memories
 ) -> None:

@@ -7,6 +7,8 @@ from rota.errors import StoreError, StoreTooNew
 from rota.store import migrate
 from rota.store.sqlite import SqliteDatabase
 
+pytestmark = pytest.mark.only("sqlite")
+
 
 def write_version(path: Path, version: int) -> None:
     connection = apsw.Connection(str(path))

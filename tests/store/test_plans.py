@@ -10,6 +10,8 @@ from rota.store.database import load_queries
 from rota.store.sqlite import SqliteDatabase
 from tests.store.opened import NOW_MS, Opened, requeue
 
+pytestmark = pytest.mark.only("sqlite")
+
 QUERIES = load_queries()
 GROWING = {
     "task",

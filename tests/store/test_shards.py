@@ -211,6 +211,7 @@ def test_a_run_of_another_service_is_left_alone(shards: Shards) -> None:
     assert {one.epoch for one in found.shards} == {1}
 
 
+@pytest.mark.only("sqlite")  # whose steps are counted
 def test_a_hundred_thousand_shards_that_stand_alike_are_written_by_one_statement(
     database: SqliteDatabase, store: Opened, shards: Shards
 ) -> None:

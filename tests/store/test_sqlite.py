@@ -2,17 +2,16 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from array import array
 from pathlib import Path
 
 import apsw
 import pytest
 
 from rota.errors import Invalid, StoreError, StoreLocked
-from rota.store.database import Transaction
 from rota.store.queues import Queues
 from rota.store.sqlite import MEMORY, SqliteDatabase, path_of
+
+pytestmark = pytest.mark.only("sqlite")
 
 TIMEOUT_S = 30.0
 HOLDER = """
@@ -25,10 +24,6 @@ database.write(lambda tx: Queues(tx).change("committed", paused=True, at_ms=1))
 print("open", flush=True)
 sys.stdin.read()
 """
-
-
-class Broken(Exception):  # noqa: N818 - a sign, not an error
-    """What a body raises on purpose."""
 
 
 def traces(database: SqliteDatabase) -> set[str]:
@@ -71,101 +66,7 @@ def test_a_url_of_another_kind_is_refused(url: str) -> None:
         path_of(url)
 
 
-# --- transactions -------------------------------------------------------------------------------
-
-
-def test_what_was_committed_is_there_when_the_file_is_opened_again(tmp_path: Path) -> None:
-    path = str(tmp_path / "rota.db")
-    first = SqliteDatabase(path)
-    leave(first, "kept")
-    first.close()
-
-    second = SqliteDatabase(path)
-
-    assert traces(second) == {"kept"}
-    second.close()
-
-
-def test_a_body_that_raises_leaves_nothing_and_the_next_one_works(
-    database: SqliteDatabase,
-) -> None:
-    def body(tx: Transaction) -> None:
-        Queues(tx).change("lost", paused=True, at_ms=1)
-        raise Broken
-
-    with pytest.raises(Broken):
-        database.write(body)
-    leave(database, "kept")
-
-    assert traces(database) == {"kept"}
-
-
-def test_a_broken_constraint_is_our_mistake_and_not_the_disks(database: SqliteDatabase) -> None:
-    def body(tx: Transaction) -> None:
-        for _ in range(2):
-            tx.run("queues.add_lane", 1, "q", "n", "[]")
-
-    with pytest.raises(AssertionError, match="constraint"):
-        database.write(body)
-
-    assert not database._writer.in_transaction
-
-
-def test_readers_see_commits_and_nothing_before_them(database: SqliteDatabase) -> None:
-    def body(tx: Transaction) -> set[str]:
-        Queues(tx).change("new", paused=True, at_ms=1)
-        return traces(database)
-
-    seen_meanwhile = database.write(body)
-
-    assert seen_meanwhile == set()
-    assert traces(database) == {"new"}
-
-
-def test_a_reader_keeps_its_view_and_does_not_hold_up_the_writer(
-    database: SqliteDatabase,
-) -> None:
-    leave(database, "before")
-
-    def body(tx: Transaction) -> tuple[set[str], set[str]]:
-        first = Queues(tx).known()
-        leave(database, "meanwhile")
-        return first, Queues(tx).known()
-
-    first, second = database.read(body)
-
-    assert first == second == {"before"}
-    assert traces(database) == {"before", "meanwhile"}
-
-
-def test_a_reader_that_raises_gives_its_connection_back(database: SqliteDatabase) -> None:
-    def body(_tx: Transaction) -> None:
-        raise Broken
-
-    for _ in range(3):
-        with pytest.raises(Broken):
-            database.read(body)
-
-    assert traces(database) == set()
-    assert database._readers.qsize() == 1
-
-
-def test_many_threads_may_read_at_once(database: SqliteDatabase) -> None:
-    leave(database, "there")
-    everybody = threading.Barrier(4)
-    seen: list[set[str]] = []
-
-    def body(tx: Transaction) -> None:
-        everybody.wait(TIMEOUT_S)
-        seen.append(Queues(tx).known())
-
-    threads = [threading.Thread(target=database.read, args=(body,)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(TIMEOUT_S)
-
-    assert seen == [{"there"}] * 4
+# --- one file --------------------------------------------------------------------------------
 
 
 def test_a_store_in_memory_is_written_and_read_alike() -> None:
@@ -174,28 +75,6 @@ def test_a_store_in_memory_is_written_and_read_alike() -> None:
 
     assert traces(database) == {"there"}
     database.close()
-
-
-# --- sets of values -----------------------------------------------------------------------------
-
-
-def test_an_empty_set_of_values_matches_nothing(database: SqliteDatabase) -> None:
-    def body(tx: Transaction) -> None:
-        Queues(tx).change("there", paused=True, at_ms=1)
-        for query in ("tasks.leases", "tasks.live", "tasks.finished", "workers.by_ids"):
-            assert tx.rows(query, []) == []
-        for query in ("tasks.drop_tasks", "tasks.drop_leases", "tasks.drop_history"):
-            assert tx.run(query, []) == 0
-        assert tx.rows("tasks.count_queued", []) == [(0,)]
-
-    database.write(body)
-
-
-def test_a_set_of_values_may_be_large(database: SqliteDatabase) -> None:
-    numbers = list(range(2**62, 2**62 + 20_000))
-
-    assert database.read(lambda tx: tx.rows("tasks.live", numbers)) == []
-    assert array("q", numbers)[-1] == numbers[-1]
 
 
 # --- one coordinator a file ---------------------------------------------------------------------

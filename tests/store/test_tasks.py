@@ -248,7 +248,7 @@ def test_a_finished_task_is_a_row_of_history_and_nothing_else(store: Opened) -> 
     assert (task.started_at_ms, task.finished_at_ms) == (NOW_MS, NOW_MS + 5)
     assert (task.worker_id, task.incarnation, task.fence, task.attempt) == ("w1", 1, 1, 1)
     assert (task.progress, task.partial, task.key) == (b"1", b"[]", "k")
-    for table in ("task", "ready", "scheduled", "lease", "temp.finishing"):
+    for table in ("task", "ready", "scheduled", "lease"):
         assert store.rows(f"SELECT * FROM {table}") == []
 
 

@@ -7,6 +7,7 @@ commits: whoever opened the transaction does, once, when the body has returned.
 import re
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -78,10 +79,24 @@ class Database(Protocol):
     def close(self) -> None: ...
 
 
-def load_queries() -> dict[str, str]:
-    """Read `sql/*.sql`: each query under the name of its file and its own."""
+def load_queries(dialect: str | None = None) -> dict[str, str]:
+    """Read `sql/*.sql`: each query under the name of its file and its own.
+
+    A dialect has a folder there, whose queries stand in for those of the same names.
+    """
+    folder = resources.files("rota.store") / "sql"
+    queries = _queries_in(folder)
+    if dialect is not None:
+        instead = _queries_in(folder / dialect)
+        unknown = instead.keys() - queries.keys()
+        assert not unknown, f"{dialect} has queries that nobody asks for: {sorted(unknown)}"
+        queries |= instead
+    return queries
+
+
+def _queries_in(folder: Traversable) -> dict[str, str]:
     queries: dict[str, str] = {}
-    for file in (resources.files("rota.store") / "sql").iterdir():
+    for file in folder.iterdir():
         if file.name.endswith(".sql"):
             found = re.split(r"^-- name: (\w+)\n", file.read_text(), flags=re.MULTILINE)[1:]
             stem = file.name.removesuffix(".sql")

@@ -53,8 +53,10 @@ class Memories:
 
         Of large values there are fewer, but at least one.
         """
-        first = max(wanted.first, after + "\0") if after else wanted.first
-        found = self._tx.rows("memory.keys", first, wanted.end, wanted.pattern, now_ms, limit + 1)
+        first = max(wanted.first, after)
+        found = self._tx.rows(
+            "memory.keys", first, after, wanted.end, wanted.pattern, now_ms, limit + 1
+        )
         keys: list[str] = []
         size = 0
         for key, length in found[:limit]:

@@ -196,10 +196,11 @@ class Tasks:
         if running:
             self._finish_running(running)
         if waiting:
-            for one in waiting:
-                place = "ready" if one.was is TaskState.QUEUED else "scheduled"
-                taken = self._tx.run(f"tasks.take_{place}_one", one.id)
-                assert taken == 1, "a waiting task stands where its state says"
+            ready = [(one.id,) for one in waiting if one.was is TaskState.QUEUED]
+            scheduled = [(one.id,) for one in waiting if one.was is not TaskState.QUEUED]
+            taken = self._tx.many("tasks.take_ready_one", ready) if ready else 0
+            taken += self._tx.many("tasks.take_scheduled_one", scheduled) if scheduled else 0
+            assert taken == len(waiting), "a waiting task stands where its state says"
             self._move_to_history(waiting, "tasks.finish_waiting")
         together.drop(self._tx, "tasks", [one.id for one in finished])
 
@@ -223,25 +224,23 @@ class Tasks:
         together.drop(self._tx, "leases", [one.id for one in running])
 
     def _move_to_history(self, finished: Sequence[FinishTask], query: str) -> None:
-        self._tx.many(
-            "tasks.stage_finished",
+        moved = self._tx.many(
+            query,
             [
                 (
-                    one.id,
+                    one.state,
                     one.fence,
                     one.attempt,
-                    one.state,
-                    one.finished_at_ms,
                     one.worker_id,
+                    one.finished_at_ms,
                     _blob(one.result),
                     None if one.error is None else _encode(one.error),
                     _cause(one),
+                    one.id,
                 )
                 for one in finished
             ],
         )
-        moved = self._tx.run(query)
-        self._tx.run("tasks.unstage_finished")
         assert moved == len(finished), UNFINISHED
 
     def requeue(self, requeued: Sequence[RequeueTask], *, now_ms: int) -> set[int]:
@@ -276,11 +275,9 @@ class Tasks:
     def revive(self, ids: list[int], *, now_ms: int) -> set[int]:
         """Bring tasks back from history; fences go on rising where they stood."""
         before = self.by_ids(ids)
-        for task_id in ids:
-            task = before[TaskId(task_id)]
-            log = logged(task.log, last_line(task)) if task.error is not None else task.log
-            self._tx.run("tasks.revive", _encode(log) if log else None, task_id)
-            self._tx.run("tasks.revive_ready", now_ms, task_id)
+        logs = [_log_of(before[TaskId(number)]) for number in ids]
+        self._tx.many("tasks.revive", list(zip(logs, ids, strict=True)))
+        self._tx.many("tasks.revive_ready", [(now_ms, number) for number in ids])
         self._tx.run("tasks.drop_history", ids)
         return self._lanes_of(ids)
 
@@ -353,6 +350,12 @@ def _is_special(added: AddTask) -> bool:
 def _whole(added: Sequence[AddTask]) -> list[tuple[int, int]]:
     """All of them as one stretch."""
     return [(added[0].id, added[-1].id)] if added else []
+
+
+def _log_of(task: Task) -> bytes | None:
+    """The log of a finished task, with its end as the last line if that was a failure."""
+    log = logged(task.log, last_line(task)) if task.error is not None else task.log
+    return _encode(log) if log else None
 
 
 def _runs_of_ready(added: Sequence[AddTask]) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,7 @@ DELETE FROM memory WHERE key = ?
 -- In their order, from one on; the upper bound keeps a prefix to its own part of the index. How
 -- long a value is stands before it, so that no value is read here.
 SELECT key, length(value) FROM memory
- WHERE key >= ? AND key < ? AND key GLOB ? AND (expires_at_ms IS NULL OR expires_at_ms > ?)
+ WHERE key >= ? AND key > ? AND key < ? AND key GLOB ? AND (expires_at_ms IS NULL OR expires_at_ms > ?)
  ORDER BY key LIMIT ?
 
 -- name: over

@@ -81,7 +81,7 @@ SELECT incarnation, count(*) FROM lease WHERE incarnation IN carray(?) GROUP BY 
 SELECT count(*) FROM lease WHERE incarnation = ? AND lane = ?
 
 -- name: stage_finished
-INSERT INTO temp.finishing (id, fence, attempt, state, finished_at_ms, worker_id, result, error, cause)
+INSERT INTO temp.finishing (state, fence, attempt, worker_id, finished_at_ms, result, error, cause, id)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: finish_running
@@ -267,7 +267,7 @@ SELECT id FROM task_label WHERE label = ? AND id < ? ORDER BY id DESC LIMIT ?
 -- name: ahead
 -- How many are before a task in its lane; counted no further than asked.
 SELECT count(*) FROM (
-  SELECT 1 FROM ready WHERE lane = ? AND (rank, id) < (?, ?) LIMIT ?)
+  SELECT 1 FROM ready WHERE lane = ? AND (rank, id) < (?, ?) LIMIT ?) AS before
 
 -- name: count_queued
 SELECT count(*) FROM ready WHERE lane IN carray(?)

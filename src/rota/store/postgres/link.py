@@ -1,0 +1,165 @@
+"""One connection: statements out, rows back, and never a wait without an end.
+
+The server ends statements that take too long, and the connection ends when we hear nothing for
+somewhat longer than that: behind a proxy, or when a machine is gone without a word, nobody else
+would.
+"""
+
+import contextlib
+import select
+import time
+from collections.abc import Sequence
+
+import psycopg
+from psycopg import pq
+from psycopg.abc import Buffer
+from psycopg.adapt import Transformer
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import ConnStatus, ExecStatus, Format, TransactionStatus
+
+from rota.store.database import Row
+from rota.store.postgres.parameters import TextLoader
+
+CONNECT_TIMEOUT_S = 5
+UNHEARD_S = 2.0  # beyond a statement's own limit, until the connection is given up
+KEEPALIVE = {
+    "keepalives": 1,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.NONFATAL_ERROR)
+
+
+class LinkLost(Exception):  # noqa: N818
+    """The connection is gone; what was under way on it is not known."""
+
+
+class Refused(Exception):  # noqa: N818
+    """The server did not carry a statement out; the connection is as good as before."""
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(reason_of(error))
+        self.error = error
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+class Link:
+    def __init__(self, url: str, *, name: str, limit_ms: int) -> None:
+        """Connect, or raise `LinkLost`."""
+        try:
+            conninfo = make_conninfo(
+                url,
+                application_name=name,
+                client_encoding="UTF8",
+                connect_timeout=CONNECT_TIMEOUT_S,
+                **KEEPALIVE,
+            )
+            self._connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+        except psycopg.Error as error:
+            raise LinkLost(reason_of(error)) from error
+        self._connection.adapters.register_loader("text", TextLoader)
+        self.pgconn: pq.abc.PGconn = self._connection.pgconn
+        self._reader = Transformer(self._connection)
+        self._limit_s = limit_ms / 1000 + UNHEARD_S
+        self._poll = select.poll()
+        self._poll.register(self.pgconn.socket, select.POLLIN)
+
+    @property
+    def is_open(self) -> bool:
+        return not self._connection.closed
+
+    @property
+    def is_idle(self) -> bool:
+        return self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def script(self, text: bytes) -> list[pq.abc.PGresult]:
+        """Run statements without parameters, all in one message; the answer is each one's."""
+        try:
+            self.pgconn.send_query(text)
+            return self._results()
+        except psycopg.Error as error:
+            raise self._lost(reason_of(error)) from error
+
+    def run(
+        self, text: bytes, values: Sequence[Buffer | None], formats: Sequence[Format]
+    ) -> pq.abc.PGresult:
+        try:
+            self.pgconn.send_query_params(text, values, None, formats, Format.BINARY)
+            return self._results()[-1]
+        except psycopg.Error as error:
+            raise self._lost(reason_of(error)) from error
+
+    def rows(self, result: pq.abc.PGresult) -> list[Row]:
+        self._reader.set_pgresult(result, set_loaders=True, format=Format.BINARY)
+        return self._reader.load_rows(0, result.ntuples, tuple)
+
+    def hear(self) -> None:
+        """Take in what the server has sent unasked."""
+        try:
+            self.pgconn.consume_input()
+        except psycopg.Error as error:
+            raise self._lost(reason_of(error)) from error
+
+    def heard_others(self) -> bool:
+        """Have others notified us since this was last asked?"""
+        own, others = self.pgconn.backend_pid, False
+        while (notice := self.pgconn.notifies()) is not None:
+            others = others or notice.be_pid != own
+        return others
+
+    def _results(self) -> list[pq.abc.PGresult]:
+        """Wait for all that the server has to say to what was sent."""
+        pgconn = self.pgconn
+        ends_at = time.monotonic() + self._limit_s
+        results: list[pq.abc.PGresult] = []
+        self._flush(ends_at)
+        while True:
+            while pgconn.is_busy():
+                self._wait(ends_at)
+                pgconn.consume_input()
+            result = pgconn.get_result()
+            if result is None:
+                break
+            results.append(result)
+        for result in results:
+            if result.status in FAILED:
+                raise self._failed(result)
+        return results
+
+    def _flush(self, ends_at: float) -> None:
+        if not self.pgconn.flush():
+            return
+        self._poll.modify(self.pgconn.socket, select.POLLIN | select.POLLOUT)
+        try:
+            while self.pgconn.flush():
+                self._wait(ends_at)
+                # The server may have to be heard before it goes on reading.
+                self.pgconn.consume_input()
+        finally:
+            self._poll.modify(self.pgconn.socket, select.POLLIN)
+
+    def _wait(self, ends_at: float) -> None:
+        left_s = ends_at - time.monotonic()
+        if left_s <= 0 or not self._poll.poll(left_s * 1000):
+            raise self._lost("the database does not answer")
+
+    def _failed(self, result: pq.abc.PGresult) -> Exception:
+        error = psycopg.errors.error_from_result(result)
+        if self.pgconn.status != ConnStatus.OK:
+            return self._lost(reason_of(error))
+        return Refused(error)
+
+    def _lost(self, reason: str) -> LinkLost:
+        self.close()
+        return LinkLost(reason)
+
+    def close(self) -> None:
+        with contextlib.suppress(psycopg.Error):
+            self._connection.close()

@@ -1,0 +1,3 @@
+-- name: put
+INSERT INTO access_token (id, token) VALUES (?, ?)
+    ON CONFLICT (id) DO UPDATE SET token = excluded.token

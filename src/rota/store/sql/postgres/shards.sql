@@ -1,0 +1,48 @@
+-- name: put_member
+INSERT INTO member (service, worker_id, details)
+SELECT * FROM unnest(?::bigint[], ?::text[], ?::bytea[])
+    ON CONFLICT (service, worker_id) DO UPDATE SET details = excluded.details
+
+-- name: note_seen
+-- Matches no row when the member is gone.
+INSERT INTO member_seen (member, seen_ms)
+SELECT m.number, max(one.seen_ms)
+  FROM unnest(?::bigint[], ?::bigint[], ?::text[]) AS one (seen_ms, service, worker_id)
+  JOIN member AS m ON m.service = one.service AND m.worker_id = one.worker_id
+ GROUP BY m.number
+    ON CONFLICT (member) DO UPDATE SET seen_ms = excluded.seen_ms
+
+-- name: drop_seen
+DELETE FROM member_seen
+ USING unnest(?::bigint[], ?::text[]) AS one (service, worker_id)
+  JOIN member AS m ON m.service = one.service AND m.worker_id = one.worker_id
+ WHERE member_seen.member = m.number
+
+-- name: drop_member
+DELETE FROM member USING unnest(?::bigint[], ?::text[]) AS one (service, worker_id)
+ WHERE member.service = one.service AND member.worker_id = one.worker_id
+
+-- name: put_run
+INSERT INTO shard (service, epoch, owner, target, revoked_in, shard)
+SELECT ?::bigint, ?::bigint, ?::bigint, ?::bigint, ?::bigint, unnest(?::bigint[])
+    ON CONFLICT (service, shard) DO UPDATE
+   SET epoch = excluded.epoch, owner = excluded.owner, target = excluded.target,
+       revoked_in = excluded.revoked_in
+
+-- name: put_shard
+INSERT INTO shard (service, shard, epoch, owner, target, revoked_in)
+SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[])
+    ON CONFLICT (service, shard) DO UPDATE
+   SET epoch = excluded.epoch, owner = excluded.owner, target = excluded.target,
+       revoked_in = excluded.revoked_in
+
+-- name: put_checkpoint
+-- An older epoch than the stored one has nothing more to say; of one epoch the last word counts.
+INSERT INTO shard_checkpoint (service, shard, epoch, saved_at_ms, value)
+SELECT DISTINCT ON (service, shard) service, shard, epoch, saved_at_ms, value
+  FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bytea[])
+  WITH ORDINALITY AS one (service, shard, epoch, saved_at_ms, value, n)
+ ORDER BY service, shard, epoch DESC, n DESC
+    ON CONFLICT (service, shard) DO UPDATE
+   SET epoch = excluded.epoch, saved_at_ms = excluded.saved_at_ms, value = excluded.value
+ WHERE excluded.epoch >= shard_checkpoint.epoch

@@ -1,0 +1,29 @@
+-- name: beat
+-- Of several beats of one worker the last counts, and the last load that was told.
+UPDATE worker SET last_heartbeat_ms = one.at_ms, load = coalesce(one.load, worker.load)
+  FROM (SELECT id, (array_agg(at_ms ORDER BY n DESC))[1],
+               (array_agg(load ORDER BY n DESC) FILTER (WHERE load IS NOT NULL))[1]
+          FROM unnest(?::bigint[], ?::bytea[], ?::text[]) WITH ORDINALITY AS beat (at_ms, load, id, n)
+         GROUP BY id) AS one (id, at_ms, load)
+ WHERE worker.id = one.id
+
+-- name: put_quality
+-- Of several notes on one worker and name the last counts.
+INSERT INTO quality (worker_id, name, is_open, statistics, breaker)
+SELECT DISTINCT ON (worker_id, name) worker_id, name, is_open, statistics, breaker
+  FROM unnest(?::text[], ?::text[], ?::bigint[], ?::bytea[], ?::bytea[])
+  WITH ORDINALITY AS one (worker_id, name, is_open, statistics, breaker, n)
+ ORDER BY worker_id, name, n DESC
+    ON CONFLICT (worker_id, name) DO UPDATE
+   SET is_open = excluded.is_open, statistics = excluded.statistics, breaker = excluded.breaker
+
+-- name: add_cancelled
+INSERT INTO cancelled (incarnation, id) SELECT * FROM unnest(?::bigint[], ?::bigint[])
+    ON CONFLICT DO NOTHING
+
+-- name: drop_cancelled
+DELETE FROM cancelled USING unnest(?::bigint[], ?::bigint[]) AS one (incarnation, id)
+ WHERE cancelled.incarnation = one.incarnation AND cancelled.id = one.id
+
+-- name: set_counter
+UPDATE counter SET value = greatest(value, ?) WHERE name = ?

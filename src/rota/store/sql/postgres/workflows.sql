@@ -1,0 +1,3 @@
+-- name: every
+SELECT DISTINCT ON (name) name, version, hash, created_at_ms
+  FROM workflow ORDER BY name, version DESC

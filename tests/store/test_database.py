@@ -1,0 +1,162 @@
+"""What every database does for the stores, whichever it is."""
+
+import threading
+from array import array
+from pathlib import Path
+
+import pytest
+
+from rota.store.database import Database, Transaction
+from rota.store.queues import Queues
+from tests.databases.schemas import open_store
+
+TIMEOUT_S = 30.0
+
+
+class Broken(Exception):  # noqa: N818 - a sign, not an error
+    """What a body raises on purpose."""
+
+
+def traces(database: Database) -> set[str]:
+    return database.read(lambda tx: Queues(tx).known())
+
+
+def leave(database: Database, name: str) -> None:
+    database.write(lambda tx: Queues(tx).change(name, paused=True, at_ms=1))
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+def test_what_was_committed_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "rota.db"
+    first = open_store(path)
+    leave(first, "kept")
+    first.close()
+
+    second = open_store(path)
+
+    assert traces(second) == {"kept"}
+    second.close()
+
+
+def test_a_body_that_raises_leaves_nothing_and_the_next_one_works(
+    database: Database,
+) -> None:
+    def body(tx: Transaction) -> None:
+        Queues(tx).change("lost", paused=True, at_ms=1)
+        raise Broken
+
+    with pytest.raises(Broken):
+        database.write(body)
+    leave(database, "kept")
+
+    assert traces(database) == {"kept"}
+
+
+def test_a_broken_constraint_is_our_mistake_and_not_the_disks(database: Database) -> None:
+    def body(tx: Transaction) -> None:
+        for _ in range(2):
+            tx.run("queues.add_lane", 1, "q", "n", "[]")
+
+    with pytest.raises(AssertionError, match="constraint"):
+        database.write(body)
+    leave(database, "kept")
+
+    assert traces(database) == {"kept"}
+
+
+def test_readers_see_commits_and_nothing_before_them(database: Database) -> None:
+    def body(tx: Transaction) -> set[str]:
+        Queues(tx).change("new", paused=True, at_ms=1)
+        return traces(database)
+
+    seen_meanwhile = database.write(body)
+
+    assert seen_meanwhile == set()
+    assert traces(database) == {"new"}
+
+
+def test_a_reader_keeps_its_view_and_does_not_hold_up_the_writer(
+    database: Database,
+) -> None:
+    leave(database, "before")
+
+    def body(tx: Transaction) -> tuple[set[str], set[str]]:
+        first = Queues(tx).known()
+        leave(database, "meanwhile")
+        return first, Queues(tx).known()
+
+    first, second = database.read(body)
+
+    assert first == second == {"before"}
+    assert traces(database) == {"before", "meanwhile"}
+
+
+def test_a_reader_that_raises_gives_its_connection_back(database: Database) -> None:
+    def body(_tx: Transaction) -> None:
+        raise Broken
+
+    for _ in range(20):
+        with pytest.raises(Broken):
+            database.read(body)
+
+    assert traces(database) == set()
+
+
+def test_many_threads_may_read_at_once(database: Database) -> None:
+    leave(database, "there")
+    everybody = threading.Barrier(4)
+    seen: list[set[str]] = []
+
+    def body(tx: Transaction) -> None:
+        everybody.wait(TIMEOUT_S)
+        seen.append(Queues(tx).known())
+
+    threads = [threading.Thread(target=database.read, args=(body,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+
+    assert seen == [{"there"}] * 4
+
+
+# --- sets of values -----------------------------------------------------------------------------
+
+
+def test_an_empty_set_of_values_matches_nothing(database: Database) -> None:
+    def body(tx: Transaction) -> None:
+        Queues(tx).change("there", paused=True, at_ms=1)
+        for query in ("tasks.leases", "tasks.live", "tasks.finished", "workers.by_ids"):
+            assert tx.rows(query, []) == []
+        for query in ("tasks.drop_tasks", "tasks.drop_leases", "tasks.drop_history"):
+            assert tx.run(query, []) == 0
+        assert tx.rows("tasks.count_queued", []) == [(0,)]
+
+    database.write(body)
+
+
+def test_a_set_of_values_may_be_large(database: Database) -> None:
+    numbers = list(range(2**62, 2**62 + 20_000))
+
+    assert database.read(lambda tx: tx.rows("tasks.live", numbers)) == []
+    assert array("q", numbers)[-1] == numbers[-1]
+
+
+# --- others who write -----------------------------------------------------------------------------
+
+
+def test_what_was_before_the_first_commit_is_not_known(database: Database) -> None:
+    with pytest.raises(ZeroDivisionError):
+        database.write(lambda _: 1 // 0)
+    foreign = [database.write(lambda tx: tx.is_foreign) for _ in range(3)]
+
+    assert foreign == [True, False, False]
+
+
+def test_our_own_writes_are_not_foreign_to_us(database: Database) -> None:
+    leave(database, "first")
+    leave(database, "second")
+
+    assert not database.write(lambda tx: tx.is_foreign)
