@@ -1,5 +1,6 @@
 """Members of a service, as many as are wanted, in one process: each on a socket of its own."""
 
+import select
 import time
 from typing import Any, Self
 
@@ -150,15 +151,32 @@ class Crowd:
 
     def beat_for(self, seconds: float) -> tuple[int, float]:
         """Beat as fast as answers come; how many came, and in which time."""
-        beats = {member.socket: self._heartbeat(member) for member in self._members.values()}
-        for socket, beat in beats.items():
-            for _ in range(IN_FLIGHT):
-                socket.send(beat)
-        answered, start_s = 0, time.monotonic()
-        end_s = start_s + seconds
-        while time.monotonic() < end_s:
-            for socket, _ in self._poller.poll(1_000):
-                socket.recv()
-                socket.send(beats[socket])
-                answered += 1
-        return answered, time.monotonic() - start_s
+        with select.epoll() as watched:
+            beating: dict[int, tuple[Any, bytes]] = {}
+            for member in self._members.values():
+                socket = member.socket
+                beating[socket.fd] = socket, self._heartbeat(member)
+                watched.register(socket.fd, select.EPOLLIN)
+                for _ in range(IN_FLIGHT):
+                    socket.send(beating[socket.fd][1])
+            answered, start_s = 0, time.monotonic()
+            end_s = start_s + seconds
+            while time.monotonic() < end_s:
+                for descriptor, _ in watched.poll(1.0):
+                    answered += _answer_with(*beating[descriptor])
+            return answered, time.monotonic() - start_s
+
+
+def _answer_with(socket: Any, beat: bytes) -> int:
+    """Take all that has come, and beat for each; how many came.
+
+    A descriptor tells of changes alone, and any call may take the note away, so a socket that was
+    told of is asked until it has no more. To ask all of them each time, as a poller does, would
+    cost more than the coordinator that is measured.
+    """
+    count = 0
+    while socket.get(zmq.EVENTS) & zmq.POLLIN:
+        socket.recv()
+        socket.send(beat)
+        count += 1
+    return count
