@@ -15,7 +15,7 @@ from tests.gateways.serving import Api
 
 pytest.importorskip("playwright", reason="the playwright package is not installed")
 
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Page, async_playwright, expect
 
 CHROMIUM = "/usr/bin/chromium"
 HAS_CHROMIUM = Path(CHROMIUM).exists()
@@ -26,6 +26,9 @@ FLAGS = [
     "--disable-component-update",
     "--no-first-run",
 ]
+# Others use this machine, too: what must come is waited for, however long that takes.
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 # The browser itself notes refused requests; pages answer for those in words of their own.
 NOTED_REFUSAL = re.compile(r"Failed to load resource: the server responded with a status of 4\d\d")
 
@@ -61,11 +64,23 @@ async def visiting(api: Api, *, width: int = 1_400, theme: Any = "light") -> Asy
     if not HAS_CHROMIUM:
         pytest.skip(f"there is no browser at {CHROMIUM}")
     async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = await driver.chromium.launch(
+            executable_path=CHROMIUM, args=FLAGS, timeout=PATIENCE_MS
+        )
         context = await browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=theme
         )
+        context.set_default_timeout(PATIENCE_MS)
         visit = Visit(await context.new_page(), str(api.client.base_url).rstrip("/"))
         yield visit
         await browser.close()
         assert visit.faults == []
+
+
+async def heading(page: Page, text: str) -> None:
+    await expect(page.get_by_role("heading", level=1)).to_have_text(text)
+
+
+async def settled(page: Page) -> None:
+    """Nothing is still being fetched or laid out."""
+    await expect(page.locator("main [aria-busy]")).to_have_count(0)

@@ -29,7 +29,7 @@ export function Chart({ title, times, lines, say = String, height = 150, least =
   </figure>`;
 }
 
-const LEAST_SLOTS = 60; // ten minutes: a coordinator that has just started shows no empty hour
+const LEAST_SLOTS = 18; // three minutes: a coordinator that has just started shows no empty hour
 const NUMBERS = ["submitted", "finished", "failed", "depth", "running", "oldest_age_ms"];
 
 /** A track of `/api/series` as lines: from where there is anything to see. */
@@ -37,9 +37,22 @@ export function charted({ start_ms: start, slot_ms: slot }, track) {
   const size = track.submitted.length;
   const first = track.depth.findIndex((one) => one !== null);
   const from = Math.max(0, Math.min(first < 0 ? size : first, size - LEAST_SLOTS));
-  const all = Object.fromEntries(NUMBERS.map((name) => [name, track[name].slice(from)]));
+  // Without the slot that is still filling: a line that always falls at its end tells of trouble.
+  const all = Object.fromEntries(NUMBERS.map((name) => [name, track[name].slice(from, -1)]));
   const times = all.submitted.map((_one, at) => (start + (from + at) * slot) / 1000);
   return { times, all, perSecond: (values) => values.map((one) => (one === null ? null : one / (slot / 1000))) };
+}
+
+const WIDTH = 120, HEIGHT = 18;
+
+/** The same as one small line in a table, without axes: is it going up or down? */
+export function Spark({ series, track, name, tone, label }) {
+  if (!track) return html`<span class="faint">–</span>`;
+  const { all } = charted(series, track);
+  const values = all[name].map((one) => one ?? 0), most = Math.max(1, ...values);
+  const step = WIDTH / Math.max(1, values.length - 1);
+  const line = values.map((one, at) => `${(at * step).toFixed(1)} ${(HEIGHT - 1 - (one / most) * (HEIGHT - 3)).toFixed(1)}`).join("L");
+  return html`<svg class="spark" data-tone=${tone} viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} width=${WIDTH} height=${HEIGHT} preserveAspectRatio="none" role="img" aria-label=${label}><title>${label}</title><path class="area" d=${`M0 ${HEIGHT}L${line}L${WIDTH} ${HEIGHT}Z`} /><path d=${`M${line}`} /></svg>`;
 }
 
 const lastOf = (values) => values.findLast((one) => one !== null && one !== undefined) ?? 0;

@@ -35,9 +35,9 @@ export function Duration({ from, to, ms }) {
 
 export const Count = ({ of }) => html`<span class="number" title=${whole(of)}>${short(of)}</span>`;
 
-export function Bar({ share, state = "running", label }) {
+export function Bar({ share, state = "running", label, kind = "" }) {
   const part = Math.max(0, Math.min(1, Number(share) || 0));
-  return html`<span class="bar" data-tone=${tone(state)} role="progressbar" aria-label=${label || "progress"} aria-valuemin="0" aria-valuemax="100" aria-valuenow=${Math.round(part * 100)}>
+  return html`<span class=${`bar ${kind}`} data-tone=${tone(state)} role="progressbar" aria-label=${label || "progress"} aria-valuemin="0" aria-valuemax="100" aria-valuenow=${Math.round(part * 100)}>
     <i style=${{ width: `${part * 100}%` }}></i></span>`;
 }
 

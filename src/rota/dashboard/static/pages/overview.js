@@ -1,10 +1,11 @@
 // Is all well? What is stuck and why stands first; the last hour below.
-import { Chart, charted } from "../chart.js";
+import { Chart, Spark, charted } from "../chart.js";
 import { duration, plural, rate, short, whole } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
 import { link, page } from "../router.js";
 import { RUN_STATES, tone } from "../states.js";
+import { Table as RunTable } from "./runs.js";
 import { Badge, Bar, Count, Duration, Empty, Header, Panel, Problem, Time, opens } from "../ui.js";
 
 const LATE_MS = 60_000; // a queue whose oldest task waits for longer is worth a line
@@ -20,7 +21,7 @@ function Overview({ overview }) {
     <${Trouble} overview=${overview} backlog=${backlog.data?.items || []} failures=${failures.data?.items || []} />
     <${Charts} series=${series.data} />
     <div class="grid">
-      <div class="span-8"><${Queues} items=${queues.data?.items || []} /></div>
+      <div class="span-8"><${Queues} items=${queues.data?.items || []} series=${series.data} /><${LastRuns} runs=${overview.runs} /></div>
       <div class="span-4"><${Workers} counts=${overview.workers} /><${Runs} counts=${overview.runs} /><${Shards} shards=${overview.shards} /></div>
     </div>`;
 }
@@ -89,13 +90,13 @@ function Charts({ series }) {
   </div>`;
 }
 
-const Queues = ({ items }) => html`<${Panel} title="Queues" tools=${html`<a href="/queues">all</a>`}>
+const Queues = ({ items, series }) => html`<${Panel} title="Queues" tools=${html`<a href="/queues">all</a>`}>
   ${items.length ? html`<div class="scroll"><table>
-    <thead><tr><th>queue</th><th class="right">queued</th><th class="right">running</th><th class="right hide-narrow">scheduled</th><th class="right">oldest</th><th class="right">finished / s</th></tr></thead>
+    <thead><tr><th>queue</th><th class="right">queued</th><th class="right">running</th><th class="right hide-narrow">scheduled</th><th class="right">oldest</th><th class="right">finished / s</th><th class="hide-narrow tight">last hour</th></tr></thead>
     <tbody>${[...items].sort((left, right) => right.depth - left.depth).slice(0, 8).map((one) => html`<tr key=${one.name} ...${opens(link("/tasks", { queue: one.name }))}>
       <td><a href=${link("/tasks", { queue: one.name })}>${one.name}</a> ${one.paused && html`<${Badge} state="paused" />`}</td>
       <td class="right"><${Count} of=${one.depth} /></td><td class="right"><${Count} of=${one.running} /></td><td class="right hide-narrow"><${Count} of=${one.scheduled} /></td>
-      <td class="right"><${Duration} ms=${one.oldest_age_ms} /></td><td class="right number">${rate(one.finished_per_s)}</td></tr>`)}</tbody></table></div>`
+      <td class="right"><${Duration} ms=${one.oldest_age_ms} /></td><td class="right number">${rate(one.finished_per_s)}</td><td class="hide-narrow tight"><${Spark} series=${series} track=${series?.items.find((track) => track.queue === one.name)} name="finished" tone="green" label=${`${one.name}: finished in the last hour`} /></td></tr>`)}</tbody></table></div>`
     : html`<${Empty}>No task was submitted yet.<//>`}
 <//>`;
 
@@ -113,10 +114,19 @@ function Runs({ counts }) {
   return html`<${Panel} title="Runs" tools=${html`<a href="/runs">all</a>`}><div class="body"><${Shares} counts=${counts} states=${states} href=${(state) => link("/runs", { state })} /></div><//>`;
 }
 
+const SHOWN_RUNS = 6;
+
+function LastRuns({ runs }) {
+  const isAny = RUN_STATES.some((one) => runs[one]);
+  const found = useResource(isAny ? `/api/runs?limit=${SHOWN_RUNS}` : null, { on: ["run-"], every: 5000 });
+  if (!found.data?.items.length) return null;
+  return html`<${Panel} title="Newest runs" tools=${html`<a href="/runs">all</a>`}><${RunTable} items=${found.data.items} /><//>`;
+}
+
 function Shards({ shards }) {
   if (!shards.services) return null;
   return html`<${Panel} title="Shards" tools=${html`<a href="/services">services</a>`}><div class="body">
-    <p class="number">${whole(shards.owned)} of ${whole(shards.shards)} owned</p><${Bar} share=${shards.owned / Math.max(1, shards.shards)} state="succeeded" label="owned shards" />
+    <p class="number">${whole(shards.owned)} of ${whole(shards.shards)} owned</p><p><${Bar} kind="wide" share=${shards.owned / Math.max(1, shards.shards)} state=${shards.unowned ? "degraded" : "succeeded"} label="owned shards" /></p>
     <p class="soft">${whole(shards.moving)} moving · ${whole(shards.unowned)} unowned</p></div><//>`;
 }
 

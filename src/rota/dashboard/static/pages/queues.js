@@ -1,6 +1,6 @@
 // Where does work pile up, and why? Depth, age and rates of every queue, with what keeps it waiting.
-import { post } from "../api.js";
-import { Chart, charted } from "../chart.js";
+import { post, withQuery } from "../api.js";
+import { Chart, Spark, charted } from "../chart.js";
 import { act, confirm } from "../dialog.js";
 import { duration, plural, rate, short } from "../format.js";
 import { html } from "../lib.js";
@@ -9,22 +9,26 @@ import { link, page, segment, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { Badge, Button, Count, Duration, Empty, Header, Panel, Problem } from "../ui.js";
 
+const CHARTED = 20; // queues whose last hour stands in the table
+
 function Queues({ query }) {
   const queues = useResource("/api/queues", { on: ["task-", "queue-"], every: 3000 });
   const backlog = useResource("/api/backlog", { on: ["task-", "queue-", "worker-"], every: 3000 });
+  const named = (queues.data?.items || []).slice(0, CHARTED).map((one) => one.name).sort();
+  const series = useResource(named.length ? withQuery("/api/series", { queue: named }) : null, { every: 10_000 });
   const items = (queues.data?.items || []).filter((one) => !query.find || one.name.includes(query.find));
   const lanes = backlog.data?.items || [];
   return html`<${Header} title="Queues" sub=${queues.data && plural(queues.data.items.length, "queue")}>
       <label class="field"><span class="unseen">find</span><input data-search type="search" placeholder="find a queue" value=${query.find || ""} onInput=${(event) => setQuery({ find: event.target.value }, { replace: true })} /></label><//>
     ${query.queue && html`<${Hour} queue=${query.queue} />`}
     <${Panel}>${items.length ? html`<div class="scroll"><table class="cards">
-      <thead><tr><th>queue</th><th class="right">queued</th><th class="right">oldest</th><th class="right">running</th><th class="right hide-narrow">scheduled</th><th class="right hide-narrow">in / s</th><th class="right">out / s</th><th class="right hide-narrow">failed / s</th><th>why it waits</th><th class="tight"></th></tr></thead>
-      <tbody>${items.map((one) => html`<${Row} key=${one.name} queue=${one} lanes=${lanes.filter((lane) => lane.queue === one.name)} reload=${() => { queues.reload(); backlog.reload(); }} />`)}</tbody></table></div>`
+      <thead><tr><th>queue</th><th class="right">queued</th><th class="right">oldest</th><th class="right">running</th><th class="right hide-narrow">scheduled</th><th class="right hide-narrow">in / s</th><th class="right">out / s</th><th class="right hide-narrow">failed / s</th><th class="hide-narrow">last hour</th><th>why it waits</th><th class="tight"></th></tr></thead>
+      <tbody>${items.map((one) => html`<${Row} key=${one.name} queue=${one} series=${series.data} lanes=${lanes.filter((lane) => lane.queue === one.name)} reload=${() => { queues.reload(); backlog.reload(); }} />`)}</tbody></table></div>`
       : queues.data ? html`<${Empty}>${query.find ? "No queue has this in its name." : "No task was submitted yet."}<//>` : html`<${Problem} of=${queues} />`}<//>
     <${Waiting} lanes=${lanes.filter((one) => one.queued)} />`;
 }
 
-function Row({ queue, lanes, reload }) {
+function Row({ queue, series, lanes, reload }) {
   const waiting = lanes.filter((one) => one.queued).sort((left, right) => Number(right.why.is_stuck) - Number(left.why.is_stuck) || right.queued - left.queued);
   const worst = waiting[0];
   return html`<tr>
@@ -34,8 +38,9 @@ function Row({ queue, lanes, reload }) {
     <td class="right" data-label="running"><${Count} of=${queue.running} /></td><td class="right hide-narrow"><${Count} of=${queue.scheduled} /></td>
     <td class="right hide-narrow number">${rate(queue.submitted_per_s)}</td><td class="right number" data-label="out / s">${rate(queue.finished_per_s)}</td>
     <td class=${`right hide-narrow number ${queue.failed_per_s ? "error-text" : "faint"}`}>${rate(queue.failed_per_s)}</td>
+    <td class="hide-narrow tight"><a href=${link("/queues", { queue: queue.name })} aria-label=${`last hour of ${queue.name}`}><${Spark} series=${series} track=${series?.items.find((track) => track.queue === queue.name)} name="finished" tone="green" label=${`${queue.name}: finished in the last hour`} /></a></td>
     <td class="grow"><span class=${worst?.why.is_stuck ? "error-text" : "soft"}>${worst ? worst.why.text : queue.depth ? "…" : ""}</span></td>
-    <td class="tight"><a class="button quiet small" href=${link("/queues", { queue: queue.name })}>last hour</a><${Switch} queue=${queue} reload=${reload} /></td></tr>`;
+    <td class="tight"><a class="button quiet small" href=${link("/queues", { queue: queue.name })}>charts</a><${Switch} queue=${queue} reload=${reload} /></td></tr>`;
 }
 
 function Switch({ queue, reload }) {

@@ -10,22 +10,39 @@ const MOST_PLAYED = 120; // steps of one playing: a long journal goes by in leap
 /** The graph as it was after entry `at`; null while nothing is chosen. The last wish wins. */
 export function usePast(runId, at) {
   const [past, setPast] = useState(null);
-  const latest = useRef(0);
+  const wish = useRef(null);
   useEffect(() => {
-    latest.current += 1;
-    if (!at) { setPast(null); return undefined; }
-    const own = latest.current, controller = new AbortController();
-    // A thumb that is dragged over a thousand entries asks for where it rests.
-    const timer = setTimeout(async () => {
-      try {
-        const options = { signal: controller.signal };
-        const [graph, journal] = await Promise.all([get(`/api/runs/${runId}/graph?at=${at}`, options), get(`/api/runs/${runId}/journal?after=${at - 1}&limit=1&decisions=20`, options)]);
-        if (own === latest.current) setPast({ at, graph, entry: journal.items[0] });
-      } catch { /* another wish came, or the page says that nobody answers */ }
-    }, 40);
-    return () => { clearTimeout(timer); controller.abort(); };
+    if (!wish.current || wish.current.runId !== runId) wish.current = { runId, at: 0, isBusy: false };
+    const own = wish.current;
+    own.at = at;
+    own.show = setPast;
+    if (at) follow(own);
+    else setPast(null);
+    return () => { own.at = 0; };
   }, [runId, at]);
   return at ? past : null;
+}
+
+/** Fetch what is wished for, one after the other: of a thumb that is dragged, as much as there is time for. */
+async function follow(wish) {
+  if (wish.isBusy) return;
+  wish.isBusy = true;
+  for (let done = 0; wish.at && wish.at !== done;) {
+    const at = wish.at;
+    done = at;
+    const path = `/api/runs/${wish.runId}`;
+    try {
+      // The words beside it may come later: an entry that fans out is long.
+      const words = get(`${path}/journal?after=${at - 1}&limit=1&decisions=20`);
+      words.catch(() => {});
+      const graph = await get(`${path}/graph?at=${at}`);
+      if (!wish.at) break;
+      wish.show((old) => ({ at, graph, entry: old?.entry }));
+      const { items: [entry] } = await words;
+      if (wish.at === at) wish.show({ at, graph, entry });
+    } catch { /* the page says that nobody answers */ }
+  }
+  wish.isBusy = false;
 }
 
 export function Slider({ last, at, past, tokens, onStep }) {
@@ -40,7 +57,7 @@ export function Slider({ last, at, past, tokens, onStep }) {
   }, [isPlaying, shown, last]);
   const play = () => { if (shown >= last) onStep(1); setPlaying(!isPlaying); };
   const go = (number) => { setPlaying(false); onStep(number >= last ? 0 : Math.max(1, number)); };
-  const words = past?.entry ? eventWords(past.entry.event, namesOf([past.entry], tokens)) : "";
+  const words = past?.entry && past.entry.number === past.at ? eventWords(past.entry.event, namesOf([past.entry], tokens)) : "";
   return html`<div class="slider">
     <div class="steps">
       <button type="button" class="button quiet small" aria-label="one step back" disabled=${shown <= 1} onClick=${() => go(shown - 1)}>◂</button>

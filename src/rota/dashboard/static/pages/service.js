@@ -65,11 +65,11 @@ function Members({ service, path, chosen, choose, reload }) {
   const isDark = theme.value === "dark";
   if (!service.members.length) return html`<${Panel} title="Members"><${Empty}>None.<//><//>`;
   return html`<${Panel} title="Members"><div class="scroll"><table>
-    <thead><tr><th>worker</th><th>health</th><th class="right">heartbeat</th><th class="right">owns</th><th class="right">target</th><th class="right hide-narrow">weight</th><th class="right hide-narrow">epochs</th><th class="hide-narrow">protocol</th>${may("operate") && html`<th></th>`}</tr></thead>
+    <thead><tr><th>worker</th><th>health</th><th class="right hide-narrow">heartbeat</th><th class="right">owns</th><th class="right">target</th><th class="right hide-narrow">weight</th><th class="right hide-narrow">epochs</th><th class="hide-narrow">protocol</th>${may("operate") && html`<th></th>`}</tr></thead>
     <tbody>${service.members.slice(0, shown).map((one, index) => html`<tr key=${one.worker_id} class=${chosen === index ? "is-chosen" : ""}>
       <td><button type="button" class="json-toggle" aria-pressed=${chosen === index} title="show its shards alone" onClick=${() => choose(chosen === index ? null : index)}><${Swatch} ink=${hue(index, isDark)} /><span class="wrap">${one.worker_id}</span></button>${one.fenced && html`<span class="sub error-text">fenced: ${one.fenced}</span>`}</td>
       <td class="nowrap"><${Badge} state=${one.draining ? "draining" : one.health} /></td>
-      <td class="right number nowrap" title=${new Date(one.last_heartbeat_ms).toISOString()}>${relative(one.last_heartbeat_ms, now.value)}</td>
+      <td class="right number nowrap hide-narrow" title=${new Date(one.last_heartbeat_ms).toISOString()}>${relative(one.last_heartbeat_ms, now.value)}</td>
       <td class="right number">${whole(one.shards.length)}</td>
       <td class=${`right number ${one.target.length === one.shards.length ? "faint" : "moving"}`}>${whole(one.target.length)}${one.max_shards === null ? "" : ` ≤ ${whole(one.max_shards)}`}</td>
       <td class="right number hide-narrow">${one.weight}</td><td class="right number hide-narrow">${range(one.epochs)}</td><td class="hide-narrow">${one.protocol}</td>
@@ -95,13 +95,13 @@ function Drain({ member, path, reload }) {
 const SAYS = {
   "shards-rebalanced": (data) => [data.moved && `${plural(data.moved, "shard")} to move to another member`, data.placed && `${plural(data.placed, "unowned shard")} given to somebody`].filter(Boolean).join(", ") || "nothing to move",
   "member-joined": (data) => `${data.worker_id} joined`,
-  "member-left": (data) => `${data.worker_id} left: ${data.reason}`,
+  "member-left": (data) => (data.reason === "left" ? `${data.worker_id} left` : `${data.worker_id} is gone: ${data.reason}`),
 };
 
 function Moves({ name }) {
   const events = useResource(`/api/events?type=shards-*,member-*&subject=${encodeURIComponent(name)}&last=15`, { on: MOVES, every: 10_000 });
   const items = (events.data?.items || []).slice().reverse();
-  return html`<${Panel} title="Last moves">${items.length ? html`<table><tbody>${items.map((one) => html`<tr key=${one.seq}><td class="tight"><${Time} at=${one.at_ms} /></td><td class="tight soft hide-narrow">${one.type}</td><td>${SAYS[one.type]?.(one.data) ?? JSON.stringify(one.data)}</td></tr>`)}</tbody></table>`
+  return html`<${Panel} title="Last moves">${items.length ? html`<table><tbody>${items.map((one) => html`<tr key=${one.seq}><td class="tight"><${Time} at=${one.at_ms} /></td><td class="tight soft hide-narrow">${one.type}</td><td class="break">${SAYS[one.type]?.(one.data) ?? JSON.stringify(one.data)}</td></tr>`)}</tbody></table>`
     : events.data ? html`<${Empty}>None that is remembered.<//>` : html`<${Problem} of=${events} />`}<//>`;
 }
 

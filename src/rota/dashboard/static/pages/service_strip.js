@@ -1,10 +1,11 @@
 // Whose is each shard? A field of cells coloured by owner, drawn on a canvas: there may be 100,000.
-import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
 import { plural, whole } from "../format.js";
 import { colour } from "../states.js";
 import { theme } from "../theme_switch.js";
 
-const SIZES = [[300, 16], [2_500, 10], [20_000, 6], [60_000, 3], [Infinity, 2]]; // shards → pixels of a cell
+const SIZES = [[40, 34], [120, 22], [300, 16], [2_500, 10], [20_000, 6], [60_000, 3], [Infinity, 2]]; // shards → pixels of a cell
+const NUMBERED = 22; // pixels of a cell that has room for its number
 const NOBODY = -1;
 
 /** Who owns each shard, at which epoch, and who shall; members by their place in the list. */
@@ -30,10 +31,11 @@ export function Strip({ service, chosen }) {
   const count = service.shard_count;
   const size = SIZES.find(([most]) => count <= most)[1];
   const columns = Math.max(1, Math.floor(width / size)), rows = Math.ceil(count / columns);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const element = box.current;
     const watcher = new ResizeObserver(() => setWidth(element.clientWidth));
     watcher.observe(element);
+    setWidth(element.clientWidth);
     return () => watcher.disconnect();
   }, []);
   useEffect(() => { if (width) draw(canvas.current, { field, shows, chosen, size, columns, rows, count, isDark }); }, [field, shows, chosen, width, isDark]);
@@ -89,4 +91,12 @@ function draw(canvas, { field, shows, chosen, size, columns, rows, count, isDark
     from = to;
   }
   pen.globalAlpha = 1;
+  if (size < NUMBERED) return;
+  pen.font = "600 12px system-ui, sans-serif";
+  pen.textAlign = "center";
+  pen.textBaseline = "middle";
+  for (let at = 0; at < count; at += 1) {
+    pen.fillStyle = shown[at] === NOBODY ? red : paper;
+    pen.fillText(String(at), (at % columns) * size + (size - gap) / 2, Math.floor(at / columns) * size + (size - gap) / 2);
+  }
 }

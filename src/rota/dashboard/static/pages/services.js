@@ -3,7 +3,7 @@ import { html } from "../lib.js";
 import { short, whole } from "../format.js";
 import { useResource } from "../resource.js";
 import { page, segment } from "../router.js";
-import { Bar, Empty, Header, Panel, Problem, opens } from "../ui.js";
+import { Badge, Bar, Empty, Header, Panel, Problem, opens } from "../ui.js";
 
 export const MOVES = ["shards-", "member-", "service-"];
 
@@ -16,13 +16,14 @@ function Services() {
 }
 
 const Table = ({ items }) => html`<div class="scroll"><table>
-  <thead><tr><th>service</th><th class="hide-narrow">owned</th><th class="right">shards</th><th class="right">unowned</th><th class="right">moving</th><th class="right">members</th><th class="right hide-narrow">generation</th></tr></thead>
+  <thead><tr><th>service</th><th>state</th><th class="hide-narrow">owned</th><th class="right">shards</th><th class="right hide-narrow">unowned</th><th class="right hide-narrow">moving</th><th class="right">members</th><th class="right hide-narrow">generation</th></tr></thead>
   <tbody>${items.map((one) => html`<tr key=${one.name} ...${opens(`/services/${segment(one.name)}`)}>
     <td><a href=${`/services/${segment(one.name)}`}>${one.name}</a> ${one.pinned && html`<span class="chip">pinned</span>`}</td>
-    <td class="tight hide-narrow"><${Bar} share=${(one.shard_count - one.unowned) / Math.max(1, one.shard_count)} state=${one.unowned ? "degraded" : "healthy"} label=${`owned shards of ${one.name}`} /></td>
+    <td class="tight"><${Badge} state=${one.unowned ? "unhealthy" : one.moving ? "degraded" : "healthy"}>${one.unowned ? `${whole(one.unowned)} unowned` : one.moving ? `${whole(one.moving)} moving` : "all owned"}<//></td>
+    <td class="hide-narrow grow"><${Bar} kind="wide" share=${(one.shard_count - one.unowned) / Math.max(1, one.shard_count)} state=${one.unowned ? "degraded" : "healthy"} label=${`owned shards of ${one.name}`} /></td>
     <td class="right number">${whole(one.shard_count)}</td>
-    <td class=${`right number ${one.unowned ? "error-text" : "faint"}`}>${whole(one.unowned)}</td>
-    <td class=${`right number ${one.moving ? "" : "faint"}`}>${whole(one.moving)}</td>
+    <td class=${`right hide-narrow number ${one.unowned ? "error-text" : "faint"}`}>${whole(one.unowned)}</td>
+    <td class=${`right hide-narrow number ${one.moving ? "" : "faint"}`}>${whole(one.moving)}</td>
     <td class="right number">${whole(one.member_count)}</td><td class="right number hide-narrow">${whole(one.generation)}</td></tr>`)}</tbody></table></div>`;
 
 page({ path: "/services", title: "Services", component: Services,

@@ -25,12 +25,15 @@ function System() {
         <${Panel} title="Figures since the start"><div class="body"><${Facts} items=${Object.entries(system.data.figures).map(([name, value]) => [name.replaceAll("_", " "), html`<span class="number">${Number.isInteger(value) ? whole(value) : value.toFixed(2)}</span>`])} /></div><//>`}
       </div>
       <div class="span-8">
-        ${health.data && html`<${Panel} title="Parts"><div class="scroll"><table><tbody>${health.data.checks.map((one) => html`<tr key=${one.component}><td class="tight"><${Badge} state=${one.isHealthy ? "healthy" : "unhealthy"}>${one.isHealthy ? "well" : "not well"}<//></td><td>${one.component}</td><td class="soft">${one.detail}</td></tr>`)}</tbody></table></div><//>`}
+        ${health.data && html`<${Panel} title="Parts"><div class="scroll"><table><tbody>${health.data.checks.map((one) => html`<tr key=${one.component}><td class="tight"><${Badge} state=${one.isHealthy ? "healthy" : "unhealthy"}>${one.isHealthy ? "well" : "not well"}<//></td><td>${one.component.replace("duty:", "duty: ").replaceAll("_", " ")}</td><td class="soft">${ago(one.detail)}</td></tr>`)}</tbody></table></div><//>`}
         ${system.data && html`<${Panel} title="Settings"><div class="scroll"><table><tbody>${system.data.settings.map((one) => html`<tr key=${one.name}><td class="nowrap"><code>${one.name}</code></td><td class="nowrap">${one.is_default ? html`<span class="soft">${show(one)}</span>` : html`<b>${show(one)}</b>`}</td><td class="soft hide-narrow">${one.description}</td></tr>`)}</tbody></table></div><//>
         <${Panel} title="Limits"><details class="body"><summary>${system.data.limits.length} limits of the contract</summary><${Facts} items=${system.data.limits.map((one) => [one.name.toLowerCase(), html`<span class="number">${one.name.endsWith("_MS") ? `${whole(one.value)} ms` : whole(one.value)}</span>`])} /></details><//>`}
       </div>
     </div>`;
 }
+
+/** What the checks say about times is for machines: in words that people read. */
+const ago = (detail) => (detail || "").replace(/(\d+) ms ago/, (_all, ms) => `${duration(Number(ms))} ago`);
 
 function show({ name, value }) {
   if (name.endsWith("_ms")) return duration(value);

@@ -53,6 +53,7 @@ function kindOf(schema) {
   if (schema.type === "boolean") return "check";
   if (schema.type === "integer" || schema.type === "number") return "number";
   if (schema.type === "string") return schema.maxLength > 200 ? "long" : "text";
+  if (schema.type === "array" && schema.items?.type === "string" && !schema.items.enum) return "list";
   return "json";
 }
 
@@ -60,6 +61,7 @@ const firstValues = (fields) => Object.fromEntries(fields.map(({ name, kind, sch
   const given = schema.default;
   if (kind === "check") return [name, given ?? false];
   if (kind === "choice") return [name, given === undefined ? (isRequired ? JSON.stringify(schema.enum[0]) : "") : JSON.stringify(given)];
+  if (kind === "list") return [name, (given || []).join("\n")];
   if (kind === "json") return [name, given === undefined ? (isRequired ? JSON.stringify(example(schema)) : "") : JSON.stringify(given)];
   return [name, given === undefined ? "" : String(given)];
 }));
@@ -83,6 +85,7 @@ function gathered(fields, values) {
   for (const { name, kind, schema, isRequired } of fields) {
     const value = values[name];
     if (kind === "check") { if (value || isRequired || schema.default !== undefined) input[name] = value; continue; }
+    if (kind === "list") { const items = value.split("\n").map((one) => one.trim()).filter(Boolean); if (items.length || isRequired) input[name] = items; continue; }
     if (value === "" && !(isRequired && (kind === "text" || kind === "long"))) {
       if (isRequired) throw new Error(`${name} is needed`);
       continue;
@@ -106,7 +109,7 @@ function Input({ field, value, change }) {
   if (kind === "check") return html`<label class="check"><input type="checkbox" checked=${value} onChange=${(event) => change(event.target.checked)} />${label} ${hint}</label>`;
   return html`<label class="field"><span>${label}</span>
     ${kind === "choice" ? html`<select value=${value} onChange=${typed}>${!isRequired && html`<option value="">–</option>`}${schema.enum.map((one) => html`<option key=${JSON.stringify(one)} value=${JSON.stringify(one)}>${String(one)}</option>`)}</select>`
-      : kind === "long" || kind === "json" ? html`<textarea rows="3" spellcheck="false" value=${value} placeholder=${kind === "json" ? `JSON, ${schema.type || "any"}` : ""} onInput=${typed}></textarea>`
+      : ["long", "json", "list"].includes(kind) ? html`<textarea rows="3" spellcheck="false" value=${value} placeholder=${kind === "json" ? `JSON, ${schema.type || "any"}` : kind === "list" ? "one a line" : ""} onInput=${typed}></textarea>`
         : html`<input type=${kind === "number" ? "number" : "text"} step=${schema.type === "integer" ? 1 : "any"} min=${schema.minimum} max=${schema.maximum} minlength=${schema.minLength} maxlength=${schema.maxLength} required=${isRequired && kind === "number"} value=${value} autocomplete="off" onInput=${typed} />`}
     ${hint}</label>`;
 }

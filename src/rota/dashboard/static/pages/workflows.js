@@ -30,7 +30,7 @@ function Workflows({ query }) {
 }
 
 const Table = ({ items, lately }) => html`<div class="scroll"><table>
-  <thead><tr><th>name</th><th>newest run</th><th class="hide-narrow">last ${LATELY} runs of all</th><th class="right">version</th><th class="right hide-narrow">deployed</th></tr></thead>
+  <thead><tr><th>name</th><th>newest run</th><th class="hide-narrow">lately</th><th class="right">version</th><th class="right hide-narrow">deployed</th></tr></thead>
   <tbody>${items.map((one) => {
     const runs = lately.get(one.name) || [];
     return html`<tr key=${one.name} ...${opens(`/workflows/${segment(one.name)}`)}>
