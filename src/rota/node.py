@@ -9,7 +9,7 @@ import random
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -25,10 +25,15 @@ from rota.gateways.http.protocol import GatheringProtocol
 from rota.gateways.websocket.gateway import SocketGateway
 from rota.gateways.websocket.protocol import SocketProtocol
 from rota.settings import Settings
+from rota.store import opening
 from rota.store.access import Access
 from rota.store.blobs import Blobs
 from rota.store.database import Database, Transaction
-from rota.store.sqlite import MEMORY, SqliteDatabase, path_of
+from rota.store.opening import file_of
+
+if TYPE_CHECKING:
+    from rota.store.postgres.database import PostgresDatabase
+    from rota.store.sqlite import SqliteDatabase
 
 T = TypeVar("T")
 
@@ -40,13 +45,24 @@ PING_TIMEOUT_S = 10  # for the answer
 BEATS_PER_LEASE = 3  # that members of services are asked for: two may be lost
 
 
-def open_database(settings: Settings) -> SqliteDatabase:
-    return SqliteDatabase(path_of(settings.store))
+def open_database(settings: Settings) -> "SqliteDatabase | PostgresDatabase":
+    options = None
+    if opening.is_postgres(settings.store):
+        from rota.store.postgres.options import PostgresOptions  # noqa: PLC0415 - an extra
+
+        options = PostgresOptions(
+            schema=settings.postgres_schema,
+            readers=settings.postgres_readers,
+            notify=settings.postgres_notify,
+            statement_ms=settings.postgres_statement_ms,
+        )
+    return opening.open_database(settings.store, options)
 
 
 def _blobs(settings: Settings) -> Blobs | None:
-    path = path_of(settings.store)
-    return None if path == MEMORY else Blobs.beside(path)
+    """Large artifacts lie beside the file, if there is one; else they are rows as well."""
+    path = file_of(settings.store)
+    return None if path is None else Blobs.beside(path)
 
 
 def shard_policy_of(settings: Settings) -> ShardPolicy:
@@ -212,11 +228,20 @@ def _with_store(settings: Settings, body: Callable[[Transaction], T]) -> T:
         database.close()
 
 
-def migrate(settings: Settings) -> tuple[int, int]:
+def migrate(settings: Settings, *, post: bool = False) -> tuple[int, int]:
     """Bring the store to the newest shape; says from which version to which."""
     database = open_database(settings)
-    database.close()
+    try:
+        if post:
+            database.take_away()
+    finally:
+        database.close()
     return database.migrated
+
+
+def migration_sql(settings: Settings) -> str:
+    """What makes an empty store one of the newest shape."""
+    return opening.sql_of(settings.store, settings.postgres_schema)
 
 
 def create_token(settings: Settings, token: AccessToken) -> None:

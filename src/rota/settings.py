@@ -36,9 +36,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     port: Annotated[
         int, Meta(ge=0, le=65535, description="Port of the HTTP API; 0 takes a free one.")
     ] = 7070
-    store: Annotated[str, Meta(description="Where state is kept: sqlite:///FILE.")] = (
-        "sqlite:///rota.db"
-    )
+    store: Annotated[
+        str,
+        Meta(
+            description="Where state is kept: sqlite:///FILE, or postgresql://USER@HOST/DATABASE "
+            "(with ?schema=NAME for another schema than `postgres_schema`)."
+        ),
+    ] = "sqlite:///rota.db"
     insecure: Annotated[
         bool, Meta(description="Listen beyond loopback without any token. Shown loudly.")
     ] = False
@@ -137,6 +141,26 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "or only the shards it would not give up."
         ),
     ] = "evict"
+
+    postgres_schema: Annotated[
+        str, Meta(description="Schema of the tables on PostgreSQL; made if it is not there.")
+    ] = "rota"
+    postgres_readers: Annotated[
+        int,
+        Meta(
+            ge=1, le=100, description="Connections to PostgreSQL that read, beside the writing one."
+        ),
+    ] = 8
+    postgres_statement_ms: Annotated[
+        int, Meta(ge=1_000, description="How long one statement on PostgreSQL may take.")
+    ] = 15_000
+    postgres_notify: Annotated[
+        bool,
+        Meta(
+            description="Coordinators on one PostgreSQL wake each other by NOTIFY, which needs a "
+            "connection that is not pooled by transaction; without it they only poll."
+        ),
+    ] = True
 
     max_body_bytes: Annotated[
         int, Meta(ge=1024, description="Largest request body; larger ones get 413.")

@@ -1,6 +1,6 @@
 import pytest
 
-from rota.gateways.http.system import without_password
+from rota.addresses import without_password
 from tests.gateways.serving import Api
 
 

@@ -22,6 +22,7 @@ from rota.sdk import calls
 from rota.sdk.client import Client
 from rota.settings import Settings
 from rota.store import migrate
+from rota.store.opening import file_of, is_postgres
 from rota.store.sqlite import MEMORY, path_of
 
 OLDEST_PYTHON = (3, 11)
@@ -71,7 +72,10 @@ def sqlite() -> Checkup:
 
 def store(settings: Settings) -> Checkup:
     """Look at the store without changing it: who has it, and which shape is it in?"""
-    path = path_of(settings.store)
+    return _postgres(settings) if is_postgres(settings.store) else _file(path_of(settings.store))
+
+
+def _file(path: str) -> Checkup:
     if path == MEMORY:
         advice = "everything is lost when the coordinator ends; give a file with --store"
         return Checkup("store", Verdict.WARN, "kept in memory only", advice)
@@ -90,6 +94,26 @@ def store(settings: Settings) -> Checkup:
     if version > known:
         return Checkup("store", Verdict.FAIL, found, "upgrade this Rota: the file is newer")
     if version < known:
+        return Checkup("store", Verdict.WARN, found, "rota up or rota migrate brings it up to date")
+    return Checkup("store", Verdict.OK, found)
+
+
+def _postgres(settings: Settings) -> Checkup:
+    try:
+        # An extra: whoever has no store there need not have it.
+        from rota.store.postgres.looking import look  # noqa: PLC0415
+
+        seen = look(settings.store, settings.postgres_schema)
+    except ImportError:
+        return Checkup("store", Verdict.FAIL, "psycopg is missing", "pip install 'rota[postgres]'")
+    except RotaError as error:
+        advice = "see that the server runs, and that user, password and database are right"
+        return Checkup("store", Verdict.FAIL, error.detail, advice)
+    shape = f"schema version {seen.version} of {seen.known}"
+    found = f"{seen.address.shown}: PostgreSQL {seen.server}, {shape}"
+    if seen.problem is not None:
+        return Checkup("store", Verdict.FAIL, found, seen.problem)
+    if seen.version < seen.known:
         return Checkup("store", Verdict.WARN, found, "rota up or rota migrate brings it up to date")
     return Checkup("store", Verdict.OK, found)
 
@@ -120,8 +144,8 @@ def _holder(path: str) -> str | None:
 
 def disk(settings: Settings) -> Checkup:
     """Measure what every commit waits for: the disk saying that something is written."""
-    path = path_of(settings.store)
-    folder = Path(tempfile.gettempdir()) if path == MEMORY else Path(path).absolute().parent
+    path = file_of(settings.store)
+    folder = Path(tempfile.gettempdir()) if path is None else Path(path).absolute().parent
     try:
         typical_ms = _sync_ms(folder)
     except OSError as error:

@@ -14,6 +14,7 @@ from rota.cli.options import json_flag, load_settings, settings_flags
 from rota.cli.output import ExitCode, Table, show
 from rota.sdk.client import Client
 from rota.settings import Settings
+from rota.store.opening import is_postgres
 
 
 class Report(Struct):
@@ -45,7 +46,8 @@ def _examine(client: Client, settings: Settings, *, is_named: bool) -> Iterator[
     yield checkups.python()
     yield checkups.sqlite()
     yield checkups.store(settings)
-    yield checkups.disk(settings)
+    if not is_postgres(settings.store):
+        yield checkups.disk(settings)
     answer = checkups.ask_health(client)
     yield checkups.coordinator(answer, client.transport.address, is_named=is_named)
     if isinstance(answer, checkups.Heard):

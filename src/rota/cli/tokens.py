@@ -12,6 +12,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
+from rota.addresses import without_password
 from rota.cli.options import (
     json_flag,
     load_settings,
@@ -127,7 +128,7 @@ def _ask(
         if context.get_parameter_source("url") is not ParameterSource.DEFAULT:
             raise
         settings = load_settings({"store": store})
-        note(f"no coordinator at {url}; using the store {settings.store} itself")
+        note(f"no coordinator at {url}; using the store {without_password(settings.store)} itself")
         return in_store(settings)
     finally:
         client.close()

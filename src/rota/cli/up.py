@@ -17,7 +17,7 @@ from rota.cli.output import Facts, show
 from rota.cli.signals import stop_on_signals
 from rota.node import Node
 from rota.settings import Settings
-from rota.store.sqlite import MEMORY, path_of
+from rota.store.opening import file_of, name_of
 
 log = structlog.get_logger("rota.up")
 
@@ -62,11 +62,11 @@ async def _serve(settings: Settings, *, as_json: bool) -> None:
 
 
 def announce(url: str, node: Node, *, as_json: bool) -> None:
-    path = path_of(node.settings.store)
+    path = file_of(node.settings.store)
     announcement = Announcement(
         url=url,
         docs=f"{url}/docs",
-        store="memory" if path == MEMORY else str(Path(path).absolute()),
+        store=name_of(node.settings.store) if path is None else str(Path(path).absolute()),
         version=rota.__version__,
         pid=os.getpid(),
         shards=node.shards_url,

@@ -219,6 +219,8 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - whatever broke, the others must go on
             self._figures.failed_batches += 1
             self._forget_uncommitted()
+            if isinstance(error, Unavailable):
+                return self._away(entries, error)
             if len(entries) == 1:
                 return Delivery([(entries[0], self._broken(entries[0], error))])
             return self._one_by_one(entries)
@@ -240,6 +242,12 @@ class Pipeline:
             result.sessions,
             result.decisions.get(TellCancelled, []),
         )
+
+    def _away(self, entries: Sequence[Entry], error: Unavailable) -> Delivery:
+        """The store is away. What may have been committed is not tried again: callers are told."""
+        self.store_problem = error.detail
+        log.error("store away", problem=error.detail)
+        return Delivery([(entry, error) for entry in entries])
 
     def _remove_files(self, names: Sequence[str]) -> None:
         """No row names these any more. What cannot be removed now is swept at the next start."""

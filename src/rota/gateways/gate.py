@@ -22,6 +22,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from rota.addresses import without_password
 from rota.core.access import LOCAL, AccessToken, Caller, Scope, caller_of, is_expired
 from rota.errors import Forbidden, Invalid, Unauthorized
 from rota.messages import TokenRequest
@@ -82,7 +83,7 @@ def refuse_unsafe_bind(settings: Settings, tokens: Sequence[AccessToken]) -> Non
         return
     raise Invalid(
         f"binding to {settings.host} needs a token: run `rota token create --scope admin "
-        f"--store {settings.store}`, or pass --insecure",
+        f"--store {without_password(settings.store)}`, or pass --insecure",
         field="host",
     )
 

@@ -19,6 +19,15 @@ def migrations() -> dict[int, str]:
     return found
 
 
+def offline() -> str:
+    """All of it as one script."""
+    texts = [
+        f"BEGIN;\n{text.strip()}\nPRAGMA user_version = {number};\nCOMMIT;\n"
+        for number, text in migrations().items()
+    ]
+    return "\n".join(texts)
+
+
 def newest_version() -> int:
     return len(migrations())
 

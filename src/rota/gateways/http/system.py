@@ -1,19 +1,17 @@
 """The coordinator itself over HTTP: what it is, what it runs with, where its state lies."""
 
 import platform
-import re
 
 import msgspec
 
 from rota import __version__
+from rota.addresses import without_password
 from rota.core import limits
 from rota.core.access import Action
 from rota.engine.figures import Figures
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
 from rota.messages import LimitView, SettingView, StoreView, SystemView
 from rota.settings import Settings
-
-_PASSWORD = re.compile(r"(?<=://)([^:/@]*):[^@/]*@|(?<=[?&]password=)[^&]*")
 
 
 async def show(call: Call[None, NoQuery]) -> SystemView:
@@ -38,11 +36,6 @@ async def show(call: Call[None, NoQuery]) -> SystemView:
         ],
         warnings=call.service.gate.warnings(),
     )
-
-
-def without_password(address: str) -> str:
-    """An address as it may be shown."""
-    return _PASSWORD.sub(lambda found: f"{found[1]}:…@" if found[1] is not None else "…", address)
 
 
 def _figures(figures: Figures) -> dict[str, float]:

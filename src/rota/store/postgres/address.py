@@ -5,12 +5,14 @@ import re
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from rota.addresses import without_password
 from rota.errors import Invalid
 
 SCHEMES = ("postgresql", "postgres")
 DEFAULT_SCHEMA = "rota"
-HIDDEN = "***"
-SECRETS = frozenset({"password", "sslpassword", "passfile"})
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
@@ -25,15 +27,17 @@ class Address(NamedTuple):
         return int.from_bytes(digest[:8], signed=True)
 
 
-def is_postgres(url: str) -> bool:
-    return url.partition("://")[0] in SCHEMES
-
-
 def address_of(url: str, schema: str | None = None) -> Address:
     """Take a `postgresql://` URL apart; `?schema=` in it comes before what is given beside it."""
-    parts = urlsplit(url)
+    shown = without_password(url)
+    try:
+        parts = urlsplit(url)
+        conninfo_to_dict(_without_schema(url))
+    except (ValueError, psycopg.Error):
+        # What they have to say quotes the address, password and all.
+        raise Invalid(f"{shown!r} is not a valid postgresql:// URL", setting="store") from None
     if parts.scheme not in SCHEMES:
-        raise Invalid("the store is not a postgresql:// URL", setting="store")
+        raise Invalid(f"{shown!r} is not a postgresql:// URL", setting="store")
     options = parse_qsl(parts.query, keep_blank_values=True)
     asked = [value for name, value in options if name == "schema"]
     chosen = asked[-1] if asked else schema or DEFAULT_SCHEMA
@@ -43,18 +47,12 @@ def address_of(url: str, schema: str | None = None) -> Address:
             "underscores, no more than 40",
             setting="store",
         )
-    rest = urlencode([pair for pair in options if pair[0] != "schema"], quote_via=quote)
-    return Address(urlunsplit(parts._replace(query=rest)), shown(url), chosen)
+    return Address(_without_schema(url), shown, chosen)
 
 
-def shown(url: str) -> str:
-    """The URL without what must not be seen."""
+def _without_schema(url: str) -> str:
+    """The URL as libpq takes it, which knows nothing of schemas."""
     parts = urlsplit(url)
-    place = parts.netloc
-    user, sign, host = place.rpartition("@")
-    if sign:
-        place = user.partition(":")[0] + (f":{HIDDEN}" if ":" in user else "") + "@" + host
     options = parse_qsl(parts.query, keep_blank_values=True)
-    hidden = [(name, HIDDEN if name in SECRETS else value) for name, value in options]
-    query = urlencode(hidden, safe="/*", quote_via=quote)
-    return urlunsplit(parts._replace(netloc=place, query=query))
+    rest = urlencode([pair for pair in options if pair[0] != "schema"], quote_via=quote)
+    return urlunsplit(parts._replace(query=rest))

@@ -48,8 +48,8 @@ class PostgresDatabase:
         self._closed = threading.Event()
         self._reconnecting: threading.Thread | None = None
         try:
+            self.migrated = self._prepare()
             self._writer = self._connect()
-            self.migrated = schema.prepare(self._writer, address)
         except (LinkLost, Refused) as error:
             self._drop_writer()
             raise StoreError(f"{address.shown} cannot be used as a store: {error}") from None
@@ -57,6 +57,24 @@ class PostgresDatabase:
             self._drop_writer()
             raise
         self._hints = Hints(address, is_on=options.notify)
+
+    def _prepare(self) -> tuple[int, int]:
+        with self._patient() as link:
+            return schema.prepare(link, self.address)
+
+    def take_away(self) -> list[int]:
+        """Drop what only coordinators of the version before need."""
+        with self._patient() as link:
+            return schema.take_away(link, self.address)
+
+    @contextlib.contextmanager
+    def _patient(self) -> Iterator[Link]:
+        """A connection for what may take long."""
+        link = Link(self.address.url, name=APPLICATION, limit_ms=schema.MIGRATION_MS)
+        try:
+            yield link
+        finally:
+            link.close()
 
     # --- writing --------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 
 class PostgresOptions(NamedTuple):
+    schema: str = "rota"
     readers: int = 8  # connections that read, at the most
     notify: bool = True  # tell the others by NOTIFY that there is something new
     statement_ms: int = 15_000  # of one statement

@@ -9,6 +9,8 @@ it in `NNNN_name.post.sql`, and is applied by `rota migrate --post`, when the la
 the version before is gone. A schema is refused by code that is further behind than that.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from typing import NamedTuple
 
@@ -94,13 +96,13 @@ def offline(schema: str) -> str:
 
 _VERSIONS = (
     "CREATE TABLE IF NOT EXISTS schema_version ("
-    "number bigint PRIMARY KEY, is_post boolean NOT NULL DEFAULT false, "
-    "applied_at timestamptz NOT NULL DEFAULT now())"
+    "number bigint NOT NULL, is_post boolean NOT NULL, "
+    "applied_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (number, is_post))"
 )
 
 
-def _note(number: int) -> str:
-    return f"INSERT INTO schema_version (number) VALUES ({number})"  # noqa: S608 - our own number
+def _note(number: int, *, post: bool = False) -> str:
+    return f"INSERT INTO schema_version (number, is_post) VALUES ({number}, {post})"  # noqa: S608
 
 
 # --- the database -------------------------------------------------------------------------------
@@ -108,22 +110,22 @@ def _note(number: int) -> str:
 
 def prepare(link: Link, address: Address) -> tuple[int, int]:
     """Check the server and bring the schema up to date; says from which version to which."""
-    _check_server(link, address)
-    before = _version(link, address)
+    check_server(link, address)
+    before = version_of(link, address)
     known = newest_version()
     if before < known:
         before = _migrate(link, address)
     elif before > known:
-        _check_newer(link, address, before)
+        check_newer(link, address, before)
     return before, max(before, known)
 
 
-def _check_server(link: Link, address: Address) -> None:
+def check_server(link: Link, address: Address) -> None:
     asked = b"""
     SELECT current_setting('server_version_num'), current_setting('server_encoding'),
            current_setting('synchronous_commit'), current_setting('fsync'), current_user
     """
-    version, encoding, commit, fsync, user = _texts(link, asked)
+    version, encoding, commit, fsync, user = texts(link, asked)
     if int(version) < OLDEST_SERVER:
         raise StoreError(
             f"{address.shown} is PostgreSQL {int(version) // 10_000}: Rota needs 14 or newer"
@@ -141,50 +143,69 @@ def _check_server(link: Link, address: Address) -> None:
         log.warning("store does not sync", store=address.shown, setting="fsync")
 
 
-def _texts(link: Link, text: bytes) -> list[str]:
+def texts(link: Link, text: bytes) -> list[str]:
     result = link.script(text)[-1]
     return [(result.get_value(0, one) or b"").decode() for one in range(result.nfields)]
 
 
-def _version(link: Link, address: Address) -> int:
+def version_of(link: Link, address: Address) -> int:
     """The newest migration that was applied; 0: there is no schema."""
     table = f'"{address.schema}".schema_version'
-    if _texts(link, f"SELECT to_regclass('{table}')".encode()) == [""]:
+    if texts(link, f"SELECT to_regclass('{table}')".encode()) == [""]:
         return 0
-    (version,) = _texts(link, f"SELECT coalesce(max(number), 0) FROM {table}".encode())  # noqa: S608
-    return int(version)
+    asked = f"SELECT coalesce(max(number), 0) FROM {table} WHERE NOT is_post"  # noqa: S608
+    return int(texts(link, asked.encode())[0])
 
 
 def _migrate(link: Link, address: Address) -> int:
+    """Apply what is missing; the answer is which version there was before."""
     name = f'"{address.schema}"'
-    lock = f"SELECT pg_advisory_xact_lock({address.key('migrate')})"
-    limit = f"SET LOCAL statement_timeout TO {MIGRATION_MS}"
-    # Only who may create schemas has to; one that is there is taken as it is.
-    create = f"CREATE SCHEMA {name}"
-    link.script(f"BEGIN; {limit}; {lock}".encode())
-    try:
-        (there,) = _texts(link, f"SELECT to_regnamespace('{name}')".encode())
-        if not there:
-            link.script(create.encode())
+    with _alone(link, address):
+        # Only who may create schemas has to; one that is there is taken as it is.
+        if texts(link, f"SELECT to_regnamespace('{name}')".encode()) == [""]:
+            link.script(f"CREATE SCHEMA {name}".encode())
         link.script(f"SET LOCAL search_path TO {name}; {_VERSIONS}".encode())
-        before = _version(link, address)
+        before = version_of(link, address)
         for number, text in migrations().items():
             if number > before:
                 link.script(f"{text}; {_note(number)}".encode())
+    return before
+
+
+def take_away(link: Link, address: Address) -> list[int]:
+    """Apply what takes away what only older coordinators need; which of it was not done before."""
+    done: list[int] = []
+    with _alone(link, address):
+        link.script(f'SET LOCAL search_path TO "{address.schema}"'.encode())
+        for number, text in migrations(post=True).items():
+            known = f"SELECT count(*) FROM schema_version WHERE is_post AND number = {number}"  # noqa: S608
+            if texts(link, known.encode()) == ["0"]:
+                link.script(f"{text}; {_note(number, post=True)}".encode())
+                done.append(number)
+    return done
+
+
+@contextmanager
+def _alone(link: Link, address: Address) -> Iterator[None]:
+    """A transaction beside which nobody migrates, and nobody writes."""
+    locks = [f"SELECT pg_advisory_xact_lock({address.key(one)})" for one in ("migrate", "write")]
+    limit = f"SET LOCAL statement_timeout TO {MIGRATION_MS}"
+    link.script("; ".join(["BEGIN", limit, *locks]).encode())
+    try:
+        yield
     except BaseException:
         if link.is_open:
             link.script(b"ROLLBACK")
         raise
     link.script(b"COMMIT")
-    return before
 
 
-def _check_newer(link: Link, address: Address, version: int) -> None:
+def check_newer(link: Link, address: Address, version: int) -> None:
     """A schema that is one step ahead is that of the next version, which we may run beside."""
     known = newest_version()
     table = f'"{address.schema}".schema_version'
     asked = f"SELECT coalesce(max(number), 0) FROM {table} WHERE is_post"  # noqa: S608
-    (post,) = _texts(link, asked.encode())
+    (post,) = texts(link, asked.encode())
     if known < max(version - 1, int(post)):
         raise StoreTooNew(
             f"{address.shown} was written by a newer Rota (schema {version}; this one knows "
