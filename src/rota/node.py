@@ -17,7 +17,8 @@ from starlette.types import ASGIApp
 from rota.core.access import AccessToken
 from rota.core.shards.members import ShardPolicy
 from rota.engine.clock import Clock, SystemClock
-from rota.engine.coordinator import Coordinator, rules_of
+from rota.engine.coordinator import Coordinator
+from rota.engine.rules import rules_of
 from rota.errors import Invalid, TokenNotFound, Unavailable
 from rota.gateways.gate import Gate, refuse_unsafe_bind
 from rota.gateways.http.app import create_app
@@ -99,7 +100,9 @@ class Node:
             blobs=_blobs(settings) if database is None else None,
             shard_policy=shard_policy_of(settings),
         )
-        self.gate = Gate(settings, self.coordinator.queries.tokens, now_ms=clock.now_ms)
+        self.gate = Gate(
+            settings, self.coordinator.queries.tokens, now_ms=self.coordinator.clock.now_ms
+        )
         self.sockets = SocketGateway(self.coordinator, self.gate, settings)
         self.app: ASGIApp = create_app(self.coordinator, self.gate, settings, self.sockets)
         self.shards_url: str | None = None  # where members of services reach us over ZeroMQ
@@ -131,6 +134,7 @@ class Node:
             if gateway is not None:
                 self.shards_url = gateway.address
                 doors.callback(gateway.close)
+            self.coordinator.presence.url = _url(*listener.getsockname()[:2])
             await self.start()
             try:
                 if gateway is not None:
@@ -167,8 +171,7 @@ class Node:
             return
         serving = asyncio.create_task(self._server.serve(sockets=[listener]))
         if on_ready is not None:
-            host, port = listener.getsockname()[:2]
-            on_ready(_url(host, port))
+            on_ready(_url(*listener.getsockname()[:2]))
         await serving
 
     def ask_to_stop(self) -> None:

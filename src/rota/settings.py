@@ -57,6 +57,24 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Log lines for people or for machines; auto: people on a terminal."),
     ] = "auto"
 
+    replica_name: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=200)] | None,
+        Meta(
+            description="What this coordinator is called among those that share its store; when "
+            "none is given, the host's name and some digits.",
+        ),
+    ] = None
+    poll_interval_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=60_000,
+            description="How often a coordinator that shares its store looks whether others have "
+            "written, should no hint reach it: so long at the most a caller waits for what "
+            "another coordinator has brought.",
+        ),
+    ] = 100
+
     history_keep_ms: Annotated[
         int,
         Meta(

@@ -1,6 +1,6 @@
 """Workflows on a running engine: start them, work for them, restart what they run on, compare."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -210,6 +210,21 @@ async def tell(story: Story, path: Path, *, restarts: Callable[[int], bool]) -> 
                 step += 1
                 if restarts(step):
                     break
+
+
+async def tell_at(story: Story, places: Sequence[Flows], pick: Callable[[int], int]) -> Told:
+    """Live through a story with several coordinators: `pick` says who takes which step."""
+    worker = await places[0].engine.register(max_concurrent_tasks=1)
+    *others, started = story.workflows
+    for text in others:
+        await places[0].put(text)
+    run_id = await places[0].start(started, story.input)
+    for step in range(MOST_STEPS):
+        flows = places[pick(step)]
+        if await flows.state(run_id) in RUN_ENDED:
+            return await _told(flows, step)
+        await _step(story, flows, worker, run_id, step)
+    raise AssertionError("the run does not end")
 
 
 async def _step(story: Story, flows: Flows, worker: Worker, run_id: int, step: int) -> None:

@@ -27,6 +27,7 @@ from rota.core.workers import Worker
 from rota.engine.coordinator import Coordinator
 from rota.settings import Settings
 from rota.store.database import Database, Transaction
+from rota.store.postgres.transaction import PostgresTransaction
 from tests.conftest import TurnedClock
 from tests.databases.schemas import open_store
 
@@ -38,8 +39,10 @@ TIMEOUT_S = 30.0  # of a wait that should be over at once; only a broken test ge
 class WatchedDatabase:
     """A store whose commits can be counted, and made to fail."""
 
-    def __init__(self, inner: Database) -> None:
+    def __init__(self, inner: Database, clock: TurnedClock | None = None) -> None:
+        """With a clock, a store that has one of its own goes by that."""
         self._inner = inner
+        self._clock = clock
         self.tries = 0
         self.commits = 0
         self.write_problem: Exception | None = None  # raised before anything is written
@@ -53,6 +56,8 @@ class WatchedDatabase:
             raise self.write_problem
 
         def whole(tx: Transaction) -> T:
+            if self._clock is not None and isinstance(tx, PostgresTransaction):
+                tx.now_ms = self._clock.now_ms()
             answer = body(tx)
             if self.commit_problem is not None:
                 raise self.commit_problem
@@ -191,7 +196,7 @@ async def running(
 ) -> AsyncIterator[Engine]:
     """Open the file and run a coordinator on it; both are closed at the end."""
     clock = clock or TurnedClock()
-    database = WatchedDatabase(open_store(path))
+    database = WatchedDatabase(open_store(path), clock)
     coordinator = Coordinator(database, Settings(**settings), clock=clock, dice=dice, inline=inline)
     with capture_logs() as log:
         await coordinator.start()

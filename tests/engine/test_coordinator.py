@@ -9,7 +9,8 @@ from rota.core.events import CancelTasks, PauseQueue, RegisterWorker, SubmitTask
 from rota.core.ids import COUNTER_BITS
 from rota.core.replies import Registered, Submitted
 from rota.core.tasks import NewTask, TaskState
-from rota.engine.coordinator import Coordinator, rules_of
+from rota.engine.coordinator import Coordinator
+from rota.engine.rules import rules_of
 from rota.errors import StoreLocked, Unavailable
 from rota.settings import Settings
 from tests.conftest import TurnedClock

@@ -9,6 +9,7 @@ import pytest
 from rota.core.events import Event, QueueDueTasks, SubmitTasks
 from rota.core.replies import Done
 from rota.core.tasks import NewTask
+from rota.engine.counting import count_batch
 from rota.engine.pipeline import Delivery, Entry
 from rota.engine.writer import MOST_PER_BATCH, InlineWriter, ThreadWriter, Writer
 from tests.engine.running import running, settle, soon
@@ -137,16 +138,15 @@ async def test_a_mistake_after_the_commit_is_answered_and_work_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path / "rota.db", inline=False) as engine:
-        pipeline, broken = engine.coordinator._pipeline, [True]
-        count = pipeline._count
+        broken = [True]
 
-        def failing(*arguments: Any) -> None:
+        def failing(*arguments: Any, **options: Any) -> None:
             if broken:
                 broken.clear()
                 raise ZeroDivisionError
-            count(*arguments)
+            count_batch(*arguments, **options)
 
-        monkeypatch.setattr(pipeline, "_count", failing)
+        monkeypatch.setattr("rota.engine.pipeline.count_batch", failing)
         with pytest.raises(ZeroDivisionError):
             await soon(asyncio.ensure_future(engine.submit_all([NewTask(name="work")] * 50)))
 

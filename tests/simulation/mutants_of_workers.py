@@ -12,7 +12,7 @@ from rota.core.events import LeaseWork, ReportResults, Result
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import Lane, Task
 from rota.core.workers import HealthPolicy, Worker, WorkerState
-from rota.engine import batch, coordinator
+from rota.engine import batch, coordinator, rules
 from rota.errors import WorkerNotFound
 from rota.store.tasks import Tasks
 from tests.simulation import profiles
@@ -83,7 +83,7 @@ def incarnations_reused() -> Iterator[None]:
 @mutant(profiles.ROUGH_NETWORK)
 def early_eviction() -> Iterator[None]:
     """One missed beat, and a worker is taken for dead."""
-    rules_of = coordinator.rules_of
+    rules_of = rules.rules_of
 
     def impatient(settings: Any) -> Any:
         health = HealthPolicy(degraded_after=1.0, unhealthy_after=1.0)

@@ -91,7 +91,7 @@ def test_a_migration_that_breaks_leaves_nothing_of_itself(
     path = tmp_path / "rota.db"
     SqliteDatabase(str(path)).close()
     known = migrate.migrations()
-    number = len(known) + 1
+    number = max(known) + 1
     broken = "CREATE TABLE half (a); CREATE TABLE half (a);"
     monkeypatch.setattr(migrate, "migrations", lambda: {**known, number: broken})
 
@@ -99,12 +99,15 @@ def test_a_migration_that_breaks_leaves_nothing_of_itself(
         SqliteDatabase(str(path))
     monkeypatch.undo()
 
-    assert read_version(path) == len(known)
+    assert read_version(path) == max(known)
     connection = apsw.Connection(str(path))
     assert connection.execute("SELECT * FROM sqlite_schema WHERE name = 'half'").fetchall() == []
     connection.close()
     SqliteDatabase(str(path)).close()
 
 
-def test_migrations_are_numbered_without_a_gap() -> None:
-    assert list(migrate.migrations()) == list(range(1, migrate.newest_version() + 1))
+def test_migrations_stand_in_the_order_of_their_numbers() -> None:
+    numbers = list(migrate.migrations())
+
+    assert numbers == sorted(numbers)
+    assert numbers[-1] == migrate.newest_version()

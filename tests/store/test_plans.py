@@ -47,7 +47,13 @@ LOOKS_AT_ALL = {
     "tasks.count_scheduled",
 }
 # These stop at the first row, whichever that is.
-LOOKS_FOR_ANY = {"artifacts.any_staged", "runs.any_task", "sessions.any_task"}
+LOOKS_FOR_ANY = {
+    "artifacts.any_staged",
+    "replicas.any_ready",
+    "replicas.facts",
+    "runs.any_task",
+    "sessions.any_task",
+}
 # Sorted for a page of a list; what is claimed or moved must come in order by itself.
 SORTED = {
     "queues.running_by_lane",

@@ -12,7 +12,7 @@ from rota.core.shards.members import PROTOCOL, Departure, Member
 from rota.core.shards.service import Service, StoredShard, restored
 from rota.engine.shard_changes import ServiceChanges
 from rota.engine.shard_runs import runs_of
-from rota.store.shards import ShardRun, Shards
+from rota.store.shards import ShardRun, Shards, StoredService
 from rota.store.sqlite import SqliteDatabase
 from tests.store.opened import NOW_MS, Opened, in_memory
 
@@ -50,7 +50,7 @@ def ids_of(shards: Shards) -> list[str]:
 def test_a_service_is_found_as_it_was_put(shards: Shards) -> None:
     number = shards.put_service(SERVICE)
 
-    assert shards.find("feed") == (number, SERVICE, [], [])
+    assert shards.find("feed") == StoredService(number, SERVICE, [], [])
     assert shards.find("other") is None
 
 
@@ -61,7 +61,7 @@ def test_a_service_keeps_its_number_when_it_changes(shards: Shards) -> None:
     )
 
     assert shards.put_service(changed) == number
-    assert shards.find("feed") == (number, changed, [], [])
+    assert shards.find("feed") == StoredService(number, changed, [], [])
 
 
 def test_services_are_named_in_order(shards: Shards) -> None:

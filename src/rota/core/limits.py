@@ -42,6 +42,8 @@ MAX_EVENTS_BEHIND = 10_000  # events that wait for a stream; one that is further
 MAX_EVENT_TEXT = 1_000  # characters of an error in an event; the task or run has it whole
 MAX_SINGLE_EVENTS = 10  # tasks of a queue that one commit tells of singly; more are told together
 
+MAX_ARTIFACT_ROW_BYTES = 64 * 1024 * 1024  # of an artifact where several coordinators share a store
+
 MAX_LOCK_WAITERS = 1_000  # callers in line for one lock
 LOCK_PLACE_KEPT_MS = 5_000  # time for which the place in line of a caller that is away is kept
 MAX_LOCK_TTL_MS = 24 * 3600 * 1000  # time for which a lock is given at once; renew it for more

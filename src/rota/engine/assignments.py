@@ -18,6 +18,10 @@ class Assignments:
         self._waiting: dict[Key, set[asyncio.Future[Assignment | None]]] = {}
         self._newest: OrderedDict[Key, Assignment] = OrderedDict()
 
+    @property
+    def has_listeners(self) -> bool:
+        return bool(self._callbacks or self._waiting)
+
     def watch(self, callback: Callback) -> Callable[[], None]:
         """Call back with all pushes of each commit, until what this gives back is called."""
         subscription = object()

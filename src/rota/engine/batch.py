@@ -31,6 +31,7 @@ from rota.core.decisions import (
 from rota.core.events import Event, LeaseWork, PruneHistory, ReportResults
 from rota.core.ids import TaskId
 from rota.core.notices import Notice, PruneNotices
+from rota.core.replicas import BeatReplica
 from rota.core.replies import Done, Granted, Reply
 from rota.core.sessions import ClearNews
 from rota.core.shards.events import ShardEvent
@@ -45,6 +46,7 @@ from rota.engine.dealing import Dealer
 from rota.engine.happened import Happened, Tally, tally_of
 from rota.engine.keeping import KEEPING_EVENTS, Keeper, KeepingEvent, KeepingReply, KeepingWork
 from rota.engine.load import load
+from rota.engine.moments import earlier, next_moment_ms
 from rota.engine.notices import PRUNED_PER_STEP, Told, healths_after, write_notices
 from rota.engine.parking import Parked, Parking
 from rota.engine.run_commands import RunCommands, RunReply
@@ -52,6 +54,7 @@ from rota.engine.runs import RunAdvancer, RunCache, RunWork
 from rota.engine.sessions import SessionKeeper, SessionMemory
 from rota.engine.shard_cache import ShardCache
 from rota.engine.shards import SHARD_EVENTS, ShardKeeper, ShardReply, ShardWork
+from rota.engine.sharing import CatchUp, Known, Sharing, is_swept, share
 from rota.errors import RotaError
 from rota.store.board import Board
 from rota.store.database import Transaction
@@ -59,8 +62,9 @@ from rota.store.lanes import Lanes
 from rota.store.notices import Notices
 
 Outcome = Reply | RunReply | ShardReply | KeepingReply | RotaError
+Sharer = BeatReplica | CatchUp  # where several coordinators share the store
 # Not decided with the others.
-Aside = RunCommand | ShardEvent | KeepingEvent | PruneNotices | KeepMinutes | ClearNews
+Aside = RunCommand | ShardEvent | KeepingEvent | PruneNotices | KeepMinutes | ClearNews | Sharer
 Anything = Event | Aside  # that may come before the engine
 # A look-up for each event, since to ask a union of many kinds takes longer than to decide.
 ASIDES = frozenset(get_args(Aside))
@@ -72,7 +76,8 @@ BRINGS_WORK: tuple[type[Decision], ...] = (AddTask, RequeueTask, QueueTask, Revi
 class Memory(Struct):
     """What a coordinator carries from batch to batch; taken over only after the commit.
 
-    What is remembered of the store is true because nobody else writes to it.
+    What is remembered of the store is true because nobody else writes to it; where others do, it is
+    read anew first (`refreshing`).
     """
 
     last_task_id: int = 0
@@ -84,6 +89,14 @@ class Memory(Struct):
     last_seq: int = 0  # of the notices
     healths: Mapping[str, Health] = {}  # of workers that are not healthy
     sessions: SessionMemory = SessionMemory()
+    # Only where others write, too: another value than before says that something has changed.
+    workers: tuple[int, int] = (0, 0)  # some worker came or left
+    services: int = 0  # something about some service
+
+    @property
+    def known(self) -> Known:
+        """What others have to know, too."""
+        return Known(self.watch, self.healths, self.sessions.last_news)
 
 
 class BatchResult(Struct, kw_only=True):
@@ -106,7 +119,7 @@ class BatchResult(Struct, kw_only=True):
     @property
     def next_sweep_ms(self) -> int | None:
         """When a service or a lock comes up next."""
-        return _earlier(self.shards.next_sweep_ms, self.keeping.next_moment_ms)
+        return earlier(self.shards.next_sweep_ms, self.keeping.next_moment_ms)
 
 
 class Batch:
@@ -125,7 +138,9 @@ class Batch:
         memory: Memory,
         runs: RunCache,
         shards: ShardCache,
+        sharing: Sharing | None = None,
     ) -> None:
+        """Sharing: None where nobody else writes to the store."""
         self._events = events
         self._kinds = {type(event) for event in events}
         self._parking = parking
@@ -133,6 +148,7 @@ class Batch:
         self._memory = memory
         self._runs = runs
         self._shards = shards
+        self._sharing = sharing
         self._steady_ms = steady_ms
         self._snapshot = Snapshot(
             now_ms=now_ms,
@@ -170,16 +186,20 @@ class Batch:
             decisions, leases, granted, [*runs.told, *keeping.notices], shard_work
         )
         told = write_notices(tx, happened, last_seq=self._memory.last_seq)
+        memory = self._remember(happened, told, sessions.memory)
+        if self._sharing is not None:
+            before, after = self._memory.known, memory.known
+            share(tx, before, after, self._events, now_ms=snapshot.now_ms)
         return BatchResult(
             outcomes=outcomes,
             parked=parked,
             applied=applied,
-            memory=self._remember(happened, told, sessions.memory),
+            memory=memory,
             decisions=decisions,
             now_ms=snapshot.now_ms,
             told=told,
             tally=happened.tally,
-            next_moment_ms=_earlier(_next_moment_ms(decisions), runs.next_moment_ms),
+            next_moment_ms=earlier(next_moment_ms(decisions), runs.next_moment_ms),
             ended_runs=runs.ended,
             dropped_files=runs.dropped_files,
             shards=shard_work,
@@ -190,9 +210,16 @@ class Batch:
 
     def _carry_out_shards(self, tx: Transaction, answered: dict[int, Any]) -> ShardKeeper | None:
         """Carry out what is about services; its answers go beside the others."""
-        if ReportResults not in self._kinds and SHARD_EVENTS.isdisjoint(self._kinds):
+        is_foreign = self._sharing is not None and self._sharing.is_foreign
+        if (
+            not is_foreign
+            and ReportResults not in self._kinds
+            and SHARD_EVENTS.isdisjoint(self._kinds)
+        ):
             return None
         shards = ShardKeeper(tx, self._shards, now_ms=self._steady_ms)
+        if is_foreign:
+            shards.refresh(self._kinds, self._memory.services)
         answered |= shards.carry_out(self._events)
         self._snapshot.stale_claims = shards.stale_claims(self._events)
         return shards
@@ -201,7 +228,12 @@ class Batch:
         """Carry out what is about memory and locks; its answers go beside the others."""
         if KEEPING_EVENTS.isdisjoint(self._kinds):
             return KeepingWork()
-        keeper = Keeper(tx, now_ms=self._snapshot.now_ms, steady_ms=self._steady_ms)
+        keeper = Keeper(
+            tx,
+            now_ms=self._snapshot.now_ms,
+            steady_ms=self._steady_ms,
+            replica=None if self._sharing is None else self._sharing.replica,
+        )
         answered |= keeper.carry_out(self._events)
         return keeper.work
 
@@ -245,8 +277,11 @@ class Batch:
     def _decide(self) -> tuple[list[Outcome], list[Decision]]:
         outcomes: list[Outcome] = []
         decisions: list[Decision] = []
+        is_shared, now_ms = self._sharing is not None, self._snapshot.now_ms
         for event in self._events:
-            if type(event) in ASIDES:
+            if type(event) in ASIDES or (
+                is_shared and is_swept(event, self._snapshot.watch, now_ms=now_ms)
+            ):
                 outcomes.append(Done())  # in its place until its turn comes
                 continue
             try:
@@ -284,7 +319,7 @@ class Batch:
         answers, parked = dealer.deal(
             [event for _, event in now],
             self._parking,
-            changed=_came_or_left(decisions),
+            changed=self._came_or_left(decisions),
             expected=sum(len(decisions.get(kind, ())) for kind in BRINGS_WORK),
         )
         for (index, _), answer in zip(now, answers, strict=True):
@@ -299,6 +334,15 @@ class Batch:
             if isinstance(answer, Granted) and answer.leases
         ]
         return parked, granted
+
+    def _came_or_left(self, decisions: Mapping[type[Decision], list[Any]]) -> set[str]:
+        """The workers that have registered, or are gone."""
+        if self._sharing is not None and self._sharing.workers_changed:
+            return self._parking.worker_ids()  # any of those that wait, for all we know
+        if PutWorker not in decisions and RemoveWorker not in decisions:
+            return set()
+        came = {one.worker.id for one in decisions.get(PutWorker, ())}
+        return came | {one.worker_id for one in decisions.get(RemoveWorker, ())}
 
     def _happened(
         self,
@@ -335,15 +379,9 @@ class Batch:
             last_seq=told.last_seq,
             healths=happened.healths_now,
             sessions=sessions,
+            workers=self._memory.workers,
+            services=self._memory.services,
         )
-
-
-def _came_or_left(decisions: Mapping[type[Decision], list[Any]]) -> set[str]:
-    """The workers that have registered, or are gone."""
-    if PutWorker not in decisions and RemoveWorker not in decisions:
-        return set()
-    came = {one.worker.id for one in decisions.get(PutWorker, ())}
-    return came | {one.worker_id for one in decisions.get(RemoveWorker, ())}
 
 
 def _paused(
@@ -357,19 +395,3 @@ def _paused(
 
 def _opens_breakers(decisions: Mapping[type[Decision], list[Any]]) -> bool:
     return any(one.breaker.state is BreakerState.OPEN for one in decisions.get(NoteQuality, ()))
-
-
-def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
-    return min((moment for moment in (one_ms, other_ms) if moment is not None), default=None)
-
-
-def _next_moment_ms(decisions: Mapping[type[Decision], list[Any]]) -> int | None:
-    """The earliest moment these decisions wait for: a due time, a deadline, a time limit."""
-    moments = [one.due_at_ms for one in decisions.get(RequeueTask, ())]
-    moments += [one.deadline_ms for one in decisions.get(LeaseTask, ())]
-    for one in decisions.get(AddTask, ()):
-        if one.due_at_ms is not None:
-            moments.append(one.due_at_ms)
-        if one.task.start_within_ms is not None:
-            moments.append(one.created_at_ms + one.task.start_within_ms)
-    return min((moment for moment in moments if moment is not None), default=None)

@@ -8,64 +8,56 @@ very transaction that brings work for it.
 
 What may be lost here is a wake-up, never a fact: everything that matters is in the store, and
 each second the duties look at it anew.
+
+Several coordinators may share a store. Their batches come one after the other, each decides on what
+is in the store by then, and what others did is caught up with (`refreshing`, `catching_up`).
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 
-from rota.core.choosing import Strategy
-from rota.core.decisions import TellCancelled
+from rota.core import limits
 from rota.core.events import Event, LeaseWork, ReturnLeases, SubmitTasks
 from rota.core.ids import TaskId
 from rota.core.locks import AcquireLock, LockAnswer, LockEvent
 from rota.core.memory import DeleteMemory, MemoryEntry, PutMemory
 from rota.core.notices import NoticeFilter
 from rota.core.replies import Granted, Reply
-from rota.core.scoring import ScoringPolicy
 from rota.core.shards.events import ShardEvent
 from rota.core.shards.members import Assignment, ShardPolicy
-from rota.core.snapshot import Rules
-from rota.core.workers import HealthPolicy
 from rota.core.workflow.commands import RunCommand
-from rota.engine.assignments import Assignments, Callback
+from rota.engine.assignments import Callback
+from rota.engine.audience import (
+    Audience,
+    CancellationsCallback,
+    PresentSessions,
+    SessionsCallback,
+)
 from rota.engine.batch import Anything
-from rota.engine.clock import Clock, SystemClock, steady
+from rota.engine.catching_up import CatchingUp
+from rota.engine.clock import Clock, SystemClock, clock_of, steady
 from rota.engine.contents import Contents
 from rota.engine.duties.runner import DutyRunner
 from rota.engine.figures import Figures
 from rota.engine.following import Follower, NoticeHub, NoticesCallback
 from rota.engine.keeping import KeepingReply, Kept
-from rota.engine.lines import Lines
 from rota.engine.notice_log import Sight
 from rota.engine.pipeline import Delivery, Entry, Pipeline
+from rota.engine.presence import Presence
 from rota.engine.queries import Queries
+from rota.engine.rules import rules_of
 from rota.engine.run_commands import RunReply
 from rota.engine.shards import ShardReply
+from rota.engine.sharing import CatchUp
 from rota.engine.standing import StandingCall
-from rota.engine.wake import Waiters
 from rota.engine.writer import InlineWriter, ThreadWriter, Writer
 from rota.errors import Overloaded, RotaError, Unavailable
 from rota.settings import Settings
 from rota.store.blobs import Blobs
 from rota.store.database import Database
 from rota.store.lanes import Lanes
-
-SessionsCallback = Callable[[AbstractSet[str]], None]
-CancellationsCallback = Callable[[Sequence[TellCancelled]], None]
-
-
-def rules_of(settings: Settings) -> Rules:
-    return Rules(
-        health=HealthPolicy(
-            degraded_after=settings.degraded_after, unhealthy_after=settings.unhealthy_after
-        ),
-        scoring=ScoringPolicy(lifetime=settings.scoring == "lifetime"),
-        strategy=Strategy(settings.strategy),
-        job_lease_ms=settings.job_lease_ms,
-        unclaimed_lease_ms=settings.unclaimed_lease_ms,
-    )
 
 
 class Coordinator:
@@ -81,13 +73,16 @@ class Coordinator:
         shard_policy: ShardPolicy | None = None,
     ) -> None:
         """Blobs: where large artifacts lie; without, they are kept in rows like small ones."""
-        self.clock = clock or SystemClock()
+        self.is_shared = database.is_shared
+        self.clock = clock_of(clock or SystemClock(), is_shared=self.is_shared)
         self.steady_clock = steady(self.clock)
         self.settings = settings
+        self.presence = Presence(settings, self.clock)
         self.rules = rules_of(settings)
         self.shard_policy = shard_policy or ShardPolicy(health=self.rules.health)
         self.is_ready = False
-        self.started_at_ms = self.clock.now_ms()
+        if self.is_shared:
+            blobs = None  # files beside one of several coordinators are out of the others' reach
         lanes = Lanes()
         self._figures = Figures()
         self._pipeline = Pipeline(
@@ -100,27 +95,39 @@ class Coordinator:
             dice=dice,
             blobs=blobs,
             shard_policy=self.shard_policy,
+            replica=self.presence.name,
         )
         self.contents = Contents(blobs)
         make_writer = InlineWriter if inline else ThreadWriter
         self._writer: Writer = make_writer(self._pipeline.run, self._deliver)
-        self._waiters = Waiters()
-        self._assignments = Assignments()
-        self._notices = NoticeHub()
-        self._lines = Lines()
-        self._session_callbacks: list[SessionsCallback] = []
-        self._cancellation_callbacks: list[CancellationsCallback] = []
         self._staying: dict[Entry, None] = {}  # in the order they came
         self.queries = Queries(
             database,
-            lanes,
+            # The writer's book may have lanes that are not committed yet; where others write, too,
+            # readers keep one of their own up to date.
+            Lanes() if self.is_shared else lanes,
             self._figures,
             clock=self.clock,
             steady_clock=self.steady_clock,
             inline=inline,
             shard_policy=self.shard_policy,
         )
-        self._duties = DutyRunner(self)
+        self._notices = NoticeHub(self.queries.notices if self.is_shared else None)
+        self._audience = Audience(self._notices, is_shared=self.is_shared)
+        self._waiters = self._audience.waiters
+        self._assignments = self._audience.assignments
+        self._lines = self._audience.lines
+        self._others: CatchingUp | None = None
+        if self.is_shared:
+            self._others = CatchingUp(
+                database,
+                self.queries,
+                self._audience,
+                interval_ms=settings.poll_interval_ms,
+                has_parked=lambda: self._figures.parked > 0,
+                run_batch=lambda: self._enter(CatchUp()).future,
+            )
+        self._duties = DutyRunner(self, *([self.presence.duty] if self.is_shared else ()))
 
     @property
     def store_problem(self) -> str | None:
@@ -129,19 +136,42 @@ class Coordinator:
 
     async def start(self) -> None:
         self._pipeline.recover()
+        if self.is_shared:
+            self.presence.started_at_ms = self.clock.now_ms()
+            self.queries.begin()
         self._notices.last_seq = self._pipeline.last_seq
         self._writer.start(asyncio.get_running_loop())
         self._duties.start()
+        if self._others is not None:
+            self._others.start()
         self.is_ready = True
 
     async def stop(self) -> None:
         """Answer what was accepted, then let go of the store."""
         self.is_ready = False
         await self._duties.stop()
+        if self._others is not None:
+            await self._others.stop()
+            with contextlib.suppress(RotaError):
+                await self.carry_out(self.presence.goodbye)
         await self._writer.stop()
         # Only now: the last batches may still have had work for the calls that wait for some.
         self.release_parked()
         self.queries.close()
+
+    @property
+    def started_at_ms(self) -> int:
+        return self.presence.started_at_ms
+
+    @property
+    def max_artifact_bytes(self) -> int:
+        """Where files are out of reach, artifacts lie in rows, and those have their bounds."""
+        most = self.settings.max_artifact_bytes
+        return min(most, limits.MAX_ARTIFACT_ROW_BYTES) if self.is_shared else most
+
+    async def catch_up(self) -> bool:
+        """See what others on the store have done, now; False: nothing. Tests call this."""
+        return False if self._others is None else await self._others.look()
 
     async def handle(self, event: Event) -> Reply:
         """Carry out one event; returns when it is committed."""
@@ -178,7 +208,7 @@ class Coordinator:
 
     def watch_cancellations(self, callback: CancellationsCallback) -> None:
         """Call back on the loop with the leases whose tasks a commit has cancelled."""
-        self._cancellation_callbacks.append(callback)
+        self._audience.watch_cancellations(callback)
 
     async def command(self, command: RunCommand) -> RunReply:
         """Carry out what is asked of workflows and runs; returns when it is committed."""
@@ -205,9 +235,14 @@ class Coordinator:
         """
         return self._assignments.watch(callback)
 
-    def watch_sessions(self, callback: SessionsCallback) -> None:
-        """Call back on the loop with the sessions that a commit has news for."""
-        self._session_callbacks.append(callback)
+    def watch_sessions(
+        self, callback: SessionsCallback, present: PresentSessions = lambda: ()
+    ) -> None:
+        """Call back on the loop with the sessions that a commit has news for.
+
+        Of commits of other coordinators only those sessions are looked for that are present.
+        """
+        self._audience.watch_sessions(callback, present)
 
     def watch_notices(
         self, callback: NoticesCallback, on_end: Callable[[], None] = lambda: None
@@ -290,10 +325,7 @@ class Coordinator:
         """Answer all calls that wait, with nothing: the coordinator is about to stop."""
         for entry in list(self._staying):
             _give_up(entry)
-        self._waiters.close()
-        self._assignments.close()
-        self._notices.close()
-        self._lines.close()
+        self._audience.close()
 
     async def tick(self) -> None:
         """Run all duties once, now. Tests that turn the clock call this."""
@@ -331,16 +363,7 @@ class Coordinator:
                 entry.future.set_exception(outcome)
             else:
                 entry.future.set_result(outcome)
-        self._waiters.wake(delivery.finished)
-        self._assignments.push(delivery.pushes)
-        self._notices.tell(delivery.told)
-        self._lines.call(delivery.granted_locks)
-        if delivery.sessions:
-            for callback in self._session_callbacks:
-                callback(delivery.sessions)
-        if delivery.cancelled:
-            for tell in self._cancellation_callbacks:
-                tell(delivery.cancelled)
+        self._audience.tell(delivery)
         if delivery.next_moment_ms is not None:
             self._duties.hint(delivery.next_moment_ms)
         if delivery.next_sweep_ms is not None:

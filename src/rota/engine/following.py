@@ -4,6 +4,9 @@ Theory of operation. A follower that is behind reads the log, at its own pace, u
 last number that was told. From then on it is live: what a commit tells is put before it in memory.
 It is never both, so nothing has to be held back for one that reads, and none is told of anything
 twice. One that is live and lets too much wait is ended: it may come again, and catch up.
+
+Where others write, too, a commit's notices may not follow upon the last that were told here. Then
+what lies between is read from the log first, once for all who follow.
 """
 
 import asyncio
@@ -14,10 +17,17 @@ from itertools import islice
 from types import TracebackType
 from typing import Self
 
+import structlog
+
 from rota.core.limits import MAX_EVENTS_BEHIND
-from rota.core.notices import Noted, NoticeFilter, matches
+from rota.core.notices import EVERYTHING, Noted, NoticeFilter, matches
 from rota.engine.notice_log import NoticeLog, Sight
 from rota.engine.notices import Told
+
+log = structlog.get_logger("rota.notices")
+
+READ_AT_ONCE = 1_000  # notices of others, for those who follow
+TROUBLE_PAUSE_S = 1.0  # before they are tried to be read again
 
 NoticesCallback = Callable[[Sequence[Noted]], None]
 
@@ -32,9 +42,13 @@ class End(StrEnum):
 class NoticeHub:
     """Hands the notices of each commit to those who watch; costs nothing when nobody does."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: NoticeLog | None = None) -> None:
+        """The log is that of a store to which others write, too."""
         self.last_seq = 0
         self.is_closed = False
+        self._log = log
+        self._newest = 0  # that there is
+        self._filling: asyncio.Task[None] | None = None
         self._watchers: dict[object, tuple[NoticesCallback, Callable[[], None]]] = {}
 
     @property
@@ -60,18 +74,63 @@ class NoticeHub:
         """On the loop, after the answers of the same commits were handed over."""
         if not told:
             return
-        self.last_seq = told[-1].last_seq
-        if not self._watchers:
+        if self._log is not None:
+            for one in told:
+                self._tell_next(one)
             return
+        self.last_seq = told[-1].last_seq
+        if self._watchers:
+            for one in told:
+                self._hand_out(one.noted())
+
+    def _hand_out(self, notices: Sequence[Noted]) -> None:
         loop = asyncio.get_running_loop()
-        for one in told:
-            noted = one.noted()
-            for callback, _ in list(self._watchers.values()):
-                loop.call_soon(callback, noted)
+        for callback, _ in list(self._watchers.values()):
+            loop.call_soon(callback, notices)
+
+    # --- where others write, too ------------------------------------------------------------------
+
+    def _tell_next(self, told: Told) -> None:
+        if told.last_seq - len(told.notices) != self.last_seq:
+            self.advance(told.last_seq)
+            return
+        self.last_seq = told.last_seq
+        if self._watchers:
+            self._hand_out(told.noted())
+
+    def advance(self, last_seq: int) -> None:
+        """There are notices up to this number, whoever wrote them."""
+        self._newest = max(self._newest, last_seq)
+        if not self._watchers:
+            self.last_seq = max(self.last_seq, last_seq)
+        elif self.last_seq < self._newest and self._filling is None:
+            self._filling = asyncio.create_task(self._fill())
+
+    async def _fill(self) -> None:
+        """Tell what others wrote, in its order, until there is no more."""
+        assert self._log is not None
+        try:
+            while self.last_seq < self._newest and self._watchers:
+                try:
+                    passage = await self._log.after(self.last_seq, EVERYTHING, limit=READ_AT_ONCE)
+                except Exception as error:
+                    log.warning("what others wrote cannot be read", exc_info=error)
+                    await asyncio.sleep(TROUBLE_PAUSE_S)
+                    continue
+                # Some of it may have been told by our own commits meanwhile.
+                news = [one for one in passage.items if one.seq > self.last_seq]
+                self.last_seq = max(self.last_seq, passage.position)
+                if news:
+                    self._hand_out(news)
+        finally:
+            self._filling = None
+        self.advance(self._newest)
 
     def close(self) -> None:
         """Nothing more will come."""
         self.is_closed = True
+        if self._filling is not None:
+            self._filling.cancel()
         watchers, self._watchers = self._watchers, {}
         for _, on_end in watchers.values():
             on_end()

@@ -56,13 +56,19 @@ class KeepingWork(Struct):
 class Keeper:
     """Carries out the events of one batch that are about memory and locks."""
 
-    def __init__(self, tx: Transaction, *, now_ms: int, steady_ms: int) -> None:
-        """Locks go by a clock that is not set: they must not end before their owners think so."""
+    def __init__(
+        self, tx: Transaction, *, now_ms: int, steady_ms: int, replica: str | None = None
+    ) -> None:
+        """Locks go by a clock that is not set: they must not end before their owners think so.
+
+        Whoever stands in line does so with this replica, where there are several.
+        """
         self._memories = Memories(tx)
         self._locks = Locks(tx)
         self._counters = Counters(Workers(tx))
         self._now_ms = now_ms
         self._steady_ms = steady_ms
+        self._replica = replica
         self._has_swept = False  # the locks
         self._stored: dict[str, Lock] = {}  # as they were before this batch
         self._turned: dict[str, Lock] = {}  # as they are now
@@ -174,7 +180,7 @@ class Keeper:
         for name, after in self._turned.items():
             before = self._stored[name]
             if after != before:
-                self._locks.put(after, before=before)
+                self._locks.put(after, before=before, replica=self._replica)
             self._look_ahead(locks.next_moment_ms(after))
         if self._has_swept:
             self._look_ahead(self._locks.next_moment_ms())

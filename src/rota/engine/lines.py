@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rota.core.locks import AcquireLock, LeaveLine, LockAnswer, LockEvent
+from rota.core.locks import AcquireLock, LeaveLine, Lock, LockAnswer, LockEvent, answer
 from rota.errors import Unavailable
 
 Enter = Callable[[LockEvent], "asyncio.Future[LockAnswer]"]
@@ -22,8 +22,8 @@ class Turn:
         self._is_over = False
         self._news = asyncio.Event()
 
-    def call(self, answer: LockAnswer) -> None:
-        self._answer = answer
+    def call(self, given: LockAnswer) -> None:
+        self._answer = given
         self._news.set()
 
     def close(self) -> None:
@@ -52,11 +52,20 @@ class Lines:
         self._standing: dict[tuple[str, str], set[Turn]] = {}  # by lock and owner
         self._is_closed = False
 
+    @property
+    def names(self) -> list[str]:
+        """Of the locks that somebody waits for here."""
+        return list({name for name, _ in self._standing})
+
+    def look(self, locks: Iterable[Lock]) -> None:
+        """Others may have given these to somebody who waits here."""
+        self.call(answer(one, one.owner) for one in locks if one.owner is not None)
+
     def call(self, granted: Iterable[LockAnswer]) -> None:
         """On the loop, after the commit."""
-        for answer in granted:
-            for turn in self._standing.get((answer.name, answer.owner), ()):
-                turn.call(answer)
+        for one in granted:
+            for turn in self._standing.get((one.name, one.owner), ()):
+                turn.call(one)
 
     def close(self) -> None:
         """Nobody is to wait any more."""
@@ -94,18 +103,18 @@ class Lines:
 async def _answered(
     turn: Turn, asking: "asyncio.Future[LockAnswer]", enter: Enter, *, wait_ms: int
 ) -> LockAnswer:
-    answer = await asyncio.shield(asking)
-    if answer.acquired or answer.asked is None:
-        return answer
-    given = await turn.wait(asked=answer.asked, wait_ms=wait_ms)
+    told = await asyncio.shield(asking)
+    if told.acquired or told.asked is None:
+        return told
+    given = await turn.wait(asked=told.asked, wait_ms=wait_ms)
     if given is None:
-        given = await asyncio.shield(enter(_leave(answer, is_gone=False)))
+        given = await asyncio.shield(enter(_leave(told, is_gone=False)))
     return given
 
 
-def _leave(answer: LockAnswer, *, is_gone: bool) -> LeaveLine:
-    assert answer.asked is not None
-    return LeaveLine(name=answer.name, owner=answer.owner, asked=answer.asked, is_gone=is_gone)
+def _leave(told: LockAnswer, *, is_gone: bool) -> LeaveLine:
+    assert told.asked is not None
+    return LeaveLine(name=told.name, owner=told.owner, asked=told.asked, is_gone=is_gone)
 
 
 def _give_up(asked: "asyncio.Future[LockAnswer]", enter: Enter) -> None:

@@ -89,6 +89,10 @@ class Parking(Generic[Call]):
         """After a rollback a number may come to mean another lane."""
         self._servers.clear()
 
+    def worker_ids(self) -> set[str]:
+        """Of all whose calls wait."""
+        return set(self._by_worker)
+
     def of_workers(self, worker_ids: Iterable[str]) -> list[Call]:
         """The calls of these workers."""
         return [

@@ -13,10 +13,6 @@ import structlog
 from msgspec import Struct
 
 from rota.core.decisions import (
-    LeaseTask,
-    NoteWatch,
-    RemoveWorker,
-    RequeueTask,
     TellCancelled,
 )
 from rota.core.events import (
@@ -31,22 +27,25 @@ from rota.core.events import (
 )
 from rota.core.ids import TaskId
 from rota.core.locks import LockAnswer
-from rota.core.replies import Granted, Outcomes
+from rota.core.replies import Granted
 from rota.core.sessions import ClearNews
 from rota.core.shards.events import BeatMember, SaveCheckpoint
 from rota.core.shards.members import Assignment, ShardPolicy
 from rota.core.snapshot import Rules
 from rota.core.workflow.commands import StartRun
 from rota.engine.batch import Anything, Batch, BatchResult, Memory, Outcome
-from rota.engine.clock import Clock
+from rota.engine.clock import Clock, StoreClock
+from rota.engine.counting import count_batch
 from rota.engine.figures import Figures
+from rota.engine.hinting import concerns_others
 from rota.engine.notices import Told
 from rota.engine.parking import Parking
+from rota.engine.refreshing import refreshed
 from rota.engine.runs import RunCache
 from rota.engine.series import HOUR_MS
 from rota.engine.sessions import SessionMemory, recalled
 from rota.engine.shard_cache import ShardCache
-from rota.engine.shards import count_shard_work
+from rota.engine.sharing import Sharing
 from rota.errors import RotaError, Unavailable
 from rota.store.artifacts import Artifacts
 from rota.store.blobs import Blobs
@@ -163,8 +162,12 @@ class Pipeline:
         dice: Callable[[], float],
         shard_policy: ShardPolicy,
         blobs: Blobs | None = None,
+        replica: str = "",
     ) -> None:
+        """Replica: our name, where several coordinators share the store."""
         self._database = database
+        self._is_shared = database.is_shared
+        self._replica = replica
         self._blobs = blobs
         self._lanes = lanes
         self._figures = figures
@@ -174,8 +177,9 @@ class Pipeline:
         self._dice = dice
         self._memory = Memory()
         self._runs = RunCache()
-        self._shards = ShardCache(shard_policy)
+        self._shards = ShardCache(shard_policy, is_shared=self._is_shared)
         self._has_lanes = True  # False: the book may hold lanes that were never committed
+        self._is_unsure = False  # True: a batch broke, perhaps after its commit
         self._parking: Parking[Entry] = Parking()
         self.store_problem: str | None = None
 
@@ -184,6 +188,8 @@ class Pipeline:
 
         def body(tx: Transaction) -> Memory:
             self._lanes.read(tx)
+            if self._is_shared:
+                return self._join(tx)
             runs = Runs(tx)
             self._runs.has_tasks = runs.has_tasks()
             self._runs.has_staged = Artifacts(tx).has_staged()
@@ -205,6 +211,23 @@ class Pipeline:
             )
 
         self._memory = self._database.write(body)
+
+    def _join(self, tx: Transaction) -> Memory:
+        """Begin where others may be at work: what is theirs stays as it is."""
+        now_ms = self._times(tx)[1]
+        self._shards.fill(Shards(tx), now_ms=now_ms)
+        Locks(tx).leave_lines(self._replica, now_ms=now_ms)
+        Board(tx).fill_causes()
+        self._figures.series.fill(Board(tx).minutes(now_ms - HOUR_MS))
+        return refreshed(tx, Memory(), self._lanes, self._runs)
+
+    def _times(self, tx: Transaction) -> tuple[int, int]:
+        """What time it is, and what time by the clock that nobody sets."""
+        if tx.now_ms is None:
+            return self._clock.now_ms(), self._steady_clock.now_ms()
+        if isinstance(self._clock, StoreClock):
+            self._clock.note(tx.now_ms)
+        return tx.now_ms, tx.now_ms
 
     @property
     def last_seq(self) -> int:
@@ -230,7 +253,9 @@ class Pipeline:
         self._runs.touched.clear()
         self._shards.commit()
         self._remove_files(result.dropped_files)
-        self._count(entries, result)
+        count_batch(self._figures, result, events=len(entries))
+        if self._is_shared and concerns_others(result):
+            self._database.hint()
         return Delivery(
             self._answers(entries, result),
             [*result.applied.finished, *(TaskId(one) for one in result.ended_runs)],
@@ -270,33 +295,50 @@ class Pipeline:
         return delivery
 
     def _commit(self, entries: Sequence[Entry]) -> BatchResult:
-        steady_ms = self._steady_clock.now_ms()
-        batch = Batch(
-            [entry.event for entry in entries],
-            self._parking,
-            now_ms=self._clock.now_ms(),
-            steady_ms=steady_ms,
-            rules=self._rules,
-            dice=self._dice,
-            lanes=self._lanes,
-            memory=self._memory,
-            runs=self._runs,
-            shards=self._shards,
-        )
+        begun_ms = self._steady_clock.now_ms()
 
         def body(tx: Transaction) -> BatchResult:
             if not self._has_lanes:
                 self._lanes.read(tx)
+            memory, sharing = self._memory, None
+            if self._is_shared:
+                memory, sharing = self._shared(tx)
+            now_ms, steady_ms = self._times(tx)
+            batch = Batch(
+                [entry.event for entry in entries],
+                self._parking,
+                now_ms=now_ms,
+                steady_ms=steady_ms,
+                rules=self._rules,
+                dice=self._dice,
+                lanes=self._lanes,
+                memory=memory,
+                runs=self._runs,
+                shards=self._shards,
+                sharing=sharing,
+            )
             return batch(tx)
 
         started = time.perf_counter()
         try:
             result = self._database.write(body)
         finally:
-            self._shards.note_busy(steady_ms, self._steady_clock.now_ms())
-        self._has_lanes = True
+            self._shards.note_busy(begun_ms, self._steady_clock.now_ms())
+        self._has_lanes, self._is_unsure = True, False
         self._figures.commit_seconds += time.perf_counter() - started
         return result
+
+    def _shared(self, tx: Transaction) -> tuple[Memory, Sharing]:
+        """What is remembered, read anew if others have written meanwhile."""
+        before = memory = self._memory
+        is_foreign = tx.is_foreign or self._is_unsure
+        if is_foreign:
+            memory = refreshed(tx, before, self._lanes, self._runs)
+        return memory, Sharing(
+            replica=self._replica,
+            is_foreign=is_foreign,
+            workers_changed=memory.workers != before.workers,
+        )
 
     def _answers(
         self, entries: Sequence[Entry], result: BatchResult
@@ -333,6 +375,10 @@ class Pipeline:
         self._parking.forget_lanes()
         self._runs.roll_back()
         self._shards.roll_back()
+        if self._is_shared:
+            # What may have been committed after all, the next batch takes for others'.
+            self._is_unsure = True
+            return
         try:
             self._memory.last_seq = self._database.read(self._reread)
         except Exception as error:  # noqa: BLE001 - the store is away; the next batch will say so
@@ -345,29 +391,6 @@ class Pipeline:
         self._lanes.read(tx)
         self._memory.sessions = recalled(tx, self._memory.sessions)
         return Notices(tx).bounds().last_seq
-
-    def _count(self, entries: Sequence[Entry], result: BatchResult) -> None:
-        figures, decisions = self._figures, result.decisions
-        figures.batches += 1
-        figures.batched_events += len(entries)
-        figures.forgotten += result.applied.forgotten
-        figures.notices += len(result.told.notices)
-        figures.leased += len(decisions.get(LeaseTask, ()))
-        figures.note_submitted(result.tally.submitted, result.now_ms)
-        figures.note_finished(result.tally.finished, result.now_ms)
-        for requeued in decisions.get(RequeueTask, ()):
-            figures.requeued[requeued.ended.ending] += 1
-        for removed in decisions.get(RemoveWorker, ()):
-            figures.evicted_workers += removed.reason != "left"
-            log.info("worker removed", worker_id=removed.worker_id, reason=removed.reason)
-        for noted in decisions.get(NoteWatch, ()):
-            if noted.held_because is not None:
-                figures.held_sweeps[noted.held_because] += 1
-                log.warning("evictions held back", reason=noted.held_because)
-        count_shard_work(figures, result.shards)
-        for outcome in result.outcomes:
-            if isinstance(outcome, Outcomes):
-                figures.refused_results.update(one for one in outcome.outcomes if one != "accepted")
 
 
 def _unwritten() -> Unavailable:

@@ -13,6 +13,7 @@ from rota.core.events import TaskFilter
 from rota.core.ids import TaskId
 from rota.core.locks import LockFigures
 from rota.core.memory import MemoryEntry, standing
+from rota.core.replicas import Replica
 from rota.core.shards.members import ShardPolicy
 from rota.core.snapshot import Quality
 from rota.core.tasks import FINISHED, Task, TaskState
@@ -38,6 +39,7 @@ from rota.store.listing import Listing
 from rota.store.locks import Locks
 from rota.store.memory import Memories, matching, starting_with
 from rota.store.queues import LaneFigures, Queues
+from rota.store.replicas import Replicas
 from rota.store.runs import Runs
 from rota.store.shards import Checkpoint, Shards
 from rota.store.tasks import Tasks
@@ -87,6 +89,7 @@ class Queries:
         self._steady_clock = steady_clock
         self._shard_policy = shard_policy
         self._started_at_ms = steady_clock.now_ms()
+        self._is_shared = database.is_shared
         self._threads = None if inline else ThreadPoolExecutor(READER_THREADS, "rota-reader")
         self._traces = Traces()
         self.notices = NoticeLog(self._read)
@@ -98,11 +101,42 @@ class Queries:
         if self._threads is not None:
             self._threads.shutdown()
 
+    def begin(self) -> None:
+        """The coordinator runs from now on, by the clock of its store."""
+        self._started_at_ms = self._steady_clock.now_ms()
+
+    async def read(self, body: Callable[[Transaction], T]) -> T:
+        return await self._read(body)
+
+    async def turn(self) -> int:
+        """A number that rises whenever anybody writes."""
+        if self._threads is None:
+            return self._database.turn()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._database.turn)
+
     async def _read(self, body: Callable[[Transaction], T]) -> T:
+        if self._is_shared:
+            body = self._knowing_lanes(body)
         if self._threads is None:
             return self._database.read(body)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._database.read, body)
+
+    def _knowing_lanes(self, body: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+        """Others make lanes as well, and what is read may name one that is new."""
+
+        def whole(tx: Transaction) -> T:
+            self._lanes.keep_up(tx)
+            return body(tx)
+
+        return whole
+
+    # --- replicas -----------------------------------------------------------------------------
+
+    async def replicas(self) -> list[Replica]:
+        """The coordinators on this store; none where there can be only one."""
+        return await self._read(lambda tx: Replicas(tx).every())
 
     # --- tasks --------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from rota.core.ids import TaskId
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import NewTask, TaskState
 from rota.core.workflow.decisions import DispatchTask
+from rota.core.workflow.events import TaskEnded
 from rota.store.tasks import Tasks
 
 
@@ -104,3 +105,18 @@ def result_of(finished: FinishTask) -> tuple[Any, dict[str, Any] | None]:
         return msgspec.json.decode(finished.result), None
     except msgspec.DecodeError as error:
         return None, {"type": "result_unreadable", "message": f"the result: {error}"}
+
+
+def ended_event(finished: FinishTask, token: int, *, now_ms: int) -> TaskEnded:
+    """What a run is told of the end of a task that worked for one of its tokens."""
+    is_ok = finished.state is TaskState.SUCCEEDED
+    is_cancelled = finished.state is TaskState.CANCELLED
+    result, error = None, None
+    if is_ok:
+        result, error = result_of(finished)
+        is_ok = error is None
+    elif finished.error is not None:
+        error = msgspec.to_builtins(finished.error)
+    elif is_cancelled:
+        error = {"type": "cancelled", "message": "the task was cancelled"}
+    return TaskEnded(now_ms, token, is_ok, result, error, is_cancelled)

@@ -4,10 +4,13 @@ Theory of operation. A run is kept in memory while it is under way, together wit
 its last journal entry. Each event goes through the pure core, and the entry is appended in the same
 transaction as everything it leads to. When a batch is rolled back, the runs it touched are dropped
 from memory; whoever needs them next replays their journals and stands where they stood.
+
+Where others advance runs, too, one in memory is held against the length of its journal before it is
+used, and what others have written to that is read on.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +21,6 @@ from rota.core.decisions import Decision, FinishTask, RequeueTask
 from rota.core.ids import TaskId, next_ids, to_text
 from rota.core.notices import Notice
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import TaskState
 from rota.core.workflow import schemas
 from rota.core.workflow.commands import named_version
 from rota.core.workflow.decide import decide, new_run
@@ -39,12 +41,11 @@ from rota.core.workflow.events import (
     RunEvent,
     RunRetried,
     RunStarted,
-    TaskEnded,
 )
 from rota.core.workflow.records import RunRecord
 from rota.core.workflow.run import RUN_ENDED, Run
 from rota.engine.run_notices import kind_of, run_notice
-from rota.engine.run_tasks import RunTasks, result_of
+from rota.engine.run_tasks import RunTasks, ended_event
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
 from rota.store.runs import Runs
@@ -64,6 +65,7 @@ class LiveRun:
     number: int = 0  # of its last journal entry
     has_timers: bool = False  # False: none was ever set
     links: dict[int, int] = field(default_factory=dict)  # token -> task or run
+    age: int = 0  # that of the cache when it was last known to be true
 
 
 class RunCache:
@@ -76,6 +78,17 @@ class RunCache:
         self.has_tasks = False  # whether any task works for a run
         self.has_staged = False  # whether any artifact waits for the end of its attempt
         self.touched: set[int] = set()  # by the batch that is under way
+        self.age = 0  # raised when others have written; what is younger may have changed since
+
+    def grow_old(self) -> None:
+        """Others have written: nothing is sure any more, but that definitions never change."""
+        self.age += 1
+        self.newest.clear()
+
+    def keep(self, run_id: int, live: LiveRun) -> None:
+        live.age = self.age
+        self.runs[run_id] = live
+        self.touched.add(run_id)
 
     def is_concerned(self, kinds: Collection[type[Decision]]) -> bool:
         """Whether decisions of these kinds may be about tasks of runs."""
@@ -123,12 +136,15 @@ class RunAdvancer:
     def find(self, run_id: int) -> LiveRun | None:
         """A run where it stands, from memory or by replaying its journal."""
         live = self._cache.runs.get(run_id)
+        if live is not None and live.age != self._cache.age:
+            self.make_sure([run_id])
+            live = self._cache.runs.get(run_id)
         if live is None:
             record = self._runs.by_ids([run_id]).get(run_id)
             if record is None:
                 return None
             live = self._replayed(record)
-            self._cache.runs[run_id] = live
+            self._cache.keep(run_id, live)
         self._cache.runs.move_to_end(run_id)
         self._cache.touched.add(run_id)
         return live
@@ -137,11 +153,36 @@ class RunAdvancer:
         graph = self.graph(record.workflow, record.version)
         assert graph is not None, "a run's definition is kept as long as the run"
         live = LiveRun(record, new_run(graph, record.input), has_timers=True)
-        for entry in self._runs.journal(record.id):
+        self._read_on(live)
+        return live
+
+    def _read_on(self, live: LiveRun) -> None:
+        """Take in what stands in the journal beyond what the run has seen."""
+        for entry in self._runs.journal(live.record.id, after=live.number):
             decide(live.run, entry.event)
             live.number = entry.number
             live.links |= {int(token): made for token, made in entry.links.items()}
-        return live
+
+    def make_sure(self, run_ids: Iterable[int]) -> None:
+        """Of these runs, let those in memory stand where their journals end, whoever wrote them."""
+        cache = self._cache
+        if not cache.age:
+            return  # nobody else has ever written
+        known = {one: cache.runs[one] for one in run_ids if one in cache.runs}
+        unsure = {run_id: live for run_id, live in known.items() if live.age != cache.age}
+        if not unsure:
+            return
+        numbers = self._runs.last_numbers([*unsure])
+        behind = [run_id for run_id, live in unsure.items() if numbers.get(run_id) != live.number]
+        records = self._runs.by_ids(behind)
+        for run_id, live in unsure.items():
+            cache.touched.add(run_id)
+            if run_id in records and numbers[run_id] > live.number:
+                live.record, live.has_timers = records[run_id], True
+                self._read_on(live)
+            elif run_id in behind:
+                del cache.runs[run_id]
+            live.age = cache.age
 
     def graph(self, name: str, version: int) -> Graph | None:
         graph = self._cache.graphs.get((name, version))
@@ -179,8 +220,7 @@ class RunAdvancer:
         graph = self.graph(record.workflow, record.version)
         assert graph is not None
         live = LiveRun(record, new_run(graph, record.input))
-        self._cache.runs[record.id] = live
-        self._cache.touched.add(record.id)
+        self._cache.keep(record.id, live)
         self._runs.add(record)
         self.told.append(run_notice("run-started", record))
         self.feed(record.id, started)
@@ -206,23 +246,11 @@ class RunAdvancer:
         if not finished or not self._cache.has_tasks:
             return
         working = self._runs.tasks([one.id for one in finished])
+        self.make_sure(dict.fromkeys(run_id for run_id, _ in working.values()))
         for one in finished:
             if one.id in working:
-                self._task_finished(one, *working[one.id])
-
-    def _task_finished(self, finished: FinishTask, run_id: int, token: int) -> None:
-        is_ok = finished.state is TaskState.SUCCEEDED
-        is_cancelled = finished.state is TaskState.CANCELLED
-        result, error = None, None
-        if is_ok:
-            result, error = result_of(finished)
-            is_ok = error is None
-        elif finished.error is not None:
-            error = msgspec.to_builtins(finished.error)
-        elif is_cancelled:
-            error = {"type": "cancelled", "message": "the task was cancelled"}
-        now_ms = self._snapshot.now_ms
-        self.feed(run_id, TaskEnded(now_ms, token, is_ok, result, error, is_cancelled))
+                run_id, token = working[one.id]
+                self.feed(run_id, ended_event(one, token, now_ms=self._snapshot.now_ms))
 
     def close(self, decided: Sequence[Decision]) -> list[Decision]:
         """All decisions of the batch about tasks, with what its runs ask of the queue."""
@@ -322,8 +350,7 @@ class RunAdvancer:
             timeout_ms=min(limits, default=None),
             created_at_ms=now_ms,
         )
-        self._cache.runs[child_id] = LiveRun(record, new_run(graph, record.input))
-        self._cache.touched.add(child_id)
+        self._cache.keep(child_id, LiveRun(record, new_run(graph, record.input)))
         self._runs.add(record)
         self.told.append(run_notice("run-started", record))
         started = RunStarted(now_ms, record.input, timeout_ms=record.timeout_ms)

@@ -7,10 +7,12 @@ changed at the end is written as it stands then, each row once.
 Beats are many, and nearly all say that nothing has changed. When each of them was last heard of is
 written once a second for all together, so most batches of beats write nothing, and a transaction
 that writes nothing costs no commit. A crash forgets that second at the most, and nobody loses a
-lease by it: after a restart all leases begin anew.
+lease by it: after a restart all leases begin anew. Where others may end a lease, too, a beat is
+written before it is answered: whoever was told that its lease was renewed must not be thought gone.
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import cast, get_args
 
 import structlog
@@ -23,6 +25,7 @@ from rota.core.shards import rebalancing
 from rota.core.shards.decide import assignment, decide, next_moment_ms
 from rota.core.shards.decisions import PutService
 from rota.core.shards.events import (
+    BeatMember,
     DrainMember,
     SaveCheckpoint,
     ServiceEvent,
@@ -70,7 +73,16 @@ class ShardKeeper:
         self._answered: dict[tuple[str, str], int] = {}  # where the member's newest answer is
         self._to_tell: dict[str, set[str]] = {}  # members by service
         self._checkpoints: dict[tuple[str, int], SaveCheckpoint] = {}
+        self._decided: set[str] = set()  # services that were asked anything of
+        self._read_again: set[str] = set()  # services that others had changed
         self.work = ShardWork()
+
+    def refresh(self, kinds: AbstractSet[type], signature: int) -> None:
+        """Others have written: take in what they did to services, before anything is decided."""
+        self._read_again = self._cache.refresh(self._store, signature, now_ms=self._now_ms)
+        if (SHARD_EVENTS & kinds) - {BeatMember}:
+            # Beats tell of their own members alone; everything else may judge others by theirs.
+            self._cache.hear(self._store, now_ms=self._now_ms)
 
     def carry_out(self, events: Sequence[object]) -> dict[int, ShardReply | RotaError]:
         """Decide and write all events about services; the answers go by the events' places."""
@@ -84,7 +96,11 @@ class ShardKeeper:
                 self._answers[index] = error
         if self._answers:
             self._write()
+        for name, worker_ids in self._cache.untold.items():
+            self._to_tell.setdefault(name, set()).update(worker_ids)
+        if self._answers or self._to_tell:
             self._tell()
+        if self._answers or self._read_again:
             self._look_ahead()
         return self._answers
 
@@ -143,6 +159,7 @@ class ShardKeeper:
 
     def _decide(self, service: Service, event: ServiceEvent | SweepServices) -> Assignment | None:
         cache, name = self._cache, service.name
+        self._decided.add(name)
         worker_id = getattr(event, "worker_id", None)
         before = service.members.get(worker_id) if worker_id is not None else None
         try:
@@ -241,7 +258,8 @@ class ShardKeeper:
             moments = [next_moment_ms(one, cache.policy) for one in cache.services.values()]
             moments.append(self._now_ms + cache.policy.sweep_ms)
         else:
-            moments = [rebalancing.due_ms(cache.services[name]) for name in work.changes]
+            changed = work.changes.keys() | self._read_again
+            moments = [rebalancing.due_ms(cache.services[name]) for name in changed]
         earliest = min((one for one in moments if one is not None), default=None)
         if earliest is not None and work.gauges:
             earliest = max(earliest, self._now_ms + LEAST_SWEEP_PAUSE_MS)
@@ -250,13 +268,18 @@ class ShardKeeper:
     # --- writing --------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        is_seen_due = False
+        is_seen_due = self._cache.is_shared
         for name, changes in self.work.changes.items():
             if changes.are_lasting:
                 self._write_service(self._cache.services[name], changes)
                 is_seen_due = True
             if changes.seen:
                 self._cache.unwritten.setdefault(name, set()).update(changes.seen)
+        if self._cache.is_shared:
+            for name in sorted(self._decided & self._cache.numbers.keys()):
+                found = self.work.changes.get(name)
+                is_changed = found is not None and found.are_lasting
+                self._cache.note_version(self._store, name, is_changed=is_changed)
         if self._checkpoints:
             self._write_checkpoints()
             is_seen_due = True

@@ -11,6 +11,10 @@ class Waiters:
     def __init__(self) -> None:
         self._by_task: dict[TaskId, set[asyncio.Future[None]]] = {}
 
+    @property
+    def waited_for(self) -> list[TaskId]:
+        return list(self._by_task)
+
     @contextmanager
     def waiting_for(self, task_id: TaskId) -> Iterator["asyncio.Future[None]"]:
         """A future that is done when the task has finished; wait, then look."""

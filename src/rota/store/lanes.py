@@ -24,6 +24,13 @@ class Lanes:
             fresh._remember(number, Lane(queue, name, tuple(msgspec.json.decode(requires))))
         self.by_number, self._numbers = fresh.by_number, fresh._numbers
 
+    def keep_up(self, tx: Transaction, last: int | None = None) -> None:
+        """Read the book again if others have written on; `last` is the number they have come to."""
+        if last is None:
+            last = tx.rows("replicas.last_lane")[0][0] or 0
+        if last != len(self.by_number):
+            self.read(tx)
+
     def number(self, tx: Transaction, queue: str, name: str, requires: tuple[str, ...]) -> int:
         """The number of a lane, given to it now if it is new."""
         known = self._numbers.get((queue, name, requires))

@@ -28,10 +28,13 @@ class Locks:
             for ticket, asked, owner, ttl_ms, until_ms in self._tx.rows("locks.waiters", name)
         )
 
-    def put(self, lock: Lock, *, before: Lock) -> None:
-        """Write what has changed about a lock, however long its line is."""
+    def put(self, lock: Lock, *, before: Lock, replica: str | None = None) -> None:
+        """Write what has changed about a lock, however long its line is.
+
+        Whoever has newly asked waits with this replica, where there are several.
+        """
         if lock.waiters != before.waiters:
-            self._put_line(lock, before)
+            self._put_line(lock, before, replica)
         if lock.owner is None and not lock.waiters:
             self._tx.run("locks.drop", lock.name)
         else:
@@ -45,7 +48,7 @@ class Locks:
                 lock.expires_at_ms,
             )
 
-    def _put_line(self, lock: Lock, before: Lock) -> None:
+    def _put_line(self, lock: Lock, before: Lock, replica: str | None) -> None:
         stood = {one.ticket: one for one in before.waiters}
         stands = {one.ticket: one for one in lock.waiters}
         gone = [(lock.name, ticket) for ticket in stood.keys() - stands.keys()]
@@ -54,7 +57,7 @@ class Locks:
         self._tx.many(
             "locks.put_waiter",
             [
-                (lock.name, one.ticket, one.asked, one.owner, one.ttl_ms, one.until_ms)
+                (lock.name, one.ticket, one.asked, one.owner, one.ttl_ms, one.until_ms, replica)
                 for one in lock.waiters
                 if stood.get(one.ticket) != one
             ],
@@ -63,6 +66,26 @@ class Locks:
     def drop_lines(self) -> None:
         """Nobody waits: those who did were connected to a coordinator that is gone."""
         self._tx.run("locks.drop_every_waiter")
+
+    def leave_lines(self, replica: str, *, now_ms: int) -> None:
+        """Nobody waits with this replica any more."""
+        self._tx.run("locks.leave_lines", now_ms, replica, now_ms)
+
+    def held(self, names: list[str]) -> list[Lock]:
+        """Of these locks, those that somebody has; without their lines."""
+        return [
+            Lock(
+                name=name,
+                owner=owner,
+                fence=fence,
+                asked=asked,
+                ttl_ms=ttl_ms,
+                expires_at_ms=expires_at_ms,
+            )
+            for name, owner, fence, asked, ttl_ms, expires_at_ms in self._tx.rows(
+                "locks.held", names
+            )
+        ]
 
     def over(self, now_ms: int, most: int) -> list[str]:
         """Locks whose time is over, and free ones in whose line nobody can be any more."""

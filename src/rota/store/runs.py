@@ -130,6 +130,10 @@ class Runs:
             )
         ]
 
+    def last_numbers(self, ids: list[int]) -> dict[int, int]:
+        """How long the journal of each run is."""
+        return {run: number or 0 for run, number in self._tx.rows("runs.last_numbers", ids)}
+
     # --- tasks of runs --------------------------------------------------------------------------
 
     def add_tasks(self, tasks: Iterable[tuple[int, int, int]]) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
+from rota.core.shards.agenda import Agenda
 from rota.core.shards.decisions import PutService
 from rota.core.shards.members import Member
 from rota.core.shards.service import StoredShard
@@ -19,6 +20,7 @@ from rota.store.database import Row, Transaction
 _encode = msgspec.json.Encoder().encode
 _decode_member = msgspec.json.Decoder(Member).decode
 _decode_counts = msgspec.json.Decoder(tuple[int, ...]).decode
+_decode_agenda = msgspec.json.Decoder(Agenda).decode
 
 FEW = 4  # shards in a row that are as quickly written one by one
 
@@ -41,6 +43,8 @@ class StoredService(NamedTuple):
     service: PutService
     members: list[Member]
     shards: list[StoredShard]
+    version: int = 0  # raised with every change, where several coordinators make them
+    agenda: Agenda | None = None  # the same
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
@@ -77,7 +81,20 @@ class Shards:
             StoredShard(shard, epoch, names.get(owner), names.get(target), revoked_in)
             for shard, epoch, owner, target, revoked_in in self._tx.rows("shards.shards", number)
         ]
-        return StoredService(number, _service(rows[0]), members, shards)
+        version, agenda = rows[0][7:]
+        known = None if agenda is None else _decode_agenda(agenda)
+        return StoredService(number, _service(rows[0]), members, shards, version, known)
+
+    def versions(self) -> dict[str, int]:
+        """Of every service."""
+        return dict(self._tx.rows("shards.versions"))
+
+    def seen_since(self, since_ms: int) -> list[tuple[int, str, int]]:
+        """Members that were heard of since: the service's number, the worker, and when."""
+        return [
+            (number, worker_id, seen_ms)
+            for number, worker_id, seen_ms in self._tx.rows("shards.seen_since", since_ms)
+        ]
 
     def has(self, name: str) -> bool:
         return bool(self._tx.rows("shards.number", name))
@@ -103,6 +120,10 @@ class Shards:
             _encode(service.superseded),
         )
         return int(self._tx.rows("shards.number", service.name)[0][0])
+
+    def note_version(self, number: int, version: int, agenda: Agenda) -> None:
+        """Something about a service has changed: the others shall notice."""
+        self._tx.run("shards.note_version", version, _encode(agenda), number)
 
     def put_members(self, number: int, members: Sequence[Member]) -> None:
         self._tx.many(
@@ -144,7 +165,7 @@ class Shards:
 
 
 def _service(row: Row) -> PutService:
-    _, name, shard_count, pinned, min_protocol, generation, superseded = row
+    _, name, shard_count, pinned, min_protocol, generation, superseded = row[:7]
     return PutService(
         name=name,
         shard_count=shard_count,

@@ -8,6 +8,7 @@ from rota.core.events import Event
 from rota.core.locks import SweepLocks
 from rota.core.memory import SweepMemory
 from rota.core.notices import PruneNotices
+from rota.core.replicas import BeatReplica
 from rota.core.shards.events import ShardEvent
 from rota.core.workflow.commands import RunCommand
 from rota.settings import Settings
@@ -18,7 +19,7 @@ class Duty(Struct, frozen=True, kw_only=True):
     interval_ms: int  # at the latest after this; a hint of a nearer moment runs it earlier
     event: Callable[
         [int, Settings],
-        Event | RunCommand | ShardEvent | SweepLocks | SweepMemory | PruneNotices,
+        Event | RunCommand | ShardEvent | SweepLocks | SweepMemory | PruneNotices | BeatReplica,
     ]  # of the time and the settings
     full_step: int | None = None  # when this many were done, more may wait: run again at once
     follows_hints: bool = False

@@ -141,7 +141,7 @@ class Sessions:
         self._coordinator = coordinator
         self._by_id: dict[str, Session] = {}
         self._left: set[str] = set()  # by everybody, with something still to be noted
-        coordinator.watch_sessions(self._wake)
+        coordinator.watch_sessions(self._wake, lambda: self._by_id)
 
     def enter(self, connection: Connection) -> None:
         session = self._by_id.get(connection.session_id)

@@ -25,6 +25,10 @@ INSERT INTO journal (run, number, at_ms, event, decisions, links) VALUES (?, ?, 
 SELECT number, at_ms, event, decisions, links FROM journal
  WHERE run = ? AND number > ? ORDER BY number LIMIT ?
 
+-- name: last_numbers
+SELECT r.id, (SELECT max(j.number) FROM journal AS j WHERE j.run = r.id)
+  FROM carray(?) AS wanted CROSS JOIN run AS r ON r.id = wanted.value
+
 -- name: set_timer
 INSERT OR REPLACE INTO run_timer (due_at_ms, run, kind, number) VALUES (?, ?, ?, ?)
 

@@ -2,8 +2,19 @@
 SELECT name FROM service ORDER BY name
 
 -- name: service
-SELECT number, name, shard_count, pinned, min_protocol, generation, superseded
+SELECT number, name, shard_count, pinned, min_protocol, generation, superseded, version, agenda
   FROM service WHERE name = ?
+
+-- name: versions
+SELECT name, version FROM service
+
+-- name: note_version
+UPDATE service SET version = ?, agenda = ? WHERE number = ?
+
+-- name: seen_since
+SELECT m.service, m.worker_id, s.seen_ms
+  FROM member_seen AS s CROSS JOIN member AS m ON m.number = s.member
+ WHERE s.seen_ms >= ?
 
 -- name: members
 SELECT m.number, m.details, s.seen_ms

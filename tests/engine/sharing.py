@@ -1,0 +1,149 @@
+"""One store for several coordinators, before there is a server of one: a double of PostgreSQL.
+
+Each coordinator has a handle of its own on one SQLite store in memory. Writes come one after the
+other, as they do under PostgreSQL's lock, a turn is counted for each that changed something, and
+the time of a write is that of the store. Hints reach the others at once, or not at all.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+from structlog.testing import capture_logs
+
+from rota.engine.coordinator import Coordinator
+from rota.settings import Settings
+from rota.store.database import Row, Transaction
+from rota.store.sqlite import MEMORY, SqliteDatabase
+from tests.conftest import TurnedClock
+from tests.engine.running import Engine, WatchedDatabase
+
+T = TypeVar("T")
+
+
+class SharedStore:
+    def __init__(self, clock: TurnedClock) -> None:
+        self.inner = SqliteDatabase(MEMORY)
+        self.clock = clock  # that of the store itself
+        self.turn = 1
+        self.are_hints_lost = False
+        self.listeners: dict[object, Callable[[], None]] = {}
+
+    def handle(self) -> "SharedHandle":
+        return SharedHandle(self)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class SharedTransaction:
+    def __init__(self, tx: Transaction, *, is_foreign: bool, now_ms: int | None) -> None:
+        self._tx = tx
+        self.is_foreign = is_foreign
+        self.now_ms = now_ms
+
+    def rows(self, query: str, /, *parameters: object) -> list[Row]:
+        return self._tx.rows(query, *parameters)
+
+    def run(self, query: str, /, *parameters: object) -> int:
+        return self._tx.run(query, *parameters)
+
+    def many(self, query: str, rows: Iterable[Sequence[object]], /) -> int:
+        return self._tx.many(query, rows)
+
+
+class SharedHandle:
+    """What one coordinator has of the store."""
+
+    is_shared = True
+
+    def __init__(self, store: SharedStore) -> None:
+        self._store = store
+        self._seen: int | None = None  # the turn of its last commit
+        self.is_cut_off = False  # the network is
+
+    def write(self, body: Callable[[Transaction], T]) -> T:
+        self._check()
+        store, connection = self._store, self._store.inner._writer
+        before = connection.total_changes()
+        is_foreign = self._seen != store.turn
+        now_ms = store.clock.now_ms()
+        answer = store.inner.write(
+            lambda tx: body(SharedTransaction(tx, is_foreign=is_foreign, now_ms=now_ms))
+        )
+        store.turn += connection.total_changes() > before
+        self._seen = store.turn
+        return answer
+
+    def read(self, body: Callable[[Transaction], T]) -> T:
+        self._check()
+        return self._store.inner.read(
+            lambda tx: body(SharedTransaction(tx, is_foreign=False, now_ms=None))
+        )
+
+    def turn(self) -> int:
+        self._check()
+        return self._store.turn
+
+    def hint(self) -> None:
+        if not self._store.are_hints_lost:
+            for hear in list(self._store.listeners.values()):
+                hear()
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        listener = object()
+        self._store.listeners[listener] = callback
+
+        def stop() -> None:
+            self._store.listeners.pop(listener, None)
+
+        return stop
+
+    def close(self) -> None:
+        """The store outlives its handles."""
+
+    def _check(self) -> None:
+        if self.is_cut_off:
+            raise ConnectionError("the network is down")
+
+
+@asynccontextmanager
+async def replica(
+    store: SharedStore, name: str, *, own_clock: TurnedClock | None = None, **settings: Any
+) -> AsyncIterator[Engine]:
+    """A coordinator on the store. Its duties and looks stand still unless a test asks for them."""
+    database = WatchedDatabase(store.handle())
+    coordinator = Coordinator(
+        database,
+        Settings(replica_name=name, **settings),
+        clock=own_clock or store.clock,
+        dice=lambda: 0.0,
+        inline=True,
+    )
+    with capture_logs() as log:
+        await coordinator.start()
+        await coordinator._duties.stop()
+        assert coordinator._others is not None
+        await coordinator._others.stop()
+        try:
+            yield Engine(coordinator, database, store.clock, log)
+        finally:
+            await coordinator.stop()
+
+
+@asynccontextmanager
+async def replicas(clock: TurnedClock, count: int = 2, **settings: Any) -> AsyncIterator[Any]:
+    """So many coordinators on one new store, called a, b, c…"""
+    store = SharedStore(clock)
+    async with AsyncExitStack() as stack:
+        stack.callback(store.close)
+        yield [
+            await stack.enter_async_context(replica(store, name, **settings))
+            for name in "abcdef"[:count]
+        ]
+
+
+async def catch_up(*engines: Engine) -> None:
+    """Let each see what the others have done; what comes of that, too."""
+    while any([await one.coordinator.catch_up() for one in engines]):
+        pass
