@@ -259,7 +259,7 @@ async def test_much_history_is_forgotten_in_several_steps(
         await engine.coordinator.tick()
 
         assert engine.coordinator.figures().forgotten == count
-        assert engine.database.commits == commits + len(DUTIES) + 2
+        assert engine.database.commits == commits + len(engine.coordinator._duties.duties) + 2
 
 
 # --- trouble ------------------------------------------------------------------------------------

@@ -379,6 +379,7 @@ def test_a_lock_that_expires_unnoticed_by_anybody_is_told_of_in_time() -> None:
     assert 3_210 <= released_ms <= 3_215
 
 
+@pytest.mark.only("sqlite")  # a store that is shared has one clock for all
 async def test_a_wall_clock_that_is_put_forward_ends_no_lock(engine: Engine) -> None:
     """Its owner counts by a clock that nobody sets, and would not know."""
     steady = TurnedClock(engine.clock.now_ms())

@@ -393,6 +393,7 @@ async def seen_ms(engine: Engine) -> dict[str, int]:
     return {one.worker_id: one.seen_ms for one in (await service(engine)).members}
 
 
+@pytest.mark.only("sqlite")  # see test_shared_services
 async def test_beats_that_change_nothing_are_written_together_within_a_second(
     engine: Engine,
 ) -> None:

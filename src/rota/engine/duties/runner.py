@@ -76,14 +76,14 @@ class Alarm:
 class DutyRunner:
     def __init__(self, coordinator: "Coordinator", *more: Duty) -> None:
         self._coordinator = coordinator
-        self._duties = (*DUTIES, *more)
+        self.duties = (*DUTIES, *more)
         self._tasks: list[asyncio.Task[None]] = []
         self._moments = Alarm(coordinator.clock)
         self._sweeps = Alarm(coordinator.steady_clock)
         self._minute_ms = coordinator.clock.now_ms() // MINUTE_MS * MINUTE_MS  # not kept yet
 
     def start(self) -> None:
-        by_interval = [one for one in self._duties if not one.follows_hints and one not in SWEEPS]
+        by_interval = [one for one in self.duties if not one.follows_hints and one not in SWEEPS]
         self._tasks = [asyncio.create_task(self._keep(duty)) for duty in by_interval]
         self._tasks.append(asyncio.create_task(self._keep_moments()))
         self._tasks.append(asyncio.create_task(self._keep_sweeping()))
@@ -104,7 +104,7 @@ class DutyRunner:
         self._sweeps.tell(moment_ms)
 
     async def run_all(self) -> None:
-        for duty in self._duties:
+        for duty in self.duties:
             await self._run(duty)
         await self._look()
 
