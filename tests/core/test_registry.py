@@ -262,15 +262,33 @@ def test_a_worker_that_does_not_say_what_it_runs_loses_nothing() -> None:
     assert reply.lost == ()
 
 
-def test_any_call_is_a_sign_of_life_noted_once_a_moment() -> None:
+@pytest.mark.parametrize(("interval_ms", "known_for_ms"), [(60_000, 1_000), (2_000, 200)])
+def test_any_call_is_a_sign_of_life_noted_when_the_last_note_is_old(
+    interval_ms: int, known_for_ms: int
+) -> None:
     snapshot = situation()
-    worker = add_worker(snapshot, last_heartbeat_ms=NOW_MS - 1)
+    worker = add_worker(
+        snapshot,
+        heartbeat_interval_ms=interval_ms,
+        last_heartbeat_ms=NOW_MS - known_for_ms - 1,
+    )
 
     first, _ = decide(snapshot, ask(worker))
     second, _ = decide(snapshot, ask(worker))
+    snapshot.now_ms += known_for_ms
+    third, _ = decide(snapshot, ask(worker))
 
     assert first == [NoteHeartbeat("w1", NOW_MS)]
-    assert second == []
+    assert second == third == []
+
+
+def test_a_beat_is_noted_however_soon_it_comes_after_another() -> None:
+    snapshot = situation()
+    worker = add_worker(snapshot, last_heartbeat_ms=NOW_MS - 1)
+
+    decisions, _ = beaten(snapshot, Heartbeat(worker_id="w1", incarnation=worker.incarnation))
+
+    assert NoteHeartbeat("w1", NOW_MS) in decisions
 
 
 # --- leaving ------------------------------------------------------------------------------------

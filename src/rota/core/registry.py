@@ -23,6 +23,10 @@ from rota.core.workers import Health, Worker
 from rota.errors import StaleIncarnation, WorkerNotFound
 
 SWEEP_INTERVAL_MS = 1_000
+# How old the last note that a worker lives may be before a call of it is noted, too: this, or for
+# quick beaters one of so many parts of their interval.
+LIFE_NOTED_MS = 1_000
+LIFE_NOTED_TIMES = 10
 
 
 def current_worker(snapshot: Snapshot, worker_id: str, incarnation: int) -> Worker:
@@ -156,8 +160,13 @@ def _release_unclaimed(snapshot: Snapshot, worker: Worker, running: set[TaskId])
 
 
 def sign_of_life(snapshot: Snapshot, worker: Worker) -> list[Decision]:
-    """Any call of a worker proves that it lives, as a beat does; one note a batch is enough."""
-    if worker.last_heartbeat_ms >= snapshot.now_ms:
+    """Any call of a worker proves that it lives, as a beat does; now and then it is noted.
+
+    Were each noted, a call that changes nothing else would cost a commit. So silence is counted
+    from a little too early where it follows calls and no beat; beats are noted each time.
+    """
+    known_for_ms = min(LIFE_NOTED_MS, worker.heartbeat_interval_ms // LIFE_NOTED_TIMES)
+    if snapshot.now_ms - worker.last_heartbeat_ms <= known_for_ms:
         return []
     snapshot.workers[worker.id] = msgspec.structs.replace(worker, last_heartbeat_ms=snapshot.now_ms)
     return [NoteHeartbeat(worker.id, snapshot.now_ms)]

@@ -342,6 +342,8 @@ class Coordinator:
         entry = Entry(event, asyncio.get_running_loop().create_future(), stays=stays)
         if isinstance(event, SubmitTasks):
             self._refuse_when_full(entry.weight)
+        elif isinstance(event, LeaseWork) and self._pipeline.has_little_for(event.worker_id):
+            entry.is_light = True
         self._writer.put(entry)
         return entry
 

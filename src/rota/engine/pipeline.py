@@ -74,6 +74,7 @@ OUR_MISTAKES = (
 
 
 LIGHT_TASKS = 20  # an event about no more tasks than this is a matter of microseconds
+MOST_UNFILLED = 10_000  # workers of which it is remembered that there was little for them
 LIGHT_SHARDS = 1_000  # the same for the shards that a beat lists
 
 
@@ -181,6 +182,7 @@ class Pipeline:
         self._has_lanes = True  # False: the book may hold lanes that were never committed
         self._is_unsure = False  # True: a batch broke, perhaps after its commit
         self._parking: Parking[Entry] = Parking()
+        self._unfilled: set[str] = set()  # workers that were last given less than they had room for
         self.store_problem: str | None = None
 
     def recover(self) -> None:
@@ -228,6 +230,10 @@ class Pipeline:
         if isinstance(self._clock, StoreClock):
             self._clock.note(tx.now_ms)
         return tx.now_ms, tx.now_ms
+
+    def has_little_for(self, worker_id: str) -> bool:
+        """Whether a worker is most likely given what there is for it in no time."""
+        return worker_id in self._unfilled
 
     @property
     def last_seq(self) -> int:
@@ -350,14 +356,22 @@ class Pipeline:
         for entry, _ in parked:
             self._parking.drop(entry)
         for entry, outcome in [*parked, *zip(entries, result.outcomes, strict=True)]:
-            if entry.stays and isinstance(outcome, Granted) and not outcome.leases:
+            if isinstance(outcome, Granted):
                 assert isinstance(entry.event, LeaseWork)
-                entry.is_parked = True
-                self._parking.park(entry, result.workers[entry.event.worker_id])
-            else:
-                answers.append((entry, outcome))
+                self._note_grant(entry.event, len(outcome.leases))
+                if entry.stays and not outcome.leases:
+                    entry.is_parked = True
+                    self._parking.park(entry, result.workers[entry.event.worker_id])
+                    continue
+            answers.append((entry, outcome))
         self._figures.parked = len(self._parking)
         return answers
+
+    def _note_grant(self, event: LeaseWork, count: int) -> None:
+        if count >= event.most:
+            self._unfilled.discard(event.worker_id)  # there may be more, nobody knows how much
+        elif len(self._unfilled) < MOST_UNFILLED:
+            self._unfilled.add(event.worker_id)
 
     def _broken(self, entry: Entry, error: Exception) -> Exception:
         if isinstance(error, RotaError):
