@@ -3,7 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
+import pytest
+
+from rota.gateways.http.protocol import GatheringProtocol
 from tests.gateways.serving import Api
 
 LIVE = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -77,6 +81,26 @@ async def test_an_answer_to_head_says_how_long_it_would_be_and_ends_there(api: A
 
     assert b"content-length: %d\r\n" % len(body) in head
     assert body == b'{"status":"alive"}'
+
+
+async def test_a_connection_that_nobody_uses_is_closed_when_its_time_is_over(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GatheringProtocol, "__init__", _impatient)
+    async with socket_to(api) as (reader, writer):
+        writer.write(LIVE + LIVE)
+        await answer(reader)
+        await answer(reader)
+
+        assert await reader.read() == b""
+
+
+_init = GatheringProtocol.__init__
+
+
+def _impatient(self: GatheringProtocol, *arguments: Any, **options: Any) -> None:
+    _init(self, *arguments, **options)
+    self.timeout_keep_alive = 0.2  # type: ignore[assignment]  # seconds may have parts
 
 
 async def test_a_body_that_comes_bit_by_bit_is_taken_whole(api: Api) -> None:

@@ -3,13 +3,19 @@
 from collections.abc import Container
 from typing import Any
 
+import msgspec
+
 from rota.core.workflow.run import Run
 from rota.core.workflow.tokens import BranchState, Place, TokenState
 
 
 def standing(run: Run) -> dict[str, Any]:
     """Everything that what follows could depend on."""
-    parts = {name: value for name, value in vars(run).items() if name not in {"graph", "context"}}
+    parts = {
+        name: value
+        for name, value in msgspec.structs.asdict(run).items()
+        if name not in {"graph", "context"}
+    }
     parts["documents"] = run.context.documents
     parts["input"] = run.context.input
     del parts["decisions"]

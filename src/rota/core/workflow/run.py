@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from rota.core.workflow.context import Context
 from rota.core.workflow.decisions import (
@@ -62,29 +63,28 @@ class Failure:
     not_undone: list[dict[str, Any]] = field(default_factory=list)
 
 
-@dataclass
-class Run:
+class Run(Struct):
     graph: Graph
     context: Context
     state: str = "running"  # running, paused, completed, failed, cancelled, timed_out
-    tokens: dict[int, Token] = field(default_factory=dict)  # those that have not ended
-    scopes: dict[int, Scope] = field(default_factory=dict)  # those that something is left in
+    tokens: dict[int, Token] = {}  # those that have not ended
+    scopes: dict[int, Scope] = {}  # those that something is left in
     last_token: int = 0
     last_scope: int = 0
-    timers: dict[tuple[TimerKind, int], int] = field(default_factory=dict)
-    signals: dict[str, deque[Any]] = field(default_factory=dict)  # that nobody waited for yet
-    waiting: dict[str, dict[int, None]] = field(default_factory=dict)  # signal -> tokens
-    iterations: dict[str, int] = field(default_factory=dict)  # of loops outside any branch
+    timers: dict[tuple[TimerKind, int], int] = {}
+    signals: dict[str, deque[Any]] = {}  # that nobody waited for yet
+    waiting: dict[str, dict[int, None]] = {}  # signal -> tokens
+    iterations: dict[str, int] = {}  # of loops outside any branch
     started: RunStarted | None = None
-    undo: list[Undo] = field(default_factory=list)  # completed nodes to undo, in order
+    undo: list[Undo] = []  # completed nodes to undo, in order
     failure: Failure | None = None  # while compensation runs
     has_undone: bool = False  # a failure has undone something
-    interrupted: list[Token] = field(default_factory=list)  # what a failure cut short
+    interrupted: list[Token] = []  # what a failure cut short
     output: Any = None
     error: dict[str, Any] | None = None
     now_ms: int = 0
-    decisions: list[RunDecision] = field(default_factory=list)
-    todo: deque[int] = field(default_factory=deque)  # tokens that are to begin
+    decisions: list[RunDecision] = []
+    todo: deque[int] = msgspec.field(default_factory=deque)  # tokens that are to begin
 
     # --- tokens -------------------------------------------------------------------------------
 

@@ -115,6 +115,50 @@ class GatheringProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn narrows it so
         super().connection_made(GatheringTransport(transport, self.loop))  # type: ignore[arg-type]  # stands in for the transport
 
+    # --- connections that nobody uses -----------------------------------------------------------
+
+    # A timer is not set and cancelled for each request: one is left to run, and looks when it ends.
+    _idle_since_s: float | None = None  # None: a request is under way
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+            return
+        self._idle_since_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._look_after(self.timeout_keep_alive)
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since_s = None
+
+    def _look_after(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            seconds, self.timeout_keep_alive_handler
+        )
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        if self._idle_since_s is None:
+            return  # looked after again when it has been answered
+        left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._look_after(left_s)
+        elif not self.transport.is_closing():
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
+        super().connection_lost(exc)
+
+    # --- requests -------------------------------------------------------------------------------
+
     def on_headers_complete(self) -> None:
         """As the server's own, without what our settings never ask for."""
         parser, scope = self.parser, self.scope
