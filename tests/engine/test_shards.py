@@ -34,7 +34,7 @@ from rota.errors import (
     Unavailable,
 )
 from tests.conftest import TurnedClock
-from tests.engine.running import Engine, done, running, settle, soon
+from tests.engine.running import TIMEOUT_S, Engine, done, running, settle, soon
 from tests.engine.sharding import SERVICE, Peer, owned, service, settled, sweep
 from tests.engine.virtual import in_virtual_time, let_pass
 
@@ -251,6 +251,31 @@ async def test_a_service_whose_making_was_rolled_back_is_not_there(engine: Engin
     with pytest.raises(ServiceNotFound):
         await engine.coordinator.shard(DrainMember(service=SERVICE, worker_id="a"))
     assert (await Peer(engine, "a").register()).generation == 1
+
+
+async def test_answers_may_be_given_by_calls_and_one_that_breaks_is_alone(engine: Engine) -> None:
+    coordinator, given = engine.coordinator, asyncio.Queue[Any]()
+    peers = [Peer(engine, name) for name in "ab"]
+
+    def break_down(_: object) -> None:
+        raise ZeroDivisionError
+
+    coordinator.hear_shard(peers[0].said(), break_down)
+    coordinator.hear_shard(DrainMember(service=SERVICE, worker_id="z"), given.put_nowait)
+    coordinator.hear_shard(peers[1].said(), given.put_nowait)
+    async with asyncio.timeout(TIMEOUT_S):
+        refused, answer = await given.get(), await given.get()
+
+    assert isinstance(refused, MemberNotFound)
+    assert answer.worker_id == "b"
+    assert [one["event"] for one in engine.log].count("an answer could not be given") == 1
+
+
+async def test_nothing_is_heard_after_the_stop(engine: Engine) -> None:
+    await engine.coordinator.stop()
+
+    with pytest.raises(Unavailable):
+        engine.coordinator.hear_shard(Peer(engine, "a").said(), print)
 
 
 # --- time -----------------------------------------------------------------------------------------

@@ -16,7 +16,10 @@ is in the store by then, and what others did is caught up with (`refreshing`, `c
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import structlog
 
 from rota.core import limits
 from rota.core.events import Event, LeaseWork, ReturnLeases, SubmitTasks
@@ -44,7 +47,7 @@ from rota.engine.figures import Figures
 from rota.engine.following import Follower, NoticeHub, NoticesCallback
 from rota.engine.keeping import KeepingReply, Kept
 from rota.engine.notice_log import Sight
-from rota.engine.pipeline import Delivery, Entry, Pipeline
+from rota.engine.pipeline import Answer, Delivery, Entry, Pipeline
 from rota.engine.presence import Presence
 from rota.engine.queries import Queries
 from rota.engine.rules import rules_of
@@ -59,8 +62,12 @@ from rota.store.blobs import Blobs
 from rota.store.database import Database
 from rota.store.lanes import Lanes
 
+log = structlog.get_logger("rota.engine")
+
 
 class Coordinator:
+    _nobody: asyncio.Future[Any]  # who waits for what is answered by a call; made at the start
+
     def __init__(
         self,
         database: Database,
@@ -140,6 +147,7 @@ class Coordinator:
             self.presence.started_at_ms = self.clock.now_ms()
             self.queries.begin()
         self._notices.last_seq = self._pipeline.last_seq
+        self._nobody = asyncio.get_running_loop().create_future()
         self._writer.start(asyncio.get_running_loop())
         self._duties.start()
         if self._others is not None:
@@ -226,6 +234,16 @@ class Coordinator:
     def submit_shard(self, event: ShardEvent) -> asyncio.Future[ShardReply]:
         """As `shard`, without a coroutine: members beat by the thousand."""
         return self._enter(event).future
+
+    def hear_shard(
+        self, event: ShardEvent, answer: Callable[[ShardReply | Exception], None]
+    ) -> None:
+        """As `submit_shard`, without even a future: all answers of a commit are given in one go.
+
+        They are given in the order in which futures of their commits would be resolved.
+        """
+        self._refuse_when_stopped()
+        self._writer.put(Entry(event, self._nobody, stays=False, answer=answer))
 
     def watch_assignments(self, callback: Callback) -> Callable[[], None]:
         """Call back on the loop with all pushes of each commit; the answer ends it.
@@ -337,8 +355,7 @@ class Coordinator:
         return self._figures
 
     def _enter(self, event: Anything, *, stays: bool = False) -> Entry:
-        if not self._writer.is_running:
-            raise Unavailable("the coordinator is not running")
+        self._refuse_when_stopped()
         entry = Entry(event, asyncio.get_running_loop().create_future(), stays=stays)
         if isinstance(event, SubmitTasks):
             self._refuse_when_full(entry.weight)
@@ -346,6 +363,10 @@ class Coordinator:
             entry.is_light = True
         self._writer.put(entry)
         return entry
+
+    def _refuse_when_stopped(self) -> None:
+        if not self._writer.is_running:
+            raise Unavailable("the coordinator is not running")
 
     def _refuse_when_full(self, more: int) -> None:
         most, waiting = self.settings.max_waiting, self._writer.weight
@@ -358,18 +379,27 @@ class Coordinator:
 
     def _deliver(self, delivery: Delivery) -> None:
         """Back on the loop, after the commit: answer all callers, wake whoever waits."""
-        for entry, outcome in delivery.answers:
-            if entry.future.done():
-                self._take_back(entry, outcome)
-            elif isinstance(outcome, Exception):
-                entry.future.set_exception(outcome)
-            else:
-                entry.future.set_result(outcome)
+        self._answer(delivery.answers)
         self._audience.tell(delivery)
         if delivery.next_moment_ms is not None:
             self._duties.hint(delivery.next_moment_ms)
         if delivery.next_sweep_ms is not None:
             self._duties.hint_sweep(delivery.next_sweep_ms)
+
+    def _answer(self, answers: Sequence[tuple[Entry, object]]) -> None:
+        called: list[tuple[Answer, object]] = []
+        for entry, outcome in answers:
+            if entry.answer is not None:
+                called.append((entry.answer, outcome))
+            elif entry.future.done():
+                self._take_back(entry, outcome)
+            elif isinstance(outcome, Exception):
+                entry.future.set_exception(outcome)
+            else:
+                entry.future.set_result(outcome)
+        if called:
+            # Not at once: what earlier commits have to say to the same peers comes first.
+            asyncio.get_running_loop().call_soon(_give, called)
 
     def _take_back(self, entry: Entry, outcome: object) -> None:
         """The caller went away while its leases were granted: they go back at once."""
@@ -385,6 +415,15 @@ class Coordinator:
             )
             # Nobody waits for this one; a failure is only late, the lease runs out by itself.
             returned.future.add_done_callback(lambda future: future.exception())
+
+
+def _give(answers: Iterable[tuple[Answer, object]]) -> None:
+    for answer, outcome in answers:
+        try:
+            answer(outcome)
+        except Exception:
+            # Whoever it was for, the others are to be answered all the same.
+            log.exception("an answer could not be given")
 
 
 def _give_up(entry: Entry) -> None:

@@ -78,14 +78,25 @@ MOST_UNFILLED = 10_000  # workers of which it is remembered that there was littl
 LIGHT_SHARDS = 1_000  # the same for the shards that a beat lists
 
 
+Answer = Callable[[Any], None]  # takes the outcome, or the exception
+
+
 class Entry:
     """One event on its way through the engine, and whoever waits for its answer."""
 
-    __slots__ = ("event", "future", "is_gone", "is_light", "is_parked", "stays", "weight")
+    __slots__ = ("answer", "event", "future", "is_gone", "is_light", "is_parked", "stays", "weight")
 
-    def __init__(self, event: Anything, future: "asyncio.Future[Any]", *, stays: bool) -> None:
+    def __init__(
+        self,
+        event: Anything,
+        future: "asyncio.Future[Any]",
+        *,
+        stays: bool,
+        answer: Answer | None = None,
+    ) -> None:
         self.event = event
         self.future = future
+        self.answer = answer  # called with what became of it, instead of the future
         self.stays = stays  # a call for work that may be parked
         self.is_parked = False  # it has been looked at, and there was nothing for it
         self.is_gone = False  # the caller has stopped waiting

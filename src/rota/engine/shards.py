@@ -168,17 +168,16 @@ class ShardKeeper:
             if service.decisions or service.changed:
                 cache.services[name] = service
                 cache.touched.add(name)
-        decisions, changed = service.take_decisions(), service.take_changed()
-        if decisions:
+        if service.decisions:
             changes = self.work.changes.get(name)
             if changes is None:
                 changes = self.work.changes[name] = ServiceChanges()
-            changes.note(decisions)
+            changes.note(service.take_decisions())
             after = service.members.get(worker_id) if worker_id is not None else None
             if after is not None and (before is None or before.incarnation != after.incarnation):
                 changes.joined.append(after)
-        if changed:
-            self._to_tell.setdefault(name, set()).update(changed)
+        if service.changed:
+            self._to_tell.setdefault(name, set()).update(service.take_changed())
         return reply
 
     def _is_half_done(self, event: ShardEvent) -> bool:

@@ -234,14 +234,14 @@ def register_event(data: RegisterData) -> RegisterMember:
     )
 
 
-def beat_event(data: HeartbeatData) -> BeatMember:
+def beat_event(data: HeartbeatData, holds: tuple[int, ...]) -> BeatMember:
     """Whoever names its incarnation speaks protocol 2, also when it does not say so."""
     assumed = OLD_PROTOCOL if data.incarnation is None else PROTOCOL
     return BeatMember(
         service=data.service_name,
         worker_id=data.worker_id,
         shard_count=data.max_shard_count,
-        holds=tuple(data.assigned_shards),
+        holds=holds,
         protocol=assumed if data.protocol is None else data.protocol,
         incarnation=incarnation_text(data.incarnation),
         generation=data.generation,

@@ -49,7 +49,7 @@ from rota.core.shards.decisions import (
     SetTargets,
     ShardDecision,
 )
-from rota.core.shards.members import Departure, Member
+from rota.core.shards.members import Assignment, Departure, Member
 from rota.core.shards.talks import Revoking, Talk
 
 __all__ = ["Revoking", "Service", "StoredShard", "Talk", "restored"]
@@ -90,6 +90,7 @@ class Service:
     decisions: list[ShardDecision] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)  # members to be told, by this batch
     _told: dict[str, tuple[Shards, tuple[int, ...]]] = field(default_factory=dict)
+    _said: dict[str, Assignment] = field(default_factory=dict)
     _has_raised: bool = False  # the generation, in this event
 
     # --- reading --------------------------------------------------------------------------------
@@ -109,7 +110,9 @@ class Service:
 
     def revoked_from(self, worker_id: str) -> Shards:
         """The shards a member still owns and was asked to give up."""
-        several = self.revoking.get(worker_id, ())
+        several = self.revoking.get(worker_id)
+        if several is None:
+            return ()
         if len(several) == 1:
             return several[0].shards
         return tuple(sorted(chain.from_iterable([asked.shards for asked in several])))
@@ -120,6 +123,15 @@ class Service:
         for asked in chain.from_iterable(self.revoking.values()):
             fill(column, place_of(asked.shards), asked.generation, times=len(asked.shards))
         return column
+
+    def said(self, worker_id: str) -> Assignment | None:
+        """What a member is to be told, if that was worked out before and nothing has changed."""
+        known = self._said.get(worker_id)
+        return known if known is not None and known.generation == self.generation else None
+
+    def note_said(self, assignment: Assignment) -> None:
+        if assignment.worker_id in self.members:
+            self._said[assignment.worker_id] = assignment
 
     def owner_at(self, shard: int, epoch: int) -> str | None:
         """Who owns a shard under this very epoch; None: nobody does, so no effect of it counts."""
@@ -211,6 +223,7 @@ class Service:
 
     def put_member(self, member: Member) -> None:
         self.members[member.worker_id] = member
+        self._said.pop(member.worker_id, None)
         self.decisions.append(PutMember(self.name, member))
 
     def note_beat(self, worker_id: str, seen_ms: int) -> None:
@@ -228,6 +241,7 @@ class Service:
         self.targeted.pop(worker_id, None)
         self.talks.pop(worker_id, None)
         self._told.pop(worker_id, None)
+        self._said.pop(worker_id, None)
         self.changed.discard(worker_id)
         self._remember(member, reason)
         self.decisions.append(RemoveMember(self.name, worker_id, member.incarnation, reason))
@@ -349,6 +363,7 @@ class Service:
 
     def _tell(self, worker_id: str) -> None:
         self._told.pop(worker_id, None)
+        self._said.pop(worker_id, None)
         self.changed.add(worker_id)
 
     def _put(self) -> None:

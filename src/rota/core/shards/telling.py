@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from msgspec.structs import replace
+
 from rota.core.shards.events import BeatMember, RegisterMember
 from rota.core.shards.members import OLD_PROTOCOL, Assignment, ShardPolicy
 from rota.core.shards.service import Service
@@ -11,6 +13,14 @@ def assignment(
     service: Service, worker_id: str, policy: ShardPolicy, *, seq: int | None = None
 ) -> Assignment:
     """What a member has now; nothing, and why, if it is fenced or no member at all."""
+    known = service.said(worker_id)
+    if known is None or known.lease_ms != policy.lease_ms:
+        known = _assignment(service, worker_id, policy)
+        service.note_said(known)
+    return known if seq is None else replace(known, seq=seq)
+
+
+def _assignment(service: Service, worker_id: str, policy: ShardPolicy) -> Assignment:
     member = service.members.get(worker_id)
     if member is None or member.fenced is not None:
         return Assignment(
@@ -21,7 +31,6 @@ def assignment(
             generation=service.generation,
             lease_ms=policy.lease_ms,
             heartbeat_interval_ms=policy.heartbeat_interval_ms,
-            seq=seq,
             status="reregister" if member is None else "fenced",
             reason="not a member" if member is None else member.fenced,
         )
@@ -37,7 +46,6 @@ def assignment(
         generation=service.generation,
         lease_ms=policy.lease_ms,
         heartbeat_interval_ms=policy.heartbeat_interval_ms,
-        seq=seq,
     )
 
 

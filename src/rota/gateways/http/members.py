@@ -81,7 +81,8 @@ async def register(call: Call[MemberRegistration, NoQuery]) -> AssignmentData:
 async def heartbeat(call: Call[MemberHeartbeat, BeatQuery]) -> AssignmentData:
     service, worker_id = _acting_member(call)
     data = HeartbeatData(service_name=service, worker_id=worker_id, **asdict(call.body))
-    told = _told(await call.coordinator.shard(beat_event(data)))
+    event = beat_event(data, tuple(data.assigned_shards))
+    told = _told(await call.coordinator.shard(event))
     # A member that waited for longer would be late with its next beat.
     wait_ms = min(call.query.wait_ms, told.heartbeat_interval_ms)
     if wait_ms and told.status == "ok" and told.generation == call.body.generation:

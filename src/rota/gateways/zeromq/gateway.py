@@ -1,8 +1,8 @@
 """The ZeroMQ gateway: members of services say how they are, and are told what is theirs.
 
 Theory of operation. One ROUTER socket on the event loop. A message is read, checked and handed to
-the coordinator as an event; its answer is sent when the commit is done, from the callback of the
-event's future. No task is started for a message, and nobody is waited for: a peer that does not
+the coordinator as an event; its answer is sent when the commit is done, together with all others of
+that commit. No task is started for a message, and nobody is waited for: a peer that does not
 read loses what is said to it (its next beat brings that again) and costs the others nothing. When
 too much waits for its commit we stop reading, and the network holds the peers back.
 
@@ -11,12 +11,10 @@ more than the old protocol are told why; to the others nothing is ever sent but 
 """
 
 import errno
-from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import structlog
 import zmq
 
@@ -32,16 +30,14 @@ from rota.gateways.zeromq.connections import Connections
 from rota.gateways.zeromq.keyring import Keyring
 from rota.gateways.zeromq.peers import Peers
 from rota.gateways.zeromq.pump import NOW, NOW_WITH_MORE, Pump
-from rota.gateways.zeromq.reading import event_of, hints_at_newer, is_newer_than_old, kind_of, read
+from rota.gateways.zeromq.reading import Reader, hints_at_newer, is_newer_than_old, kind_of
 from rota.gateways.zeromq.window import Window
-from rota.messages.shards import AssignmentMessage, ErrorData, ErrorMessage, assignment_data
+from rota.gateways.zeromq.wording import Words, complaint
 from rota.settings import Settings
 
 log = structlog.get_logger("rota.zeromq")
 
 GIVEN_ADDRESS = b"\0"  # how addresses begin that peers have not chosen themselves
-
-_ENCODER = msgspec.json.Encoder()
 
 
 def open_gateway(coordinator: Coordinator, settings: Settings) -> "ShardGateway | None":
@@ -70,6 +66,8 @@ class ShardGateway:
         keys = settings.zmq_keys
         self._keyring = None if keys is None else Keyring(Path(keys), self._complaints)
         self._peers = Peers()
+        self._reader = Reader()
+        self._words = Words()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = binding.create_socket(self._context, self._keyring)
         self._connections = Connections(
@@ -129,14 +127,13 @@ class ShardGateway:
         try:
             if frame.more:
                 raise Malformed(f"a message is one frame of JSON; {1 + self._skip()} came")
-            message = read(body)
-            event = event_of(message)
+            event = self._reader.event_of(body)
             if is_newer_than_old(event):
                 self._peers.note_newer(peer)
             if self._keyring is not None:
                 _refuse_chosen(peer)
                 self._keyring.check(str(frame.get("User-Id")), event.service, event.worker_id)
-            self._figures.received[kind_of(message)] += 1
+            self._figures.received[kind_of(event)] += 1
             self._hand_in(peer, event, len(body))
         except RotaError as error:
             self._refuse(peer, error, is_newer=self._peers.is_newer(peer) or hints_at_newer(body))
@@ -150,35 +147,32 @@ class ShardGateway:
 
     def _hand_in(self, peer: bytes, event: MemberEvent, length: int) -> None:
         assert self._window is not None
-        future = self._coordinator.submit_shard(event)
+        self._coordinator.hear_shard(event, partial(self._answer, peer, event, length))
         self._window.enter(length)
-        future.add_done_callback(partial(self._answer, peer, event, length))
 
     # --- saying ---------------------------------------------------------------------------------
 
     def _answer(
-        self, peer: bytes, event: MemberEvent, length: int, future: Future[ShardReply]
+        self, peer: bytes, event: MemberEvent, length: int, reply: ShardReply | Exception
     ) -> None:
         """An event was committed, or was not."""
-        error = future.exception()
         if not self._is_open or self._window is None:
             return
         self._window.leave(length)
-        if error is not None:
-            # Others than our own errors are logged by the engine, which made them.
-            told = error if isinstance(error, RotaError) else Internal("see the coordinator's log")
-            self._refuse(peer, told, is_newer=is_newer_than_old(event))
-            return
-        reply = future.result()
         key = event.service, event.worker_id
         if isinstance(reply, Assignment):
             if reply.status == "ok":
                 self._peers.note_address(key, peer)
+                self._figures.peers = len(self._peers)
             if not reply.is_pending:
                 self._tell(peer, reply)
+        elif isinstance(reply, Exception):
+            # Others than our own errors are logged by the engine, which made them.
+            told = reply if isinstance(reply, RotaError) else Internal("see the coordinator's log")
+            self._refuse(peer, told, is_newer=is_newer_than_old(event))
         elif isinstance(event, LeaveMember):
             self._peers.forget_member(key, peer)
-        self._figures.peers = len(self._peers)
+            self._figures.peers = len(self._peers)
 
     def _push(self, pushes: Sequence[Assignment]) -> None:
         """What members have has changed: those that are here are told."""
@@ -189,15 +183,14 @@ class ShardGateway:
         self._figures.peers = len(self._peers)
 
     def _tell(self, peer: bytes, assignment: Assignment) -> None:
-        message = AssignmentMessage(assignment_data(assignment))
-        if not self._send(peer, _ENCODER.encode(message)):
+        if not self._send(peer, self._words.telling(assignment)):
             self._peers.forget_member((assignment.service, assignment.worker_id), peer)
 
     def _refuse(self, peer: bytes, error: RotaError, *, is_newer: bool) -> None:
         self._figures.refused[error.code] += 1
         self._complaints.about("message refused", code=error.code, problem=error.detail)
         if is_newer:
-            self._send(peer, _ENCODER.encode(ErrorMessage(ErrorData(error.code, error.detail))))
+            self._send(peer, complaint(error.code, error.detail))
 
     def _send(self, peer: bytes, message: bytes) -> bool:
         """Send, or drop when the peer has too much to read already; False: it is gone."""
