@@ -8,6 +8,8 @@ from rota.core import limits
 from tests.gateways.membership import EVERYTHING, FEED, SERVICE, Member, pass_time, two
 from tests.gateways.serving import Api, Json, served, until
 
+PATIENT_LEASE_MS = 180_000  # a third of it is how long a poll waits: not over before a test is
+
 
 async def shown(api: Api) -> Json:
     return (await api.get(FEED)).json()
@@ -215,6 +217,38 @@ async def test_a_poll_that_knows_less_than_there_is_does_not_wait(api: Api) -> N
     for generation in (None, 0, a.told["generation"] + 1):
         poll = a.beat(wait_ms=60_000, generation=generation)
         assert (await asyncio.wait_for(poll, 10))["assignedShards"] == EVERYTHING
+
+
+async def test_a_poll_does_not_end_because_others_are_told_something(tmp_path: Path) -> None:
+    async with served(tmp_path, shard_lease_ms=PATIENT_LEASE_MS) as api:
+        a, _ = await two(api)
+        await a.beat()
+        await Member(api, "b", incarnation=2).register()
+        assert (await shown(api))["generation"] > a.told["generation"]
+
+        poll = await parked(api, a)
+        await Member(api, "b", incarnation=3).register()
+        await api.post(f"{a.path}/drain")
+        await pass_time(api, 500)
+
+        # What it waited for came, and not what was there before.
+        assert (await asyncio.wait_for(poll, 30))["revoking"] == EVERYTHING[:5]
+
+
+async def test_after_a_restart_a_poll_is_told_how_things_stand_once(tmp_path: Path) -> None:
+    async with served(tmp_path, shard_lease_ms=PATIENT_LEASE_MS) as api:
+        a, _ = await two(api)
+        await Member(api, "b", incarnation=2).register()
+    async with served(tmp_path, shard_lease_ms=PATIENT_LEASE_MS) as api:
+        a.api = api
+
+        told = await asyncio.wait_for(a.beat(wait_ms=60_000), 30)
+        assert told["generation"] == (await shown(api))["generation"]
+        poll = await parked(api, a)
+        await api.post(f"{a.path}/drain")
+        await pass_time(api, 500)
+
+        assert (await asyncio.wait_for(poll, 30))["revoking"] == EVERYTHING[:5]
 
 
 async def test_a_poll_ends_with_what_there_is_when_its_time_is_over(api: Api) -> None:

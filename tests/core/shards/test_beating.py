@@ -3,7 +3,8 @@
 import pytest
 
 from rota.core.shards.decisions import GrantShards, NoteBeat, ReleaseShards
-from rota.core.shards.members import OLD_PROTOCOL, PROTOCOL
+from rota.core.shards.members import OLD_PROTOCOL, PROTOCOL, ShardPolicy
+from rota.core.workers import HealthPolicy
 from tests.core.shards.driving import COUNT, POLICY, Drive, together
 
 ALL = tuple(range(COUNT))
@@ -282,3 +283,47 @@ def test_a_lone_stranger_that_holds_nothing_is_given_everything_at_once() -> Non
     drive = Drive()
 
     assert drive.beat("w1", holds=()).shards == ALL
+
+
+# --- who is told something new ------------------------------------------------------------------
+
+
+def test_what_others_are_told_is_no_news_to_a_member() -> None:
+    drive = together("w1", "w2", "w3")
+    known = drive.beat("w1")
+    assert known.changed_in <= known.generation
+
+    drive.register("w2", incarnation="2")
+    after = drive.beat("w1")
+
+    assert after.generation > known.generation
+    assert after.changed_in == known.changed_in
+
+
+def test_whatever_changes_for_a_member_is_news_to_it() -> None:
+    drive = together("w1")
+    granted = drive.beat("w1")
+    assert granted.changed_in == granted.generation
+
+    drive.register("w2")
+    drive.now_ms += POLICY.join_quiet_ms
+    drive.sweep()
+    asked = drive.pushed()["w1"]
+    assert asked.changed_in == asked.generation > granted.generation
+    released = drive.beat("w1")
+    assert released.changed_in == released.generation > asked.generation
+
+    drive.restart()
+    assert drive.beat("w1").changed_in == released.generation
+
+
+@pytest.mark.parametrize(
+    ("degraded_after", "share"), [(0.5, 0.25), (1.0, 0.5), (2.0, 1.0), (5.0, 1.0)]
+)
+def test_a_beat_waits_for_news_only_so_long_that_the_next_is_in_time(
+    degraded_after: float, share: float
+) -> None:
+    health = HealthPolicy(degraded_after=degraded_after, unhealthy_after=5.0)
+    policy = ShardPolicy(heartbeat_interval_ms=1_000, health=health)
+
+    assert policy.news_wait_ms == 1_000 * share

@@ -58,6 +58,12 @@ class ShardPolicy(Struct, frozen=True, kw_only=True):
         """From the last beat of a member until its shards move on: later than it stops itself."""
         return int(self.lease_ms * (1 + self.drift))
 
+    @property
+    def news_wait_ms(self) -> int:
+        """How long a beat may wait for news: the next one is there before its member seems late."""
+        share = min(1.0, self.health.degraded_after / 2)
+        return max(1, int(self.heartbeat_interval_ms * share))
+
 
 class Assignment(Struct, frozen=True, kw_only=True):
     """What a member is told: as the answer to all it says, and whenever that changes."""
@@ -70,6 +76,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     epochs: tuple[int, ...] = ()  # beside them
     revoking: tuple[int, ...] = ()  # still owned, to be given up; sorted
     generation: int = 0
+    changed_in: int = 0  # the generation since which it is told the same
     lease_ms: int
     heartbeat_interval_ms: int
     seq: int | None = None  # of the message that this answers; None in a push

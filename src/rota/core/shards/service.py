@@ -91,6 +91,8 @@ class Service:
     changed: set[str] = field(default_factory=set)  # members to be told, by this batch
     _told: dict[str, tuple[Shards, tuple[int, ...]]] = field(default_factory=dict)
     _said: dict[str, Assignment] = field(default_factory=dict)
+    _changed_in: dict[str, int] = field(default_factory=dict)  # generations
+    _restored_in: int = 0  # what was before that generation is not known
     _has_raised: bool = False  # the generation, in this event
 
     # --- reading --------------------------------------------------------------------------------
@@ -123,6 +125,10 @@ class Service:
         for asked in chain.from_iterable(self.revoking.values()):
             fill(column, place_of(asked.shards), asked.generation, times=len(asked.shards))
         return column
+
+    def changed_in(self, worker_id: str) -> int:
+        """The generation since which a member is told the same, as far as is known."""
+        return self._changed_in.get(worker_id, self._restored_in)
 
     def said(self, worker_id: str) -> Assignment | None:
         """What a member is to be told, if that was worked out before and nothing has changed."""
@@ -242,6 +248,7 @@ class Service:
         self.talks.pop(worker_id, None)
         self._told.pop(worker_id, None)
         self._said.pop(worker_id, None)
+        self._changed_in.pop(worker_id, None)
         self.changed.discard(worker_id)
         self._remember(member, reason)
         self.decisions.append(RemoveMember(self.name, worker_id, member.incarnation, reason))
@@ -364,6 +371,7 @@ class Service:
     def _tell(self, worker_id: str) -> None:
         self._told.pop(worker_id, None)
         self._said.pop(worker_id, None)
+        self._changed_in[worker_id] = self.generation
         self.changed.add(worker_id)
 
     def _put(self) -> None:
@@ -401,6 +409,7 @@ def restored(
         pinned=stored.pinned,
         min_protocol=stored.min_protocol,
         generation=stored.generation,
+        _restored_in=stored.generation,
         superseded=stored.superseded,
         members=known,
         awake_since_ms=now_ms,

@@ -44,6 +44,7 @@ def _assignment(service: Service, worker_id: str, policy: ShardPolicy) -> Assign
         epochs=epochs,
         revoking=service.revoked_from(worker_id),
         generation=service.generation,
+        changed_in=service.changed_in(worker_id),
         lease_ms=policy.lease_ms,
         heartbeat_interval_ms=policy.heartbeat_interval_ms,
     )

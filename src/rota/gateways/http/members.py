@@ -38,8 +38,8 @@ class BeatQuery(Request, frozen=True, kw_only=True):
     wait_ms: Annotated[
         WaitMs,
         Meta(
-            description="Answer as soon as the member's assignment has another generation than "
-            "the body; after this, or one heartbeat interval, at the latest."
+            description="Answer as soon as the member's assignment has changed since the "
+            "generation in the body; after this, or one heartbeat interval, at the latest."
         ),
     ] = 0
 
@@ -84,10 +84,15 @@ async def heartbeat(call: Call[MemberHeartbeat, BeatQuery]) -> AssignmentData:
     event = beat_event(data, tuple(data.assigned_shards))
     told = _told(await call.coordinator.shard(event))
     # A member that waited for longer would be late with its next beat.
-    wait_ms = min(call.query.wait_ms, told.heartbeat_interval_ms)
-    if wait_ms and told.status == "ok" and told.generation == call.body.generation:
+    wait_ms = min(call.query.wait_ms, call.coordinator.shard_policy.news_wait_ms)
+    if wait_ms and told.status == "ok" and _knows(told, call.body.generation):
         told = await call.while_connected(_next(call.coordinator, told, wait_ms=wait_ms))
     return full_assignment(told)
+
+
+def _knows(told: Assignment, generation: int | None) -> bool:
+    """Whether a member that has seen this generation knows what it is told, whoever else does."""
+    return generation is not None and told.changed_in <= generation <= told.generation
 
 
 def _told(answer: Assignment | None) -> Assignment:
