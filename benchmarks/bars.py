@@ -149,6 +149,14 @@ BARS = (
         LATENCY,
     ),
     Bar(
+        "shards: a rebalance of crowds, p99",
+        "shards-decide",
+        "< 25 ms",
+        _rota("shards-decide", "crowd_p99_ms"),
+        lambda latency_ms: latency_ms < 25,
+        LATENCY,
+    ),
+    Bar(
         "shards: 1,000 workers join",
         "shards-join",
         "< 5 s",

@@ -118,6 +118,8 @@ def summary(facts: Facts) -> str:  # noqa: PLR0911 - a table
     if "per_s" in facts:
         what = "runs" if "runs" in facts else "tasks"
         return f"{facts['per_s']:,.0f}/s ({facts[what]:,} {what} in {facts['seconds']:.2f} s)"
+    if "crowd_p99_ms" in facts:
+        return f"p99 {facts['p99_ms']:.2f} ms, of crowds {facts['crowd_p99_ms']:.2f} ms"
     if "p50_ms" in facts:
         return f"p50 {facts['p50_ms']:.2f} ms, p99 {facts['p99_ms']:.2f} ms"
     if "depths" in facts:
@@ -127,7 +129,9 @@ def summary(facts: Facts) -> str:  # noqa: PLR0911 - a table
         )
         return f"{', '.join(costs)} (x{facts['ratio']:.2f})"
     if "beats_per_s" in facts:
-        return f"{facts['beats_per_s']:,.0f}/s ({facts['beats']:,} in {facts['seconds']:.2f} s)"
+        work_us = facts["cpu_us_per_beat"]
+        work = "" if work_us is None else f", {work_us:.0f} µs of work each"
+        return f"{facts['beats_per_s']:,.0f}/s ({facts['beats']:,} beats{work})"
     if "rebalances" in facts:
         return (
             f"{facts['members']:,} in {facts['seconds']:.2f} s with {facts['rebalances']} "

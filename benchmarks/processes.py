@@ -66,6 +66,14 @@ class Process:
                 self._process.wait()
         self.living.discard(self)
 
+    def cpu_s(self) -> float | None:
+        """What the process has worked so far; None where /proc is not there to tell."""
+        try:
+            fields = Path(f"/proc/{self.id}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def memory_mib(self) -> dict[str, float] | None:
         """What the process holds now and held at most; None where /proc is not there to tell."""
         try:

@@ -1,11 +1,9 @@
-"""What is measured of shards? How long decisions take, what they move, and how hand-overs go.
+"""What is measured of services? How joins and hand-overs go, and how many beats are answered.
 
-The decisions are the core's own, without store or network. Everything else is a coordinator in its
-own process, and members that speak ZeroMQ from this one, many to a socket.
+By a coordinator in its own process, and members that speak ZeroMQ from this one, each on a socket
+of its own.
 """
 
-import random
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,121 +14,13 @@ from benchmarks.coordinators import Coordinator, coordinator
 from benchmarks.members import Crowd
 from benchmarks.plan import Plan
 from benchmarks.processes import Failed, free_port
+from benchmarks.shard_decisions import MEMBERS, SERVICE, SHARDS
 from benchmarks.wire import request
-from rota.core.shards.decide import decide
-from rota.core.shards.decisions import Rebalanced
-from rota.core.shards.events import (
-    BeatMember,
-    LeaveMember,
-    RegisterMember,
-    ServiceEvent,
-    SweepServices,
-)
-from rota.core.shards.members import PROTOCOL, ShardPolicy
-from rota.core.shards.service import Service
 
-MEMBERS, SHARDS = 1_000, 100_000
-DECISIONS = 60  # rebalances that are timed
 BEATS_S = 5.0
 SHORT_LEASE_MS = 3_000
 SETTLE_LIMIT_S = 60.0
-SERVICE = "benchmark"
-
 Facts = dict[str, Any]
-
-
-# --- decisions ------------------------------------------------------------------------------------
-
-
-def decisions(_plan: Plan, _folder: Path) -> Facts:
-    """A member joins, leaves or dies among 1,000 with 100,000 shards: the time of the rebalance."""
-    rng, policy = random.Random(4), ShardPolicy()
-    service, now_ms = _filled(policy), 1_000_000
-    taken_ms: list[float] = []
-    moved = moved_by_ranges = 0
-    for number in range(DECISIONS):
-        before = set(service.members)
-        event: ServiceEvent
-        if number % 2:
-            event = _register(f"w-{rng.randrange(10**6):06}")
-        else:
-            event = LeaveMember(service=SERVICE, worker_id=rng.choice(sorted(before)))
-        decide(service, event, now_ms=now_ms, policy=policy)
-        now_ms += policy.join_most_ms
-        service.take_decisions()
-        start_s = time.perf_counter()
-        decide(service, SweepServices(), now_ms=now_ms, policy=policy)
-        decided = service.take_decisions()
-        taken_ms.append((time.perf_counter() - start_s) * 1000)
-        moved += sum(one.moved + one.placed for one in decided if isinstance(one, Rebalanced))
-        moved_by_ranges += _moved_by_ranges(before, set(service.members))
-        now_ms = _settle(service, now_ms, policy)
-    cuts = statistics.quantiles(taken_ms, n=100, method="inclusive")
-    return {
-        "samples": DECISIONS,
-        "p50_ms": cuts[49],
-        "p99_ms": cuts[98],
-        "moved": moved,
-        "moved_by_ranges": moved_by_ranges,
-        "times_less": moved_by_ranges / max(moved, 1),
-    }
-
-
-def _filled(policy: ShardPolicy) -> Service:
-    service = Service(SERVICE)
-    for number in range(MEMBERS):
-        decide(service, _register(f"w-{number:06}"), now_ms=0, policy=policy)
-    decide(service, SweepServices(), now_ms=policy.join_most_ms, policy=policy)
-    _settle(service, policy.join_most_ms, policy)
-    if service.unowned():
-        raise Failed(f"{service.unowned()} shards have no owner")
-    service.take_decisions()
-    return service
-
-
-def _register(worker_id: str) -> RegisterMember:
-    return RegisterMember(
-        service=SERVICE,
-        worker_id=worker_id,
-        shard_count=SHARDS,
-        protocol=PROTOCOL,
-        incarnation="1",
-    )
-
-
-def _settle(service: Service, now_ms: int, policy: ShardPolicy) -> int:
-    """Everybody gives up what it was asked for, and has been heard of."""
-    for worker_id in list(service.members):
-        beat = BeatMember(
-            service=SERVICE,
-            worker_id=worker_id,
-            shard_count=SHARDS,
-            holds=service.told(worker_id)[0],
-            protocol=PROTOCOL,
-            incarnation="1",
-            generation=service.generation,
-        )
-        decide(service, beat, now_ms=now_ms, policy=policy)
-    service.take_decisions()
-    service.take_changed()
-    return now_ms
-
-
-def _moved_by_ranges(before: set[str], after: set[str]) -> int:
-    """What the algorithm of old moves: everybody has a range, in the order of the ids."""
-    owners = [_owner_by_ranges(sorted(members)) for members in (before, after)]
-    return sum(one != other for one, other in zip(*owners, strict=True))
-
-
-def _owner_by_ranges(members: list[str]) -> list[str]:
-    base, more = divmod(SHARDS, len(members))
-    owners: list[str] = []
-    for number, member in enumerate(members):
-        owners += [member] * (base + (number < more))
-    return owners
-
-
-# --- over ZeroMQ ----------------------------------------------------------------------------------
 
 
 def joining(_plan: Plan, folder: Path) -> Facts:
@@ -168,11 +58,15 @@ def beating(_plan: Plan, folder: Path) -> Facts:
         for number in range(MEMBERS):
             crowd.register(f"w-{number:06}")
         _settled(one, crowd)
+        before_s = one.process.cpu_s()
         answered, elapsed_s = crowd.beat_for(BEATS_S)
+        after_s = one.process.cpu_s()
+        taken_s = None if before_s is None or after_s is None else after_s - before_s
         return {
             "beats": answered,
             "seconds": elapsed_s,
             "beats_per_s": answered / elapsed_s,
+            "cpu_us_per_beat": None if taken_s is None else taken_s / answered * 1_000_000,
             "memory_mib": one.process.memory_mib(),
         }
 
@@ -207,7 +101,6 @@ def handing_over(_plan: Plan, folder: Path) -> Facts:
 
 
 MEASUREMENTS: dict[str, Callable[[Plan, Path], Facts]] = {
-    "shards-decide": decisions,
     "shards-join": joining,
     "shards-beats": beating,
     "shards-handover": handing_over,

@@ -275,6 +275,9 @@ class Batch:
                 outcomes[index] = Done(Board(tx).keep_minutes(event))
 
     def _decide(self) -> tuple[list[Outcome], list[Decision]]:
+        in_its_place = Done()  # until its turn comes
+        if self._kinds <= ASIDES:
+            return [in_its_place] * len(self._events), []
         outcomes: list[Outcome] = []
         decisions: list[Decision] = []
         is_shared, now_ms = self._sharing is not None, self._snapshot.now_ms
@@ -282,7 +285,7 @@ class Batch:
             if type(event) in ASIDES or (
                 is_shared and is_swept(event, self._snapshot.watch, now_ms=now_ms)
             ):
-                outcomes.append(Done())  # in its place until its turn comes
+                outcomes.append(in_its_place)
                 continue
             try:
                 decided, reply = decide(self._snapshot, cast("Event", event))

@@ -142,7 +142,7 @@ class ShardKeeper:
         return Done()
 
     def _service_for(self, event: ServiceEvent) -> Service:
-        service = self._find(event.service)
+        service = self._cache.services.get(event.service) or self._find(event.service)
         if service is not None:
             return service
         if isinstance(event, DrainMember):
@@ -324,15 +324,11 @@ class ShardKeeper:
 
 def _in_turn(events: Sequence[object]) -> list[tuple[int, ShardEvent]]:
     """The events about services and their places: what was said is heard before time is up."""
-    said: list[tuple[int, ShardEvent]] = []
-    sweeps: list[tuple[int, ShardEvent]] = []
-    for index, event in enumerate(events):
-        kind = type(event)
-        if kind is SweepServices:
-            sweeps.append((index, cast("ShardEvent", event)))
-        elif kind in SHARD_EVENTS:
-            said.append((index, cast("ShardEvent", event)))
-    return said + sweeps
+    ours = [one for one in enumerate(events) if type(one[1]) in SHARD_EVENTS]
+    sweeps = [one for one in ours if type(one[1]) is SweepServices]
+    if sweeps:
+        ours = [one for one in ours if type(one[1]) is not SweepServices] + sweeps
+    return cast("list[tuple[int, ShardEvent]]", ours)
 
 
 def _row_of(service: Service) -> PutService:
