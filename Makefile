@@ -9,7 +9,7 @@ WORKERS ?= auto
 QUICK := tests/core tests/store tests/engine tests/docs $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check format bench docs clean
+.PHONY: help setup up test check format bench docs pictures clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -44,6 +44,10 @@ format: setup ## put the code into shape
 
 docs: setup ## write the generated pages of docs/reference anew
 	@$(BIN)/python scripts/reference.py
+
+pictures: setup ## take pictures of every page of the dashboard, light and dark
+	@$(BIN)/python scripts/browser.py
+	@$(BIN)/python scripts/pictures.py
 
 bench: setup ## measure this machine, and peers beside it, in one table
 	@$(BIN)/python -m benchmarks $(BENCH)

@@ -35,11 +35,9 @@ PATIENCE_MS = 30_000
 SHOWN = (
     ("overview", "light"),
     ("overview", "dark"),
-    ("task", "light"),
     ("failures", "light"),
     ("run", "light"),
-    ("run", "dark"),
-    ("service", "light"),
+    ("service", "dark"),
 )
 
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.dashboard.browsing import heading, settled, visiting
+from tests.dashboard.test_run_pages import waiting_run
 from tests.gateways.serving import Api, served
 from tests.gateways.test_login import token_in
 
@@ -18,6 +19,32 @@ from playwright.async_api import expect
 pytestmark = pytest.mark.slow
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+CHANGING = (
+    "cancel",
+    "retry",
+    "pause",
+    "resume",
+    "drain",
+    "quarantine",
+    "approve",
+    "refuse",
+    "fork",
+    "start",
+    "pin",
+    "send",
+)
+# What a payload that was painted as markup would do.
+INTRUDE = """async () => {
+  const script = document.createElement("script");
+  script.textContent = "window.wasRun = true";
+  document.body.append(script);
+  const image = document.createElement("div");
+  image.setAttribute("onclick", "window.wasClicked = true");
+  document.body.append(image);
+  image.click();
+  const asked = await fetch("http://elsewhere.invalid/").then(() => "answered", () => "refused");
+  return { script: Boolean(window.wasRun), attribute: Boolean(window.wasClicked), fetch: asked };
+}"""
 TITLES = {
     "/": "Overview",
     "/tasks": "Tasks",
@@ -284,20 +311,39 @@ async def test_a_read_only_token_sees_no_button_that_changes_anything(tmp_path: 
     secret, admin = token_in(tmp_path, "read"), token_in(tmp_path, "admin")
     async with served(tmp_path, require_token=True, zmq_port=None) as api, visiting(api) as visit:
         api.client.headers["authorization"] = f"Bearer {admin}"
+        _, run = await waiting_run(api)
         await busy(api)
+        await api.post("/api/services/feed/members", {"workerId": "a", "maxShardCount": 8})
         page = await visit.open("/")
         await page.get_by_label("Token").fill(secret)
         await page.get_by_role("button", name="log in").click()
         await expect(page.locator(".side .note")).to_have_text("read-only token")
 
-        (queued,) = (await api.get("/api/tasks?state=queued")).json()["items"]
-        for path, title in {**TITLES, f"/tasks/{queued['id']}": queued["name"]}.items():
+        queued = (await api.get("/api/tasks?state=queued")).json()["items"][0]
+        paths = {**TITLES, f"/tasks/{queued['id']}": queued["name"]}
+        paths |= {"/workflows": "Workflows", "/workflows/order": "order", "/runs": "Runs"}
+        paths |= {"/services/feed": "feed", "/workers/w1": "w1", f"/runs/{run}": f"order {run}"}
+        for path, title in paths.items():
             await visit.open(path)
             await heading(page, title)
             await settled(page)
-            for verb in ("cancel", "retry", "pause", "resume", "drain", "quarantine"):
-                named = page.locator("main button", has_text=re.compile(f"^{verb}"))
+            for verb in CHANGING:
+                named = page.locator("main button, main a.button", has_text=re.compile(f"^{verb}"))
                 await expect(named).to_have_count(0)
+            assert await page.locator("main form input[type=number], main select").count() <= 1
+
+
+async def test_the_browser_itself_refuses_scripts_and_hosts_that_are_not_ours(api: Api) -> None:
+    async with visiting(api) as visit:
+        page = await visit.open("/")
+        await heading(page, "Overview")
+
+        outcome = await page.evaluate(INTRUDE)
+
+        assert outcome == {"script": False, "attribute": False, "fetch": "refused"}
+        # Each was noticed, which also shows that the other tests would notice it.
+        assert len([fault for fault in visit.faults if "Content Security Policy" in fault]) >= 3
+        visit.faults.clear()
 
 
 async def test_a_coordinator_that_stops_is_said_to_be_unreachable(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """How a browser comes to be somebody."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from rota.messages import TokenRequest
 from rota.node import create_token
 from tests.gateways.serving import Api, called, served, settings_in
 
+# Who may not do anything may still come and go, and ask what a definition would be worth.
+OPEN_TO_ALL = {"/api/login", "/api/logout", "/api/workflows/validate"}
 ORIGIN = {"origin": "http://rota.example"}
 
 
@@ -113,3 +116,22 @@ async def test_a_cookie_of_another_port_is_not_ours(tmp_path: Path) -> None:
         answer = await api.get("/api/me", headers={"cookie": f"rota_token_1={secret}"})
 
     assert answer.status_code == 401
+
+
+async def test_a_read_only_token_is_refused_whatever_changes_anything(tmp_path: Path) -> None:
+    secret = token_in(tmp_path, "read")
+    async with called(tmp_path, require_token=True, host="rota.example") as api:
+        headers = {**await log_in(api, secret), **ORIGIN}
+        document = (await api.get("/openapi.json", headers=headers)).json()
+        answers = {
+            (method, path): await api.client.request(
+                method, re.sub(r"\{\w+\}", "1", path), headers=headers, json={}
+            )
+            for path, methods in document["paths"].items()
+            for method in methods
+            if method in {"post", "put", "patch", "delete"} and path not in OPEN_TO_ALL
+        }
+
+    assert len(answers) > 30
+    allowed = {one: found.status_code for one, found in answers.items() if found.status_code != 403}
+    assert allowed == {}

@@ -1,0 +1,69 @@
+"""`make up` opens on something that lives: orders, failures, what is stuck, shards with owners."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).parent.parent
+PATIENCE_S = 150.0
+
+
+def ask(url: str, path: str) -> Any:
+    with urllib.request.urlopen(url + path, timeout=30) as answer:
+        return json.load(answer)
+
+
+def wait_for(what: str, found: Callable[[], Any]) -> Any:
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        value = found()
+        if value:
+            return value
+        time.sleep(0.5)
+    raise AssertionError(f"{what}: not within {PATIENCE_S:.0f} s")
+
+
+def address(lines: Any) -> str:
+    """The address that it prints."""
+    for line in lines:
+        if match := re.search(r"http://[\d.]+:\d+", line):
+            return match[0]
+    raise AssertionError("it ended without having been up")
+
+
+def test_make_up_shows_something_alive_and_ends_when_told(tmp_path: Path) -> None:
+    command = [sys.executable, "scripts/up.py", "--port", "0", "--zmq-port", "0"]
+    process = subprocess.Popen(
+        [*command, "--store", f"sqlite:///{tmp_path}/rota.db"],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        url = address(process.stdout)
+
+        wait_for("an order", lambda: ask(url, "/api/runs?workflow=order&state=completed")["items"])
+        wait_for("a failure", lambda: ask(url, "/api/failures")["items"])
+        wait_for("what is stuck", lambda: ask(url, "/api/overview")["stuck"])
+        wait_for("shards", lambda: ask(url, "/api/overview")["shards"]["owned"] == 8)
+        assert ask(url, "/api/overview")["workers"]["healthy"] >= 2
+    finally:
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, output
+    assert "stopped" in output
