@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $(STAMP)
 
-up: setup ## start a coordinator on SQLite with an example worker and tasks to look at
+up: setup ## start a coordinator on SQLite with a small shop on it, to look at
 	@$(BIN)/python scripts/up.py
 
 test: setup ## run every test

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 150.0
+ORDERS = "/api/runs?workflow=order&state=completed"
 
 
 def ask(url: str, path: str) -> Any:
@@ -25,14 +26,13 @@ def ask(url: str, path: str) -> Any:
         return json.load(answer)
 
 
-def wait_for(what: str, found: Callable[[], Any]) -> Any:
+def wait_for(what: str, url: str, found: Callable[[], Any]) -> None:
+    """Look again after each thing that happens."""
     until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        value = found()
-        if value:
-            return value
-        time.sleep(0.5)
-    raise AssertionError(f"{what}: not within {PATIENCE_S:.0f} s")
+    last = ask(url, "/api/events?last=1")["last_seq"]
+    while not found():
+        assert time.monotonic() < until, f"{what}: not within {PATIENCE_S:.0f} s"
+        last = ask(url, f"/api/events?after={last}&wait_ms=5000")["next_after"]
 
 
 def address(lines: Any) -> str:
@@ -57,10 +57,10 @@ def test_make_up_shows_something_alive_and_ends_when_told(tmp_path: Path) -> Non
         assert process.stdout is not None
         url = address(process.stdout)
 
-        wait_for("an order", lambda: ask(url, "/api/runs?workflow=order&state=completed")["items"])
-        wait_for("a failure", lambda: ask(url, "/api/failures")["items"])
-        wait_for("what is stuck", lambda: ask(url, "/api/overview")["stuck"])
-        wait_for("shards", lambda: ask(url, "/api/overview")["shards"]["owned"] == 8)
+        wait_for("an order", url, lambda: ask(url, ORDERS)["items"])
+        wait_for("a failure", url, lambda: ask(url, "/api/failures")["items"])
+        wait_for("what is stuck", url, lambda: ask(url, "/api/overview")["stuck"])
+        wait_for("shards", url, lambda: ask(url, "/api/overview")["shards"]["owned"] == 8)
         assert ask(url, "/api/overview")["workers"]["healthy"] >= 2
     finally:
         process.send_signal(signal.SIGTERM)

@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gateways.serving import Api, served
+from tests.gateways.working import Bench
 
 
 async def lanes(api: Api) -> dict[str, Any]:
@@ -138,3 +139,39 @@ async def test_the_last_hour_outlives_a_restart(tmp_path: Path) -> None:
     assert mail["queue"] == "mail"
     assert [value for value in mail["submitted"] if value] == [2, 1]
     assert [value for value in everything["finished"] if value] == [1]
+
+
+WAITING = """
+name: waiting
+initial_node: begin
+nodes:
+  begin: {}
+  work: {task: work}
+  approve: {approval: {}}
+transitions:
+  - {id: fan, from: begin, to: work, spawn_count: 3}
+  - {from: work, to: approve, synchronization: {joins_transition: fan}}
+"""
+
+
+async def test_what_open_runs_are_at_is_told_by_name_and_state(api: Api) -> None:
+    bench = await Bench.at(api)
+    await bench.put(WAITING)
+    working, waiting = await bench.start("waiting"), await bench.start("waiting")
+    leases = await bench.worker.lease(most=6)
+    of_first, of_second = leases[:3], leases[3:]
+    for lease in of_second:
+        await bench.worker.finish(lease)
+    await bench.worker.finish(of_first[0])
+    await bench.worker.fail(of_first[1])
+
+    page = (await api.get(f"/api/standings?run={working}&run={waiting}")).json()
+
+    first, second = page["items"]
+    alike = {"name": "work", "queue": "default", "count": 1}
+    assert first["run_id"] == working
+    assert sorted(first["tasks"], key=lambda one: one["state"]) == [
+        {**alike, "state": "running"},
+        {**alike, "state": "scheduled"},
+    ]
+    assert second == {"run_id": waiting, "tasks": []}

@@ -56,6 +56,7 @@ LOOKS_FOR_ANY = {
 }
 # Sorted for a page of a list; what is claimed or moved must come in order by itself.
 SORTED = {
+    "board.work_of_runs",
     "queues.running_by_lane",
     "queues.scheduled_by_lane",
     "scaling.running_by_lane",

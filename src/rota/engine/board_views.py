@@ -14,7 +14,7 @@ from rota.core.snapshot import Quality
 from rota.core.tasks import Lane, Task, TaskError, TaskState
 from rota.core.workers import HealthPolicy
 from rota.engine.clock import Clock
-from rota.store.board import Board, Failures
+from rota.store.board import Board, Failures, RunWork
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
 from rota.store.queues import LaneFigures, Queues
@@ -130,6 +130,12 @@ class BoardViews:
             for number, figures in by_lane.items()
             if number in known
         ]
+
+    async def work_of_runs(self, ids: list[int]) -> list[tuple[RunWork, Lane]]:
+        """What these runs are at."""
+        found = await self._read(lambda tx: Board(tx).work_of_runs(ids))
+        known = dict(self._lanes.by_number)
+        return [(one, known[one.lane]) for one in found if one.lane in known]
 
     async def queue_names(self) -> QueueNames:
         return await self._read(

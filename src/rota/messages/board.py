@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rota.core.tasks import TaskError
+from rota.core.tasks import TaskError, TaskState
 from rota.messages.base import Answer, Request
 from rota.messages.jobs import JobEvent
 
@@ -95,6 +95,27 @@ class TaskTimeline(Answer, frozen=True, kw_only=True):
     why: WhyView
     fence: int
     deadline_ms: int | None = None  # of the attempt that runs
+
+
+class TasksAlike(Answer, frozen=True, kw_only=True):
+    """Live tasks of a run that have one name and stand alike."""
+
+    name: str
+    queue: str
+    state: TaskState
+    count: int
+
+
+class StandingView(Answer, frozen=True, kw_only=True):
+    """What a run is at."""
+
+    run_id: str
+    tasks: list[TasksAlike]  # none: it waits for an answer, a signal, a timer or a sub-run
+
+
+class StandingPage(Answer, frozen=True, kw_only=True):
+    items: list[StandingView]
+    next_cursor: str | None = None
 
 
 class FailureView(Answer, frozen=True, kw_only=True):

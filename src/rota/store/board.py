@@ -37,6 +37,15 @@ class Failures(Struct, frozen=True):
     last_failed_at_ms: int
 
 
+class RunWork(Struct, frozen=True):
+    """Live tasks of one run that are alike."""
+
+    run: int
+    lane: int
+    state: TaskState
+    count: int
+
+
 class Board:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
@@ -84,6 +93,11 @@ class Board:
             self._tx.many("board.set_cause", [(_cause(error), number) for number, error in rows])
             count += len(rows)
         return count
+
+    def work_of_runs(self, ids: list[int]) -> list[RunWork]:
+        """The live tasks of these runs; one that waits for something else has none."""
+        rows = self._tx.rows("board.work_of_runs", ids) if ids else []
+        return [RunWork(run, lane, TaskState(state), count) for run, lane, state, count in rows]
 
     def keep_minutes(self, kept: KeepMinutes) -> int:
         """Write minutes of the charts; how many."""

@@ -2,7 +2,7 @@
 import { signal } from "./lib.js";
 import { withQuery } from "./api.js";
 
-export const pages = []; // in the order they were registered
+export const pages = []; // those of the side bar first, in its order
 
 const read = () => ({ path: decodeSafely(location.pathname), query: Object.fromEntries(new URLSearchParams(location.search)) });
 function decodeSafely(path) { return path.length > 1 ? path.replace(/\/+$/, "") : path; }
@@ -13,6 +13,8 @@ export const place = signal(read());
 export function page(definition) {
   const parts = definition.path.split("/").filter(Boolean);
   pages.push({ ...definition, parts });
+  // Whoever is imported first: lists of pages are in the order of the side bar.
+  pages.sort((left, right) => (left.nav?.order ?? Infinity) - (right.nav?.order ?? Infinity) || 0);
 }
 
 export function matching(path) {

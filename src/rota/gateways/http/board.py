@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from rota import __version__
-from rota.core import access
+from rota.core import access, ids
 from rota.core.access import Action, Caller
 from rota.core.explaining import Explanation
 from rota.core.tasks import TaskState
@@ -30,11 +30,15 @@ from rota.messages import (
     SeriesPage,
     SeriesView,
     ShardCounts,
+    StandingPage,
+    StandingView,
+    TasksAlike,
     TaskTimeline,
     WhyView,
 )
 from rota.settings import Settings
 
+MOST_STANDINGS = 100
 MOST_CHARTED = 8  # queues that are charted when the caller names none
 
 
@@ -45,6 +49,12 @@ class SeriesQuery(Request, frozen=True, kw_only=True):
             max_length=20,
             description="These queues; repeated. Without: all together, and the busiest.",
         ),
+    ] = ()
+
+
+class StandingsQuery(Request, frozen=True, kw_only=True):
+    run: Annotated[
+        tuple[Name, ...], Meta(max_length=MOST_STANDINGS, description="These runs; repeated.")
     ] = ()
 
 
@@ -147,6 +157,22 @@ async def timeline(call: Call[None, NoQuery]) -> TaskTimeline:
     )
 
 
+# --- what runs are at -------------------------------------------------------------------------
+
+
+async def standings(call: Call[None, StandingsQuery]) -> StandingPage:
+    access.check_unbound(call.caller)
+    wanted = {number: text for text in call.query.run if (number := ids.from_text(text))}
+    tasks: dict[int, list[TasksAlike]] = {number: [] for number in wanted}
+    for work, lane in await call.coordinator.queries.board.work_of_runs(list(wanted)):
+        tasks[work.run].append(
+            TasksAlike(name=lane.name, queue=lane.queue, state=work.state, count=work.count)
+        )
+    return StandingPage(
+        items=[StandingView(run_id=text, tasks=tasks[one]) for one, text in wanted.items()]
+    )
+
+
 # --- the last hour ------------------------------------------------------------------------------
 
 
@@ -198,6 +224,18 @@ ENDPOINTS = (
         action=Action.READ,
         handler=backlog,
         answer=BacklogPage,
+    ),
+    Endpoint(
+        method="GET",
+        path="/api/standings",
+        summary="Show what runs are at: their live tasks by name and state",
+        description="A run without any waits for an answer, a signal, a timer or a sub-run; one "
+        "that has ended has none, either.",
+        noun="Runs",
+        action=Action.READ,
+        handler=standings,
+        query=StandingsQuery,
+        answer=StandingPage,
     ),
     Endpoint(
         method="GET",

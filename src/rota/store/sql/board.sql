@@ -9,6 +9,19 @@ SELECT (SELECT count(*) FROM scheduled),
 -- name: runs_by_state
 SELECT state, count(*) FROM run GROUP BY state
 
+-- name: work_of_runs
+-- What open runs are at: their live tasks, by lane and by where they stand.
+SELECT w.run, t.lane,
+       CASE WHEN l.id IS NOT NULL THEN 'running' WHEN s.id IS NOT NULL THEN 'scheduled'
+            ELSE 'queued' END AS state,
+       count(*)
+  FROM carray(?) AS wanted
+ CROSS JOIN run_task AS w ON w.run = wanted.value
+ CROSS JOIN task AS t ON t.id = w.task
+  LEFT JOIN lease AS l ON l.id = t.id
+  LEFT JOIN scheduled AS s ON s.id = t.id
+ GROUP BY w.run, t.lane, state
+
 -- name: failures
 -- Counted along the index, which is in this order: no error is read.
 SELECT cause, lane, count(*), min(finished_at_ms), max(finished_at_ms)

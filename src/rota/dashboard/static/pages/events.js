@@ -7,7 +7,7 @@ import { useResource } from "../resource.js";
 import { link, page, segment } from "../router.js";
 import { Button, Empty, Field, Header, Panel, Problem, Tabs } from "../ui.js";
 
-const MOST_SHOWN = 500;
+const MOST_SHOWN = 200;
 const KINDS = ["task", "run", "worker", "queue", "workflow", "shards", "member", "lock", "memory", "token"];
 const TONES = { failed: "red", succeeded: "green", completed: "green", started: "blue", submitted: "amber", retrying: "violet", cancelled: "grey", unregistered: "orange", registered: "green", paused: "slate", resumed: "green", health: "amber", "timed-out": "orange" };
 
