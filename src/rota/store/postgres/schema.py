@@ -50,7 +50,8 @@ def beginnings(address: Address, options: PostgresOptions) -> Beginnings:
         "SET LOCAL jit TO off; SET LOCAL join_collapse_limit TO 1; "
         "SET LOCAL from_collapse_limit TO 1; "
         "SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off; "
-        "SET LOCAL enable_seqscan TO off; "
+        "SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off; "
+        "SET LOCAL enable_sort TO off; "
     )
     now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
     return Beginnings(
