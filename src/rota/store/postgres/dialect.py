@@ -1,8 +1,8 @@
 """How does a query that was written for SQLite read in PostgreSQL?
 
 Most of them read the same. What differs in form only is put right here: placeholders, sets of
-values, and the words by which SQLite is told the order of a join (PostgreSQL is told once, for all:
-see `BEGIN` in `link.py`). What differs in substance has an override in `sql/postgres/`.
+values, and the words by which SQLite is told the order of a join. What differs in substance has an
+override in `sql/postgres/`.
 """
 
 import re
@@ -12,6 +12,13 @@ _TEXTS = "CAST(wanted.value AS TEXT)"
 _IN_TEXTS = "IN (SELECT CAST(value AS TEXT) FROM carray(?))"
 _CAST = re.compile(r"\?(?:::(\w+(?:\[\])?))?")
 _CHANGES = re.compile(r"\s*(?:--[^\n]*\n\s*)*(SELECT|WITH)\b")
+
+
+_CROSS_JOIN = re.compile(
+    r"CROSS JOIN (?P<table>\w+) AS (?P<alias>\w+)\s+ON\s+(?P<condition>.+?)"
+    r"(?=\s+(?:CROSS JOIN|LEFT JOIN|WHERE|GROUP BY|ORDER BY|LIMIT|ON CONFLICT)\b|\Z)",
+    re.DOTALL,
+)
 
 
 class Query(NamedTuple):
@@ -41,4 +48,16 @@ def _reworded(text: str) -> str:
     text = text.replace("IN carray(?)", "= ANY(?::bigint[])")
     text = re.sub(r"carray\(\?\) AS (\w+)", rf"unnest(?::{kind}[]) AS \1 (value)", text)
     text = re.sub(r" INDEXED BY \w+", "", text)
-    return re.sub(r"CROSS JOIN (\w+ AS \w+)\s+ON\b", r"JOIN \1 ON", text)
+    return _CROSS_JOIN.sub(_in_order, text)
+
+
+def _in_order(found: re.Match[str]) -> str:
+    """A join whose order is the one that is written, whatever the planner thinks of it.
+
+    It may not look into a subquery that has an offset, and so looks up each row of the left side
+    by the condition, over an index.
+    """
+    table, alias, condition = found["table"], found["alias"], found["condition"].rstrip()
+    rest = found["condition"][len(condition) :]
+    looked_up = f"SELECT {alias}.* FROM {table} AS {alias} WHERE {condition} OFFSET 0"  # noqa: S608
+    return f"CROSS JOIN LATERAL ({looked_up}) AS {alias}{rest}"

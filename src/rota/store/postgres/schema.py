@@ -29,6 +29,22 @@ POST = ".post.sql"
 MIGRATION_MS = 600_000  # of one statement of a migration
 
 
+# The order of a join is the one that is written, over indexes, as it is on SQLite: tables that are
+# empty in one minute and hold a million rows in the next mislead those who guess.
+PLANS = {
+    "jit": "off",
+    "join_collapse_limit": "1",
+    "from_collapse_limit": "1",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_material": "off",
+    "enable_memoize": "off",
+    "enable_sort": "off",
+}
+
+
 class Beginnings(NamedTuple):
     """Messages that are the same for every transaction of a database."""
 
@@ -40,19 +56,15 @@ class Beginnings(NamedTuple):
 
 def beginnings(address: Address, options: PostgresOptions) -> Beginnings:
     name = f'"{address.schema}"'
-    # The order of a join is the one that is written, over indexes, as it is on SQLite: tables that
-    # are empty in one minute and hold a million rows in the next mislead those who guess.
-    common = (
-        f"SET LOCAL search_path TO {name}, pg_temp; "
-        f"SET LOCAL statement_timeout TO {options.statement_ms}; "
-        f"SET LOCAL lock_timeout TO {options.lock_ms}; "
-        f"SET LOCAL idle_in_transaction_session_timeout TO {options.idle_ms}; "
-        "SET LOCAL jit TO off; SET LOCAL join_collapse_limit TO 1; "
-        "SET LOCAL from_collapse_limit TO 1; "
-        "SET LOCAL enable_hashjoin TO off; SET LOCAL enable_mergejoin TO off; "
-        "SET LOCAL enable_seqscan TO off; SET LOCAL enable_bitmapscan TO off; "
-        "SET LOCAL enable_sort TO off; "
-    )
+    settings = {
+        "search_path": f"{address.schema}, pg_temp",
+        "statement_timeout": str(options.statement_ms),
+        "lock_timeout": str(options.lock_ms),
+        "idle_in_transaction_session_timeout": str(options.idle_ms),
+        **PLANS,
+    }
+    pairs = [f"set_config('{one}', '{value}', true)" for one, value in settings.items()]
+    common = f"SELECT {', '.join(pairs)}; "
     now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
     return Beginnings(
         write=(

@@ -8,14 +8,14 @@ SELECT * FROM unnest(?::bigint[], ?::text[], ?::bytea[])
 INSERT INTO member_seen (member, seen_ms)
 SELECT m.number, max(one.seen_ms)
   FROM unnest(?::bigint[], ?::bigint[], ?::text[]) AS one (seen_ms, service, worker_id)
-  JOIN member AS m ON m.service = one.service AND m.worker_id = one.worker_id
+ CROSS JOIN member AS m ON m.service = one.service AND m.worker_id = one.worker_id
  GROUP BY m.number
     ON CONFLICT (member) DO UPDATE SET seen_ms = excluded.seen_ms
 
 -- name: drop_seen
 DELETE FROM member_seen
  USING unnest(?::bigint[], ?::text[]) AS one (service, worker_id)
-  JOIN member AS m ON m.service = one.service AND m.worker_id = one.worker_id
+ CROSS JOIN member AS m ON m.service = one.service AND m.worker_id = one.worker_id
  WHERE member_seen.member = m.number
 
 -- name: drop_member

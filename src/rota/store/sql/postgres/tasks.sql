@@ -21,7 +21,7 @@ INSERT INTO task_label (label, id) SELECT * FROM unnest(?::text[], ?::bigint[])
     ON CONFLICT DO NOTHING
 
 -- name: take_ready_one
-DELETE FROM ready USING unnest(?::bigint[]) AS wanted (id) JOIN task AS t ON t.id = wanted.id
+DELETE FROM ready USING unnest(?::bigint[]) AS wanted (id) CROSS JOIN task AS t ON t.id = wanted.id
  WHERE ready.lane = t.lane AND ready.rank = -t.priority AND ready.id = t.id
 
 -- name: take_scheduled_one
@@ -48,8 +48,8 @@ SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t
   FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::bytea[], ?::bytea[],
               ?::text[], ?::bigint[])
     AS f (state, fence, attempt, worker_id, finished_at_ms, result, error, cause, id)
-  JOIN lease AS l ON l.id = f.id AND l.fence = f.fence
-  JOIN task AS t ON t.id = f.id
+ CROSS JOIN lease AS l ON l.id = f.id AND l.fence = f.fence
+ CROSS JOIN task AS t ON t.id = f.id
 
 -- name: finish_alike
 -- Many tasks that ended at one moment in the same way; a lease that has moved on matches no row.
@@ -60,8 +60,8 @@ SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t
        ?::text, l.fence, ?::bigint, l.incarnation, ?::text, l.started_at_ms,
        ?::bigint, ?::bytea, l.progress, l.partial
   FROM unnest(?::bigint[]) AS f (value)
-  JOIN lease AS l ON l.id = f.value AND l.fence = ?
-  JOIN task AS t ON t.id = f.value
+ CROSS JOIN lease AS l ON l.id = f.value AND l.fence = ?
+ CROSS JOIN task AS t ON t.id = f.value
 
 -- name: finish_waiting
 INSERT INTO history (id, lane, priority, payload, options, key, created_at_ms, log,
@@ -73,7 +73,7 @@ SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t
   FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::bytea[], ?::bytea[],
               ?::text[], ?::bigint[])
     AS f (state, fence, attempt, worker_id, finished_at_ms, result, error, cause, id)
-  JOIN task AS t ON t.id = f.id
+ CROSS JOIN task AS t ON t.id = f.id
 
 -- name: drop_lease_at
 -- Matches no row when the lease has moved on.
@@ -89,7 +89,7 @@ INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
 SELECT t.lane, -t.priority, t.id, one.fence, one.attempt, one.since_ms
   FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[])
     AS one (fence, attempt, since_ms, id)
-  JOIN task AS t ON t.id = one.id
+ CROSS JOIN task AS t ON t.id = one.id
 
 -- name: schedule_again
 INSERT INTO scheduled (due_at_ms, id, fence, attempt)
@@ -99,18 +99,18 @@ SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[])
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
 SELECT t.lane, -t.priority, t.id, s.fence, s.attempt, ?::bigint
   FROM unnest(?::bigint[]) AS wanted (value)
-  JOIN scheduled AS s ON s.id = wanted.value
-  JOIN task AS t ON t.id = s.id
+ CROSS JOIN scheduled AS s ON s.id = wanted.value
+ CROSS JOIN task AS t ON t.id = s.id
 
 -- name: revive
 INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, log)
 SELECT h.id, h.lane, h.priority, h.payload, h.options, h.key, h.created_at_ms, one.log
-  FROM unnest(?::bytea[], ?::bigint[]) AS one (log, id) JOIN history AS h ON h.id = one.id
+  FROM unnest(?::bytea[], ?::bigint[]) AS one (log, id) CROSS JOIN history AS h ON h.id = one.id
 
 -- name: revive_ready
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
 SELECT h.lane, -h.priority, h.id, h.fence, 0, one.since_ms
-  FROM unnest(?::bigint[], ?::bigint[]) AS one (since_ms, id) JOIN history AS h ON h.id = one.id
+  FROM unnest(?::bigint[], ?::bigint[]) AS one (since_ms, id) CROSS JOIN history AS h ON h.id = one.id
 
 -- name: note_progress
 -- Of several notes on one task the last of each kind counts.
