@@ -15,7 +15,7 @@ def without_password(address: str) -> str:
         parts = urlsplit(address)
     except ValueError:
         return f"{scheme}://{HIDDEN}"  # nobody can tell what in it is a password
-    if parts.fragment:
+    if parts.fragment or "@" in parts.path:
         # A sign that was not quoted ends the address too early; what follows may be a secret.
         return f"{scheme}://{HIDDEN}"
     place, options = _place(parts.netloc), parse_qsl(parts.query, keep_blank_values=True)

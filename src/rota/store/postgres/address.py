@@ -32,6 +32,7 @@ def address_of(url: str, schema: str | None = None) -> Address:
     shown = without_password(url)
     try:
         parts = urlsplit(url)
+        assert parts.port != 0  # asking for it is what checks it
         conninfo_to_dict(_without_schema(url))
     except (ValueError, psycopg.Error):
         # What they have to say quotes the address, password and all.

@@ -1,0 +1,451 @@
+"""What is PostgreSQL's own: others who write, connections that break, and what is asserted."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from rota.errors import Invalid, StoreError, StoreTooNew, Unavailable
+from rota.store.database import Transaction
+from rota.store.postgres import schema
+from rota.store.postgres.address import Address, address_of
+from rota.store.postgres.database import PostgresDatabase
+from rota.store.postgres.link import Link, LinkLost
+from rota.store.queues import Queues
+from tests.databases.schemas import OPTIONS, schemas, url
+from tests.databases.server import Server
+
+pytestmark = pytest.mark.only("postgres")
+
+PATIENCE_S = 60.0
+SECRET = "correct-horse"
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Address:
+    return address_of(url(), schemas.lend(str(tmp_path)))
+
+
+@pytest.fixture
+def database(address: Address) -> Iterator[PostgresDatabase]:
+    with closing(PostgresDatabase(address, OPTIONS)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def other(address: Address) -> Iterator[PostgresDatabase]:
+    """Another coordinator's."""
+    with closing(PostgresDatabase(address, OPTIONS)) as opened:
+        yield opened
+
+
+def leave(database: PostgresDatabase, name: str) -> None:
+    database.write(lambda tx: Queues(tx).change(name, paused=True, at_ms=1))
+
+
+def traces(database: PostgresDatabase) -> set[str]:
+    return database.read(lambda tx: Queues(tx).known())
+
+
+def is_foreign(tx: Transaction) -> bool:
+    return tx.is_foreign
+
+
+def end_connections(link: Link) -> None:
+    """As an operator would, or a restart."""
+    with psycopg.connect(url(), autocommit=True) as connection:
+        connection.execute("SELECT pg_terminate_backend(%s, 10000)", [link.pgconn.backend_pid])
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    patience = time.monotonic() + PATIENCE_S
+    pause = threading.Event()
+    while not holds():
+        if time.monotonic() > patience:
+            return False
+        pause.wait(0.01)
+    return True
+
+
+# --- others who write ---------------------------------------------------------------------------
+
+
+def test_a_write_knows_whether_somebody_else_has_written_since(
+    database: PostgresDatabase, other: PostgresDatabase
+) -> None:
+    leave(database, "ours")
+
+    seen = [database.write(is_foreign)]
+    leave(other, "theirs")
+    seen += [database.write(is_foreign), database.write(is_foreign)]
+
+    assert seen == [False, True, False]
+
+
+def test_a_write_that_changed_nothing_is_no_news_to_others(
+    database: PostgresDatabase, other: PostgresDatabase
+) -> None:
+    leave(database, "ours")
+    before = database.turn()
+
+    other.write(lambda tx: Queues(tx).known())
+
+    assert database.turn() == before
+    assert not database.write(is_foreign)
+
+
+def test_the_turn_rises_with_every_change(
+    database: PostgresDatabase, other: PostgresDatabase
+) -> None:
+    leave(database, "first")
+    turns = [other.turn()]
+    leave(other, "second")
+    turns.append(database.turn())
+
+    assert turns[0] < turns[1]
+
+
+def test_a_rollback_does_not_hide_what_others_wrote(
+    database: PostgresDatabase, other: PostgresDatabase
+) -> None:
+    leave(database, "ours")
+    leave(other, "theirs")
+
+    with pytest.raises(ZeroDivisionError):
+        database.write(lambda _: 1 // 0)
+
+    assert database.write(is_foreign)
+
+
+def test_writes_of_two_handles_follow_each_other(
+    database: PostgresDatabase, other: PostgresDatabase
+) -> None:
+    entered, leaves = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def slow(tx: Transaction) -> None:
+        Queues(tx).change("slow", paused=True, at_ms=1)
+        entered.set()
+        leaves.wait(PATIENCE_S)
+        order.append("slow")
+
+    def quick(tx: Transaction) -> set[str]:
+        order.append("quick")
+        return Queues(tx).known()
+
+    first = threading.Thread(target=database.write, args=(slow,))
+    first.start()
+    entered.wait(PATIENCE_S)
+    seen: list[set[str]] = []
+    second = threading.Thread(target=lambda: seen.append(other.write(quick)))
+    second.start()
+    leaves.set()
+    first.join(PATIENCE_S)
+    second.join(PATIENCE_S)
+
+    assert order == ["slow", "quick"]
+    assert seen == [{"slow"}]
+
+
+def test_a_write_is_told_the_time_where_the_database_is(database: PostgresDatabase) -> None:
+    now_ms = database.write(lambda tx: tx.now_ms)
+
+    assert now_ms is not None
+    assert abs(now_ms - time.time() * 1000) < 60_000
+    assert database.read(lambda tx: tx.now_ms) is None
+
+
+def test_hints_reach_others_and_not_ourselves(address: Address) -> None:
+    options = OPTIONS._replace(notify=True)
+    heard: dict[str, int] = {"one": 0, "two": 0}
+
+    def hear(name: str) -> Callable[[], None]:
+        def heard_once() -> None:
+            heard[name] += 1
+
+        return heard_once
+
+    with (
+        closing(PostgresDatabase(address, options)) as one,
+        closing(PostgresDatabase(address, options)) as two,
+    ):
+        stops = [one.listen(hear("one")), two.listen(hear("two"))]
+        # Each is called once when it begins to listen, for what it may have missed.
+        assert eventually(lambda: heard == {"one": 1, "two": 1})
+
+        one.hint()
+
+        assert eventually(lambda: heard["two"] == 2)
+        assert heard["one"] == 1
+        for stop in stops:
+            stop()
+
+
+# --- connections that break ---------------------------------------------------------------------
+
+
+def test_a_connection_lost_before_the_commit_has_changed_nothing(
+    database: PostgresDatabase,
+) -> None:
+    def body(tx: Transaction) -> None:
+        Queues(tx).change("lost", paused=True, at_ms=1)
+        assert database._writer is not None
+        end_connections(database._writer)
+        Queues(tx).known()
+
+    with pytest.raises(Unavailable, match="nothing was changed"):
+        database.write(body)
+    leave(database, "kept")
+
+    assert traces(database) == {"kept"}
+
+
+def test_a_connection_lost_during_the_commit_leaves_the_outcome_unknown(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plainly = Link.script
+
+    def lost(link: Link, text: bytes) -> object:
+        answer = plainly(link, text)
+        if text.endswith(b"COMMIT"):
+            raise LinkLost("the line went dead")
+        return answer
+
+    leave(database, "before")
+    with monkeypatch.context() as patch:
+        patch.setattr(Link, "script", lost)
+        with pytest.raises(Unavailable, match=r"not known whether .* same key"):
+            leave(database, "perhaps")
+
+    assert eventually(lambda: database._problem is None)
+    assert traces(database) == {"before", "perhaps"}
+    assert database.write(is_foreign)
+
+
+def test_idle_connections_that_were_ended_cost_nobody_a_call(database: PostgresDatabase) -> None:
+    leave(database, "first")
+    traces(database)
+    assert database._writer is not None
+    for link in (database._writer, *database._readers):
+        end_connections(link)
+
+    leave(database, "second")
+
+    assert traces(database) == {"first", "second"}
+
+
+def test_a_statement_that_is_never_answered_ends_the_wait(address: Address) -> None:
+    link = Link(address.url, name="test", limit_ms=100)
+    link._limit_s = 0.1
+
+    with pytest.raises(LinkLost, match="does not answer"):
+        link.script(b"SELECT pg_sleep(30)")
+
+    assert not link.is_open
+
+
+def test_others_who_hold_the_lock_too_long_are_not_waited_for(
+    database: PostgresDatabase, address: Address
+) -> None:
+    impatient = PostgresDatabase(address, OPTIONS._replace(lock_ms=50))
+
+    def body(tx: Transaction) -> None:
+        Queues(tx).change("ours", paused=True, at_ms=1)
+        with pytest.raises(Unavailable, match="nothing was changed"):
+            leave(impatient, "theirs")
+
+    database.write(body)
+    leave(impatient, "later")
+    impatient.close()
+
+    assert traces(database) == {"ours", "later"}
+
+
+def test_readers_wait_for_a_connection_and_no_longer_than_they_may(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rota.store.postgres.database.READER_WAIT_S", 0.05)
+    with closing(PostgresDatabase(address, OPTIONS._replace(readers=1))) as database:
+
+        def body(_: Transaction) -> None:
+            with pytest.raises(Unavailable, match="busy"):
+                traces(database)
+
+        database.read(body)
+
+        assert traces(database) == set()
+
+
+@pytest.mark.slow
+def test_a_server_that_was_away_is_found_again(tmp_path: Path) -> None:
+    server = Server().start()
+    database = PostgresDatabase(address_of(server.url), OPTIONS)
+    try:
+        leave(database, "before")
+        server.kill()
+        for _ in range(3):
+            with pytest.raises(Unavailable, match="nothing was changed"):
+                leave(database, "away")
+        with pytest.raises(Unavailable):
+            traces(database)
+        server.start()
+
+        assert eventually(lambda: database._problem is None)
+        leave(database, "after")
+        assert traces(database) == {"before", "after"}
+    finally:
+        database.close()
+        server.close()
+
+
+def test_nothing_is_kept_in_a_session_between_transactions(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a pool that hands out connections by transaction, and cleans them in between."""
+    plainly = Link.script
+
+    def cleaned(link: Link, text: bytes) -> object:
+        answer = plainly(link, text)
+        if link.is_idle:
+            plainly(link, b"DISCARD ALL")
+        return answer
+
+    monkeypatch.setattr(Link, "script", cleaned)
+    leave(database, "first")
+    leave(database, "second")
+
+    assert traces(database) == {"first", "second"}
+    assert not database.write(is_foreign)
+
+
+# --- what is asserted ---------------------------------------------------------------------------
+
+
+def test_a_server_that_may_lose_commits_is_refused(address: Address) -> None:
+    careless = address._replace(url=f"{address.url}&options=-c%20synchronous_commit%3Doff")
+
+    with pytest.raises(StoreError, match=r"synchronous_commit = off.*ALTER ROLE"):
+        PostgresDatabase(careless, OPTIONS)
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    nowhere = f"postgresql://rota:{SECRET}@127.0.0.1:1/rota"
+
+    with pytest.raises(StoreError, match="cannot be used as a store") as refusal:
+        PostgresDatabase(address_of(nowhere), OPTIONS)
+
+    assert SECRET not in refusal.value.detail
+    assert "127.0.0.1" in refusal.value.detail
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        f"postgresql://rota:{SECRET}@[::1/rota",
+        f"postgresql://rota:{SECRET}@host:port/rota",
+        f"postgresql://rota:{SECRET}@host/rota?nonsense=1",
+        f"postgresql://rota:{SECRET}@host/rota?schema=Not%20this",
+    ],
+)
+def test_a_url_that_is_wrong_is_refused_without_its_password(broken: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        address_of(broken)
+
+    assert SECRET not in refusal.value.detail
+    assert SECRET not in str(refusal.value.facts)
+
+
+def test_the_schema_is_the_urls_or_else_the_settings() -> None:
+    asked = address_of("postgresql://h/d?schema=mine&sslmode=require", "theirs")
+
+    assert (asked.schema, asked.url) == ("mine", "postgresql://h/d?sslmode=require")
+    assert address_of("postgresql://h/d", "theirs").schema == "theirs"
+    assert address_of("postgresql://h/d").schema == "rota"
+
+
+# --- migrations ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[Address]:
+    """A schema that is not there, and is gone at the end."""
+    chosen = address_of(url(), f"rota_empty_{abs(hash(str(tmp_path))) % 10**12}")
+    yield chosen
+    with psycopg.connect(url(), autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {chosen.schema} CASCADE".encode())
+
+
+def note_version(address: Address, number: int, *, post: bool = False) -> None:
+    with psycopg.connect(url(), autocommit=True) as connection:
+        text = f"INSERT INTO {address.schema}.schema_version VALUES (%s, %s)"
+        connection.execute(text.encode(), [number, post])
+
+
+def test_a_new_schema_is_made_once_by_however_many_start(empty: Address) -> None:
+    opened: list[PostgresDatabase] = []
+    starts = [
+        threading.Thread(target=lambda: opened.append(PostgresDatabase(empty, OPTIONS)))
+        for _ in range(4)
+    ]
+    for start in starts:
+        start.start()
+    for start in starts:
+        start.join(PATIENCE_S)
+    for database in opened:
+        database.close()
+
+    newest = schema.newest_version()
+    assert sorted(one.migrated for one in opened) == sorted([(0, newest)] + 3 * [(newest, newest)])
+
+
+def test_the_script_for_offline_use_makes_the_same_schema(empty: Address) -> None:
+    with psycopg.connect(url(), autocommit=True) as connection:
+        connection.execute(schema.offline(empty.schema).encode())
+
+    with closing(PostgresDatabase(empty, OPTIONS)) as database:
+        leave(database, "there")
+
+        assert database.migrated == (schema.newest_version(), schema.newest_version())
+        assert traces(database) == {"there"}
+
+
+def test_a_coordinator_of_the_version_before_works_on_the_next_schema(empty: Address) -> None:
+    PostgresDatabase(empty, OPTIONS).close()
+    note_version(empty, schema.newest_version() + 1)
+
+    with closing(PostgresDatabase(empty, OPTIONS)) as database:
+        leave(database, "there")
+
+        assert traces(database) == {"there"}
+
+
+@pytest.mark.parametrize(("ahead", "post"), [(2, False), (1, True)])
+def test_a_schema_that_is_too_new_is_refused(empty: Address, ahead: int, *, post: bool) -> None:
+    PostgresDatabase(empty, OPTIONS).close()
+    newest = schema.newest_version()
+    for number in range(newest + 1, newest + ahead + 1):
+        note_version(empty, number)
+    if post:
+        note_version(empty, newest + ahead, post=True)
+
+    with pytest.raises(StoreTooNew, match="newer Rota"):
+        PostgresDatabase(empty, OPTIONS)
+
+
+def test_a_migration_that_breaks_leaves_nothing_of_itself(
+    empty: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = schema.migrations()
+    broken = {**known, len(known) + 1: "CREATE TABLE half (a bigint); SELECT 1 / 0"}
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "migrations", lambda: broken)
+        with pytest.raises(StoreError, match="division by zero"):
+            PostgresDatabase(empty, OPTIONS)
+
+    with closing(PostgresDatabase(empty, OPTIONS)) as database:
+        assert database.migrated == (0, len(known))
+        assert database.take_away() == []
