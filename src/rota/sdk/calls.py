@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rota.core.tasks import NewTask, TaskState
 from rota.core.workers import Health
@@ -35,6 +36,7 @@ from rota.messages import (
     WorkerRegistration,
     WorkerView,
 )
+from rota.sdk.once import submission_with_keys
 from rota.sdk.requests import ANSWER_TIMEOUT_S, Call, Nothing, decoder_of, get, path_at, post
 
 __all__ = ["ANSWER_TIMEOUT_S", "Call", "Nothing"]
@@ -63,7 +65,10 @@ def submit_for_receipts(tasks: Sequence[NewTask]) -> Call[list[Receipt]]:
 
 def _submission(tasks: Sequence[NewTask], answer: Any) -> Call[Any]:
     is_repeatable = all(task.key is not None for task in tasks)
-    return post("/api/tasks", answer, tasks, is_repeatable=is_repeatable)
+    call = post("/api/tasks", answer, tasks, is_repeatable=is_repeatable)
+    if is_repeatable:
+        return call
+    return replace(call, made_repeatable=lambda: submission_with_keys(tasks, answer))
 
 
 def get_task(task_id: str, *, wait_ms: int = 0) -> Call[TaskView]:

@@ -2,7 +2,8 @@
 
 A request of which the coordinator has seen nothing, and one that may safely arrive twice, is sent
 again a few times. Any other whose answer is missing has an unknown outcome: that is raised as
-`Unavailable`, and the caller decides.
+`Unavailable`, and the caller decides. Where there are several coordinators to ask, what is
+submitted without a key gets one of ours, so that it may be asked again elsewhere, and happens once.
 """
 
 import asyncio
@@ -44,6 +45,7 @@ class Client:
         return Client(self.transport, repeat_after_s=())
 
     def run(self, call: Call[T]) -> T:
+        call = self._repeatable(call)
         for wait_s in self._repeat_after_s:
             try:
                 return self._read(call, self._send(call))
@@ -54,6 +56,7 @@ class Client:
         return self._read(call, self._send(call))
 
     async def arun(self, call: Call[T]) -> T:
+        call = self._repeatable(call)
         for wait_s in self._repeat_after_s:
             try:
                 return self._read(call, await self._asend(call))
@@ -91,6 +94,11 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _repeatable(self, call: Call[T]) -> Call[T]:
+        if call.made_repeatable is None or not getattr(self.transport, "has_several", False):
+            return call
+        return call.made_repeatable()
 
     def _send(self, call: Call[T]) -> Response:
         return self.transport.send(

@@ -34,6 +34,9 @@ class HttpTransport:
     def address(self) -> str:
         return self.endpoint.address
 
+    def leave(self, endpoint: Endpoint) -> None:
+        """There is no other coordinator to go to."""
+
     def send(
         self,
         method: str,

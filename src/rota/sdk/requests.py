@@ -3,7 +3,7 @@
 Carrying it out is the client's part, blocking or not, so no call is written twice.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
@@ -38,6 +38,8 @@ class Call(Struct, Generic[T], frozen=True, kw_only=True):
     answers: frozenset[int] = frozenset()  # statuses beyond 2xx whose body is an answer too
     content_type: str = JSON
     empty: bytes = b"{}"  # what an answer without content stands for
+    # The same, but so that it may be sent twice: where another coordinator can be asked.
+    made_repeatable: Callable[[], "Call[T]"] | None = None
 
 
 class Nothing(Struct, frozen=True):

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from rota.core.workflow.definition import Definition, canonical
 from rota.errors import Invalid
@@ -25,6 +26,7 @@ from rota.messages import (
     WorkflowPage,
     WorkflowView,
 )
+from rota.sdk.once import new_key
 from rota.sdk.requests import ANSWER_TIMEOUT_S, Call, decoder_of, get, path_at, post
 
 # --- workflows -------------------------------------------------------------------------------
@@ -65,7 +67,10 @@ def validate_workflow(text: str) -> Call[WorkflowCheck]:
 
 
 def start_run(request: RunRequest) -> Call[RunView]:
-    return post("/api/runs", RunView, request, is_repeatable=request.key is not None)
+    call: Call[RunView] = post("/api/runs", RunView, request, is_repeatable=request.key is not None)
+    if request.key is not None:
+        return call
+    return replace(call, made_repeatable=lambda: start_run(replace(request, key=new_key())))
 
 
 def get_run(run_id: str, *, wait_ms: int = 0) -> Call[RunView]:

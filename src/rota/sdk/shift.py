@@ -15,7 +15,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import structlog
@@ -44,7 +44,7 @@ from rota.sdk.sessions import Session, now_s
 from rota.sdk.tasks import Task
 
 if TYPE_CHECKING:
-    from rota.sdk.streaming import Streaming
+    from rota.sdk.streaming import Doors, Streaming
 
 log = structlog.get_logger("rota.worker")
 
@@ -124,13 +124,13 @@ class Shift:
 
     def _make_streaming(self, line: Line) -> "Streaming | None":
         """What keeps a stream open; None where that cannot be, or is not wanted."""
-        endpoint = getattr(self._client.transport, "endpoint", None)
-        if endpoint is None or line is Line.HTTP:
+        transport = self._client.transport
+        if transport.is_embedded or line is Line.HTTP:
             return None
         from rota.sdk.streaming import Streaming  # noqa: PLC0415 - of no use in the same program
 
         streaming = Streaming(
-            endpoint,
+            cast("Doors", transport),
             self,
             self._leasing,
             line=line,

@@ -12,6 +12,7 @@ import contextlib
 import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
+from typing import Protocol
 
 import structlog
 
@@ -28,7 +29,7 @@ from rota.sdk.backoff import Backoff
 from rota.sdk.endpoint import Endpoint
 from rota.sdk.leasing import Leasing, Line, Work
 from rota.sdk.sessions import Session, now_s
-from rota.sdk.streaming_socket import StreamRefused, open_socket
+from rota.sdk.streaming_socket import StreamRefused, StreamSocket, open_socket
 from rota.sdk.streaming_worker import Stream
 from rota.sdk.transport import NotSent
 
@@ -42,12 +43,22 @@ MOST_SHORT_LIVED = 3  # so many of them in a row, and work is polled for
 GATHER_S = 0.002  # how long new room waits for results to go along with
 
 
+class Doors(Protocol):
+    """Where a stream may be opened: at one coordinator, or at one of several."""
+
+    @property
+    def endpoint(self) -> Endpoint: ...
+
+    def leave(self, endpoint: Endpoint) -> None:
+        """None was to be had there; another may be tried next."""
+
+
 class Streaming:
     """Keeps a stream open for the session it is given. Made on the event loop it runs on."""
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        doors: Doors,
         work: Work,
         leasing: Leasing,
         *,
@@ -60,7 +71,7 @@ class Streaming:
         """`held` names the tasks it has; `has_unsent`: results wait, that will tell the room."""
         self.stream: Stream | None = None  # while one is open
         self._session: Session | None = None
-        self._endpoint = endpoint
+        self._doors = doors
         self._work = work
         self._leasing = leasing
         self._line = line
@@ -134,7 +145,7 @@ class Streaming:
     async def _stream(self, session: Session) -> None:
         """Work over one stream until it breaks, or the session is over."""
         opened_at = now_s()
-        socket = await open_socket(self._endpoint, timeout_s=OPEN_TIMEOUT_S)
+        socket = await self._open_socket()
         stream = Stream(
             socket,
             session,
@@ -155,6 +166,14 @@ class Streaming:
         self._short_lived = self._short_lived + 1 if is_short_lived else 0
         if not session.is_over:
             log.warning("the stream broke; opening another", reason=reason)
+
+    async def _open_socket(self) -> StreamSocket:
+        endpoint = self._doors.endpoint
+        try:
+            return await open_socket(endpoint, timeout_s=OPEN_TIMEOUT_S)
+        except Unavailable:
+            self._doors.leave(endpoint)
+            raise
 
     async def _attach(self, stream: Stream) -> None:
         try:
@@ -204,7 +223,7 @@ class Streaming:
 
     async def _can_open(self) -> bool:
         try:
-            socket = await open_socket(self._endpoint, timeout_s=OPEN_TIMEOUT_S)
+            socket = await self._open_socket()
         except RotaError:
             return False
         socket.close()

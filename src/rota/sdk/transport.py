@@ -62,14 +62,22 @@ class NotSent(Unavailable):
 
 
 def open_transport(url: str | None = None, token: str | None = None) -> Transport:
-    """Choose a transport by the URL; without one, by `ROTA_URL`, or else embedded on `rota.db`."""
+    """Choose a transport by the URL; without one, by `ROTA_URL`, or else embedded on `rota.db`.
+
+    Several addresses, with commas between them, are those of coordinators on one store.
+    """
     url = url or os.environ.get("ROTA_URL") or DEFAULT_EMBEDDED_URL
     token = token or os.environ.get("ROTA_TOKEN") or None
     scheme = url.partition(":")[0]
     if scheme in {"http", "https"}:
+        urls = [one.strip() for one in url.split(",") if one.strip()]
+        if len(urls) > 1:
+            from rota.sdk.failover import FailoverTransport  # noqa: PLC0415 - few programs need it
+
+            return FailoverTransport(urls, token)
         from rota.sdk.http import HttpTransport  # noqa: PLC0415 - embedded programs need no sockets
 
-        return HttpTransport(url, token)
+        return HttpTransport(urls[0], token)
     if scheme == "sqlite":
         # By name, not by import: a worker process that speaks HTTP never loads the store.
         connect = cast("Callable[[str], Transport]", import_module("rota.embedded").connect)

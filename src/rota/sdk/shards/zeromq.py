@@ -3,10 +3,14 @@
 libzmq connects, and connects again when the other side went away. The socket is watched by its file
 descriptor, which tells only that something has changed: after each look and each sending we look
 again until there is nothing left. This module is loaded only by workers that speak ZeroMQ.
+
+Of several coordinators on one store one is spoken to at a time. One that leaves a message without
+an answer is left when the next one is due: a beat may be lost, the lease not.
 """
 
 import asyncio
 import contextlib
+import random
 from typing import Any, assert_never
 
 import msgspec
@@ -64,15 +68,18 @@ _DECODER: msgspec.json.Decoder[Told | ErrorMessage] = msgspec.json.Decoder(Told 
 
 
 class ZeroMQLine:
-    def __init__(self, address: str, keys: Keys | None, hearer: Hearer) -> None:
-        self._address = address
+    def __init__(self, addresses: str, keys: Keys | None, hearer: Hearer) -> None:
+        """Several addresses have commas between them; one of them is begun with, by chance."""
+        self._addresses = [one.strip() for one in addresses.split(",") if one.strip()]
+        random.shuffle(self._addresses)
+        self._address = (self._addresses or [addresses])[0]
         self._hearer = hearer
         self._loop = asyncio.get_running_loop()
         self._linger_ms = 0
         self._unanswered = 0  # messages since we last heard anything
         self._context: zmq.Context[Any] = zmq.Context()
         try:
-            self._socket: zmq.Socket[Any] = self._open(address, keys)
+            self._socket: zmq.Socket[Any] = self._open(self._address, keys)
         except BaseException:
             self._context.destroy(linger=0)
             raise
@@ -108,11 +115,22 @@ class ZeroMQLine:
             self._linger_ms = int(LAST_WORDS_S * 1000)
         if self._unanswered and self._unanswered % TELL_AFTER_UNANSWERED == 0:
             self._hearer.note_trouble(Unavailable(f"nobody answers at {self._address}"))
+        if self._unanswered and len(self._addresses) > 1:
+            self._move_on()
         self._unanswered += 1
         with contextlib.suppress(zmq.Again):  # too many wait already
             self._socket.send(_ENCODER.encode(written(message)), zmq.DONTWAIT)
         # Sending may have used up the sign that there is something to read.
         self._loop.call_soon(self._drain)
+
+    def _move_on(self) -> None:
+        """Speak to the next one; what waits for the one before is dropped, and said again."""
+        self._addresses = [*self._addresses[1:], self._addresses[0]]
+        with contextlib.suppress(zmq.ZMQError):  # it was given up by itself
+            self._socket.disconnect(self._address)
+        self._address = self._addresses[0]
+        log.info("going on with another coordinator", address=self._address)
+        self._socket.connect(self._address)
 
     async def close(self) -> None:
         self._loop.remove_reader(self._file)
