@@ -47,7 +47,7 @@ async def cost(folder: Path, count: int) -> Counter[str]:
     async with idle(folder, count) as (engine, _):
         counted = engine.database._inner = CountedDatabase(engine.database._inner)
         await engine.submit()
-        return Counter(counted.counts)  # without what the end costs
+        return Counter(counted.counts)  # as they stand now: the end of it costs something too
 
 
 async def test_a_task_costs_the_same_however_many_wait_for_one(tmp_path: Path) -> None:

@@ -85,9 +85,12 @@ class Scene:
 
     # --- those who call it ----------------------------------------------------------------------
 
-    def start_worker(self, *, heartbeat_ms: int, worker_id: str | None = None) -> Running:
+    def start_worker(
+        self, *, heartbeat_ms: int, worker_id: str | None = None, transport: str = "auto"
+    ) -> Running:
         """A worker of the SDK, in a process of its own, that has registered."""
         arguments = ["--heartbeat-interval-ms", str(heartbeat_ms), "--concurrency", "4"]
+        arguments += ["--transport", transport]
         if worker_id is not None:
             arguments += ["--worker-id", worker_id]
         variables = {

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.cli.processes import Running
 from tests.faults.callers import PLAIN
 from tests.faults.processes import Scene, pause, scene, stop
 
 COORDINATOR_KILLS = 20
 WORKER_KILLS = 12
 STOPS = 3
+TRANSPORTS = ("websocket", "http")
 
 pytestmark = pytest.mark.slow
 
@@ -47,13 +49,14 @@ def report(
     return status, answer["outcomes"][0]["outcome"] if status == 200 else answer["code"]
 
 
+@pytest.mark.timeout(300)  # each of its starts takes seconds on a machine that is busy
 def test_killing_the_coordinator_again_and_again_under_load_loses_and_doubles_nothing(
     tmp_path: Path,
 ) -> None:
     dice = random.Random(1)
     with scene(tmp_path) as staged:
-        for _ in range(2):
-            staged.start_worker(heartbeat_ms=1_000)
+        for transport in TRANSPORTS:
+            staged.start_worker(heartbeat_ms=1_000, transport=transport)
         staged.start_plain_worker("plain")
         staged.start_clients(3, "double", PLAIN)
 
@@ -72,8 +75,13 @@ def test_killing_workers_again_and_again_under_load_lets_their_tasks_move_on(
     dice = random.Random(2)
     with scene(tmp_path) as staged:
         # Some come back under their own name, and take their work from their ghosts at once.
-        names = ["first", "second", None]
-        workers = [staged.start_worker(heartbeat_ms=200, worker_id=name) for name in names]
+        kinds = [("first", "websocket"), ("second", "http"), (None, "auto")]
+
+        def start(kind: int) -> Running:
+            name, transport = kinds[kind]
+            return staged.start_worker(heartbeat_ms=200, worker_id=name, transport=transport)
+
+        workers = [start(kind) for kind in range(len(kinds))]
         staged.start_clients(3, "double")
 
         for _ in range(WORKER_KILLS):
@@ -81,23 +89,26 @@ def test_killing_workers_again_and_again_under_load_lets_their_tasks_move_on(
             victim = dice.randrange(len(workers))
             workers[victim].signal(signal.SIGKILL)
             workers[victim].ends()
-            workers[victim] = staged.start_worker(heartbeat_ms=200, worker_id=names[victim])
+            workers[victim] = start(victim)
         tasks = staged.drain()
 
     assert staged.problems() == []
     assert max(task["attempt"] for task in tasks) > 1
 
 
-def test_a_worker_paused_beyond_its_lease_comes_back_to_find_its_task_done(tmp_path: Path) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_worker_paused_beyond_its_lease_comes_back_to_find_its_task_done(
+    tmp_path: Path, transport: str
+) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with scene(tmp_path) as staged:
-        paused = staged.start_worker(heartbeat_ms=200, worker_id="paused")
+        paused = staged.start_worker(heartbeat_ms=200, worker_id="paused", transport=transport)
         held = submit(staged, "hold", {"number": 1, "pipe": str(pipe)})
         writing = os.open(pipe, os.O_WRONLY)  # returns when the handler has begun to read
 
         pause(paused)
-        other = staged.start_worker(heartbeat_ms=200, worker_id="other")
+        other = staged.start_worker(heartbeat_ms=200, worker_id="other", transport=transport)
         finished = staged.wait_until_finished(held)
         paused.signal(signal.SIGCONT)
         os.close(writing)
@@ -140,7 +151,7 @@ def test_stopping_the_coordinator_under_load_loses_nothing_and_is_no_failure(
     tmp_path: Path,
 ) -> None:
     with scene(tmp_path) as staged:
-        workers = [staged.start_worker(heartbeat_ms=1_000) for _ in range(2)]
+        workers = [staged.start_worker(heartbeat_ms=1_000, transport=one) for one in TRANSPORTS]
         staged.start_plain_worker("plain")
         staged.start_clients(2, "double", PLAIN)
 
@@ -157,15 +168,16 @@ def test_stopping_the_coordinator_under_load_loses_nothing_and_is_no_failure(
 
 def test_stopping_workers_under_load_uses_up_no_attempt_and_is_no_failure(tmp_path: Path) -> None:
     with scene(tmp_path) as staged:
-        workers = [staged.start_worker(heartbeat_ms=500) for _ in range(2)]
+        workers = [staged.start_worker(heartbeat_ms=500, transport=one) for one in TRANSPORTS]
         staged.start_clients(3, "double")
 
-        for _ in range(STOPS):
+        for number in range(2 * STOPS):
             staged.book.wait_for_more(100)
             oldest = workers.pop(0)
             assert stop(oldest) == 0, oldest.output
             assert "Traceback" not in oldest.output
-            workers.append(staged.start_worker(heartbeat_ms=500))
+            transport = TRANSPORTS[number % 2]
+            workers.append(staged.start_worker(heartbeat_ms=500, transport=transport))
         tasks = staged.drain()
         assert stop(staged.coordinator) == 0, staged.coordinator.output
 

@@ -4,16 +4,22 @@ Each line of the record is a JSON array: `["ran", number, attempt, pid]` when a 
 and `["outcome", task_id, outcome, result]` for each answer to a reported result.
 """
 
+import asyncio
 import os
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from rota import Rota, current
-from rota.messages import ResultAnswer
+from rota.messages import ResultAnswer, ResultItem
+from rota.messages.streams import StreamNoted
+from rota.sdk import streaming
 from rota.sdk.client import Client
 from rota.sdk.http import HttpTransport
+from rota.sdk.streaming_worker import Stream
 from rota.sdk.transport import JSON, Response
 
 WORK_S = 0.005
@@ -49,6 +55,24 @@ class RecordingTransport(HttpTransport):
         return response
 
 
+class RecordingStream(Stream):
+    def report(self, items: Sequence[ResultItem]) -> "asyncio.Future[StreamNoted]":
+        answer = super().report(items)
+        answer.add_done_callback(partial(_write_down_noted, items))
+        return answer
+
+
+def _write_down_noted(items: Sequence[ResultItem], answer: "asyncio.Future[StreamNoted]") -> None:
+    if answer.cancelled() or answer.exception() is not None:
+        return
+    refused = dict(answer.result().refused)
+    for item in items:
+        assert item.result is not None
+        outcome = refused.get(int(item.task_id, 16), "accepted")
+        write_down("outcome", item.task_id, outcome, msgspec.json.decode(item.result))
+
+
+setattr(streaming, "Stream", RecordingStream)  # noqa: B010 - a class, for the type checker
 app = Rota()
 app.use(Client(RecordingTransport(os.environ["ROTA_URL"])))
 

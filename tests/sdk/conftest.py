@@ -18,3 +18,10 @@ def app(server: Server) -> Iterator[Rota]:
     """An app that speaks to the server."""
     with Rota(server.url) as one:
         yield one
+
+
+@pytest.fixture(params=["websocket", "http"])
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How workers get their work; a test that has this runs once for each way."""
+    monkeypatch.setenv("ROTA_TRANSPORT", request.param)
+    return str(request.param)

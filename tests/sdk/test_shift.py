@@ -13,6 +13,8 @@ from rota.sdk import calls
 from rota.sdk.worker import Worker
 from tests.sdk.serving import PATIENCE_S, RunningWorker, Server, first_ended, working
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 
 class Gate:
     """A handler's stop: the test sees that it came, and lets it go on."""
@@ -227,7 +229,7 @@ def test_a_handler_that_blocks_the_event_loop_does_not_look_dead(app: Rota) -> N
             health = view.health
         return health
 
-    with working(app, worker_id="busy", heartbeat_interval_ms=100):
+    with working(app, worker_id="busy", heartbeat_interval_ms=300):
         assert busy.enqueue().result(PATIENCE_S) == "healthy"
 
     assert attempts == [1]

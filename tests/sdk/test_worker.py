@@ -12,6 +12,8 @@ from rota import Discard, Retry, Rota, Snooze, StopReason, TaskCancelled, TaskFa
 from rota.sdk import calls
 from tests.sdk.serving import PATIENCE_S, Server, working
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 
 @dataclass
 class Box:

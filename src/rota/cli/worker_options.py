@@ -37,10 +37,10 @@ _OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
         "--transport",
         {
             "type": click.Choice([one.value for one in Line]),
-            "default": Line.HTTP.value,
+            "default": Line.AUTO.value,
             "show_default": True,
-            "help": "How it gets its work: websocket (a stream), http (polling), or auto: a "
-            "stream if there can be one.",
+            "help": "How it gets its work: over a WebSocket, by polling over http, or auto: over "
+            "a WebSocket if there can be one, and otherwise by polling.",
         },
     ),
     (

@@ -5,7 +5,7 @@ are written grouped by kind, and then the work that waits is dealt out to the wo
 it: those of this batch, and those whose calls were parked because there was nothing for them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast, get_args
 
 from msgspec import Struct
@@ -36,7 +36,7 @@ from rota.core.replies import Done, Granted, Reply
 from rota.core.sessions import ClearNews
 from rota.core.shards.events import ShardEvent
 from rota.core.snapshot import Rules, Snapshot
-from rota.core.tasks import Lease, Task
+from rota.core.tasks import Lane, Lease, Task
 from rota.core.valves import Watch
 from rota.core.workers import Health, Worker
 from rota.core.workflow.commands import RunCommand
@@ -115,6 +115,7 @@ class BatchResult(Struct, kw_only=True):
     keeping: KeepingWork
     sessions: set[str]  # that there is news for
     workers: Mapping[str, Worker]  # those whose calls were looked at
+    open_lanes: Collection[Lane] = ()  # in which work may be left
 
     @property
     def next_sweep_ms(self) -> int | None:
@@ -144,6 +145,7 @@ class Batch:
         self._events = events
         self._kinds = {type(event) for event in events}
         self._parking = parking
+        self._open_lanes: Collection[Lane] = ()  # in which work may be left
         self._lanes = lanes
         self._memory = memory
         self._runs = runs
@@ -206,6 +208,7 @@ class Batch:
             keeping=keeping,
             sessions=sessions.told,
             workers=snapshot.workers,
+            open_lanes=self._open_lanes,
         )
 
     def _carry_out_shards(self, tx: Transaction, answered: dict[int, Any]) -> ShardKeeper | None:
@@ -327,6 +330,7 @@ class Batch:
         )
         for (index, _), answer in zip(now, answers, strict=True):
             outcomes[index] = answer
+        self._open_lanes = dealer.open_lanes
         if dealer.leased:
             decisions.setdefault(LeaseTask, []).extend(dealer.leased)
         asked = [(event, answer) for (_, event), answer in zip(now, answers, strict=True)]

@@ -208,6 +208,7 @@ class Coordinator:
             lambda most: self._enter(
                 LeaseWork(worker_id=worker_id, incarnation=incarnation, most=most),
                 stays=self.is_ready,
+                stands=True,
             ),
             take_back=self._take_back,
             on_granted=on_granted,
@@ -354,9 +355,10 @@ class Coordinator:
         self._figures.watchers = self._notices.watchers
         return self._figures
 
-    def _enter(self, event: Anything, *, stays: bool = False) -> Entry:
+    def _enter(self, event: Anything, *, stays: bool = False, stands: bool = False) -> Entry:
         self._refuse_when_stopped()
-        entry = Entry(event, asyncio.get_running_loop().create_future(), stays=stays)
+        future = asyncio.get_running_loop().create_future()
+        entry = Entry(event, future, stays=stays, stands=stands)
         if isinstance(event, SubmitTasks):
             self._refuse_when_full(entry.weight)
         elif isinstance(event, LeaseWork) and self._pipeline.has_little_for(event.worker_id):
@@ -403,6 +405,11 @@ class Coordinator:
 
     def _take_back(self, entry: Entry, outcome: object) -> None:
         """The caller went away while its leases were granted: they go back at once."""
+        rest, entry.rest = entry.rest, None
+        if rest is not None:
+            rest.is_gone = True
+            if not rest.future.cancel() and not rest.future.cancelled():
+                self._take_back(rest, rest.future.exception() or rest.future.result())
         if not isinstance(entry.event, LeaseWork) or not isinstance(outcome, Granted):
             return
         if outcome.leases and self._writer.is_running:

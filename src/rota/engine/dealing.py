@@ -75,7 +75,7 @@ class Dealer:
         too, be it that they are over. So much new work is `expected`.
         """
         concerned: list[Parked] = parking.of_workers(changed) if changed else []
-        self._open = self._open_lanes()
+        self._open = self._find_open_lanes()
         if not self._open and not concerned:
             # However many wait, that there is nothing for them costs nothing.
             return [Granted([]) for _ in asking], []
@@ -95,6 +95,11 @@ class Dealer:
             whose = self._runs.tasks([one.id for one in self.leased])
             _name_runs([*answers, *(answer for _, answer in given)], whose)
         return answers, given
+
+    @property
+    def open_lanes(self) -> Collection[Lane]:
+        """Those in which there may be work left."""
+        return self._open.values()
 
     def _deal_round(self, asking: Sequence[LeaseWork]) -> list[Answer]:
         if not asking:
@@ -119,7 +124,7 @@ class Dealer:
             self._deal_probes(claims, answers)
         return answers
 
-    def _open_lanes(self) -> dict[int, Lane]:
+    def _find_open_lanes(self) -> dict[int, Lane]:
         numbers = self._tasks.open_lanes()
         paused, known = self._paused, self._lanes.by_number
         return {number: known[number] for number in numbers if known[number].queue not in paused}

@@ -133,7 +133,7 @@ class Parking(Generic[Call]):
         servers = self._servers.get(number)
         if servers is None:
             servers = self._servers[number] = deque(
-                kind for kind in self._kinds.values() if _serves(kind.worker, lane)
+                kind for kind in self._kinds.values() if serves(kind.worker, lane)
             )
         return servers
 
@@ -148,7 +148,7 @@ class Parking(Generic[Call]):
         return kind
 
 
-def _serves(worker: Worker, lane: Lane) -> bool:
+def serves(worker: Worker, lane: Lane) -> bool:
     return can_serve(worker, queue=lane.queue, name=lane.name, requires=lane.requires)
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import msgspec
 import structlog
 from msgspec import Struct
 
@@ -39,7 +40,7 @@ from rota.engine.counting import count_batch
 from rota.engine.figures import Figures
 from rota.engine.hinting import concerns_others
 from rota.engine.notices import Told
-from rota.engine.parking import Parking
+from rota.engine.parking import Parking, serves
 from rota.engine.refreshing import refreshed
 from rota.engine.runs import RunCache
 from rota.engine.series import HOUR_MS
@@ -84,7 +85,18 @@ Answer = Callable[[Any], None]  # takes the outcome, or the exception
 class Entry:
     """One event on its way through the engine, and whoever waits for its answer."""
 
-    __slots__ = ("answer", "event", "future", "is_gone", "is_light", "is_parked", "stays", "weight")
+    __slots__ = (
+        "answer",
+        "event",
+        "future",
+        "is_gone",
+        "is_light",
+        "is_parked",
+        "rest",
+        "stands",
+        "stays",
+        "weight",
+    )
 
     def __init__(
         self,
@@ -93,11 +105,14 @@ class Entry:
         *,
         stays: bool,
         answer: Answer | None = None,
+        stands: bool = False,
     ) -> None:
         self.event = event
         self.future = future
         self.answer = answer  # called with what became of it, instead of the future
         self.stays = stays  # a call for work that may be parked
+        self.stands = stands  # one that waits on for what it was not given
+        self.rest: Entry | None = None  # which does that, when it was given something
         self.is_parked = False  # it has been looked at, and there was nothing for it
         self.is_gone = False  # the caller has stopped waiting
         self.weight, self.is_light = _burden(event)
@@ -374,6 +389,8 @@ class Pipeline:
                     entry.is_parked = True
                     self._parking.park(entry, result.workers[entry.event.worker_id])
                     continue
+                if entry.stands and outcome.leases:
+                    self._park_rest(entry, outcome, result)
             answers.append((entry, outcome))
         self._figures.parked = len(self._parking)
         return answers
@@ -383,6 +400,18 @@ class Pipeline:
             self._unfilled.discard(event.worker_id)  # there may be more, nobody knows how much
         elif len(self._unfilled) < MOST_UNFILLED:
             self._unfilled.add(event.worker_id)
+
+    def _park_rest(self, entry: Entry, granted: Granted, result: BatchResult) -> None:
+        """Let the rest of a wish wait at once: asking for it anew would be another batch."""
+        assert isinstance(entry.event, LeaseWork)
+        worker = result.workers[entry.event.worker_id]
+        left = entry.event.most - len(granted.leases)
+        if left > 0 and not any(serves(worker, lane) for lane in result.open_lanes):
+            event = msgspec.structs.replace(entry.event, most=left)
+            rest = Entry(event, entry.future.get_loop().create_future(), stays=True, stands=True)
+            rest.is_parked = True
+            entry.rest = rest
+            self._parking.park(rest, worker)
 
     def _broken(self, entry: Entry, error: Exception) -> Exception:
         if isinstance(error, RotaError):

@@ -2,8 +2,9 @@
 
 A long poll is one wish and one answer. A worker whose connection stays open has one wish that
 lasts: as many tasks as it has room for. It waits with the writer beside all other calls for work,
-so the transaction that brings work chooses among them by score; what it is granted is handed on,
-and the wish goes back for what room is left. How much room there is may change while it waits.
+so the transaction that brings work chooses among them by score. What it is granted is handed on;
+the rest of the wish waits on from that very transaction, or, if there may be more for it, goes
+before the next. How much room there is may change while it waits.
 """
 
 import asyncio
@@ -93,6 +94,9 @@ class StandingCall:
             entry = self._enter(most)
         except RotaError:
             return  # the coordinator has stopped, and so will whoever is connected to it
+        self._wait(entry, most)
+
+    def _wait(self, entry: Entry, most: int) -> None:
         self._waiting[entry] = most
         entry.future.add_done_callback(lambda future: self._take(entry, future))
 
@@ -104,6 +108,10 @@ class StandingCall:
             self._take_back(entry, error or future.result())
         elif error is None:
             granted: Granted = future.result()
+            rest, entry.rest = entry.rest, None
+            if rest is not None:
+                assert isinstance(rest.event, LeaseWork)
+                self._wait(rest, rest.event.most)
             if granted.leases:
                 self.ask(self._on_granted(granted))
         elif isinstance(error, WorkerNotFound | StaleIncarnation):

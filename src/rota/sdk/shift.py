@@ -73,7 +73,7 @@ class Shift:
         drain_s: float,
         max_tasks: int | None,
         on_session: Callable[[Session], None],
-        line: Line = Line.HTTP,
+        line: Line = Line.AUTO,
     ) -> None:
         self._client = client.without_repeats()
         self._registration = registration

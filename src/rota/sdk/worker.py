@@ -40,8 +40,8 @@ class Worker:
     to serve (all of the app's), `queues` the queues (all). `max_tasks` makes it stop after so
     many. `drain_s` is what running handlers get to finish once a stop is asked for; then they
     are stopped, and their tasks handed back without using up an attempt. `transport` is how it
-    gets its work: `http` (polling; the default, unless `ROTA_TRANSPORT` says otherwise),
-    `websocket` (a stream), or `auto` (a stream if there can be one).
+    gets its work: `auto` (a stream if there can be one, otherwise polling; the default, unless
+    `ROTA_TRANSPORT` says otherwise), `websocket` (nothing but a stream) or `http` (polling).
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Worker:
         self._drain_s = drain_s
         self._max_tasks = max_tasks
         self._on_registered = on_registered
-        self._line = _line_named(transport or os.environ.get("ROTA_TRANSPORT") or Line.HTTP)
+        self._line = _line_named(transport or os.environ.get("ROTA_TRANSPORT") or Line.AUTO)
         self._shift: Shift | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stop_asked = False

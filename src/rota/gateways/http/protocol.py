@@ -35,7 +35,7 @@ class GatheringTransport:
     """A transport that puts off writes until the running callback has ended."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
+        self.bare = transport
         self._loop = loop
         self._pieces: list[bytes] = []
 
@@ -52,15 +52,15 @@ class GatheringTransport:
 
     def close(self) -> None:
         self._flush()
-        self._transport.close()
+        self.bare.close()
 
     def _flush(self) -> None:
         pieces, self._pieces = self._pieces, []
-        if pieces and not self._transport.is_closing():
-            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if pieces and not self.bare.is_closing():
+            self.bare.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+        return getattr(self.bare, name)
 
 
 class Cycle(RequestResponseCycle):

@@ -4,7 +4,8 @@ The server's own protocol leaves three things open. A transport that is closed w
 has read what is buffered, and a peer that never reads keeps it open for ever: so here it is aborted
 after a while. A ping is taken for unanswered while the answer waits behind messages that we have
 not come round to: so here a peer that was heard of since is not given up. And the application
-cannot see pings: so here it is given a `Line`, on which it can ask whether the peer is alive.
+cannot see pings: so here it is given a `Line`, on which it can ask whether the peer is alive, and
+over which it can send at once as long as the peer reads.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ from typing import Any, Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.http11 import Request
+
+from rota.gateways.http.protocol import GatheringTransport
 
 LINE = "rota.line"  # the name of the extension in the ASGI scope
 CLOSE_TIMEOUT_S = 2.0  # how long a peer may take to read what is left, and to say goodbye
@@ -23,6 +26,10 @@ class Line(Protocol):
 
     def take_pulse(self) -> bool:
         """Whether the peer was heard of since this was last asked."""
+        ...
+
+    def send_now(self, data: bytes, *, is_text: bool) -> bool:
+        """Hand a message to the transport, if the peer has read what it was sent before."""
         ...
 
     def hang_up(self, code: int, reason: str) -> None:
@@ -44,6 +51,20 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         was_heard, self._was_heard = self._was_heard, False
         return was_heard
 
+    def send_now(self, data: bytes, *, is_text: bool) -> bool:
+        is_open = self.handshake_complete and not self.close_sent and not self.disconnected
+        if not is_open or not self.writable.is_set() or self.transport.is_closing():
+            return False
+        try:
+            if is_text:
+                self.conn.send_text(data)
+            else:
+                self.conn.send_binary(data)
+        except InvalidState:
+            return False  # the peer has begun to close, and hears no more
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        return True
+
     def hang_up(self, code: int, reason: str) -> None:
         if not self.close_sent and not self.transport.is_closing():
             self.close_sent = True
@@ -57,6 +78,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._abort_later()
 
     # --- of the server --------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, GatheringTransport):
+            transport = transport.bare  # a frame is one write anyway, and should not wait
+        super().connection_made(transport)
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)

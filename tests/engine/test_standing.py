@@ -1,0 +1,122 @@
+"""A wish for work that stays is granted over and over, and is nobody's once its worker is gone."""
+
+import asyncio
+
+from rota.core.replies import Granted
+from rota.core.tasks import Task
+from rota.core.workers import Worker
+from rota.engine.standing import StandingCall
+from rota.errors import RotaError
+from tests.engine.running import Engine, done, settle
+
+
+class Connected:
+    """A worker whose connection stays open, with room for so many at once."""
+
+    def __init__(self, engine: Engine, worker: Worker, room: int) -> None:
+        self.given: list[Task] = []
+        self.ended: list[RotaError] = []
+        self.room = room
+        self.call: StandingCall = engine.coordinator.stand(
+            worker.id, worker.incarnation, on_granted=self._take, on_ended=self.ended.append
+        )
+
+    def _take(self, granted: Granted) -> int:
+        self.given += granted.leases
+        self.room -= len(granted.leases)
+        return self.room
+
+    async def ask(self) -> None:
+        self.call.ask(self.room)
+        await settle()
+
+
+async def connected(engine: Engine, worker_id: str = "w1", room: int = 10) -> Connected:
+    one = Connected(engine, await engine.register(worker_id), room)
+    await one.ask()
+    return one
+
+
+async def test_a_task_is_given_by_the_one_commit_that_accepts_it(engine: Engine) -> None:
+    worker = await connected(engine)
+    before = engine.database.tries
+
+    for _ in range(5):
+        await engine.submit()
+        await settle()
+
+    assert len(worker.given) == 5
+    assert engine.database.tries - before == 5  # none of them was to ask for more
+
+
+async def test_no_more_is_given_than_there_is_room_for(engine: Engine) -> None:
+    worker = await connected(engine, room=3)
+
+    for _ in range(5):
+        await engine.submit()
+        await settle()
+    assert len(worker.given) == 3
+    figures = await engine.coordinator.queries.worker("w1")
+    assert figures is not None
+    await engine.report(figures.worker, done(worker.given[0]))
+    worker.room += 1
+    await worker.ask()
+
+    assert len(worker.given) == 4
+    worker.call.withdraw()
+
+
+async def test_the_rest_of_a_wish_takes_part_in_the_next_choice(engine: Engine) -> None:
+    first, second = await connected(engine, "w1"), await connected(engine, "w2")
+
+    for _ in range(10):
+        await engine.submit()
+        await settle()
+
+    # Each time the emptier one is the better choice.
+    assert [len(first.given), len(second.given)] == [5, 5]
+
+
+async def test_a_wish_with_more_work_at_hand_is_granted_until_the_room_is_full(
+    engine: Engine,
+) -> None:
+    await engine.submit(*["work"] * 25)
+
+    worker = await connected(engine, room=10)
+
+    assert len(worker.given) == 10
+
+
+async def test_whoever_withdraws_is_given_nothing_more_and_keeps_nothing_back(
+    engine: Engine,
+) -> None:
+    leaving, staying = await connected(engine, "w1"), await connected(engine, "w2")
+    await engine.submit(*["work"] * 2)
+    await settle()
+    had = len(leaving.given)
+
+    leaving.call.withdraw()
+    tasks = await engine.submit(*["work"] * 6)
+    await settle()
+
+    assert len(leaving.given) == had
+    assert {task.id for task in staying.given} >= set(tasks)
+
+
+async def test_what_is_granted_while_its_worker_withdraws_goes_back_with_the_rest_of_the_wish(
+    engine: Engine,
+) -> None:
+    leaving = await connected(engine, "w1")
+    submitting = asyncio.ensure_future(engine.submit())
+    # The batch runs now, and delivers; what takes the grant has not had its turn.
+    while not submitting.done():
+        await asyncio.sleep(0)
+        leaving.call.withdraw()
+    await settle()
+
+    staying = await connected(engine, "w2")
+    later = await engine.submit()
+    await settle()
+
+    assert leaving.given == []
+    assert [task.id for task in staying.given] == [*submitting.result(), *later]
