@@ -22,6 +22,7 @@ from tests.gateways.zeromq.node_packages import installed
 CLIENT = Path(__file__).parent / "example_client.ts"
 ADDRESS = "tcp://localhost:5555"
 PAUSE = "}, 10000);"
+PAUSE_MS = 50
 STRIP_TYPES = """
 const { readFileSync, writeFileSync } = require('node:fs');
 const { transformSync } = require('amaro');
@@ -36,7 +37,7 @@ def example_client(folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
     text = CLIENT.read_text()
     assert (text.count(ADDRESS), text.count(PAUSE)) == (1, 1)
     source, script = folder / "client.ts", folder / "client.mjs"
-    source.write_text(text.replace(ADDRESS, url).replace(PAUSE, "}, 50);"))
+    source.write_text(text.replace(ADDRESS, url).replace(PAUSE, f"}}, {PAUSE_MS});"))
     (folder / "node_modules").symlink_to(packages / "node_modules")
     subprocess.run(
         ["node", "-e", STRIP_TYPES, source, script], cwd=folder, check=True, timeout=PATIENCE_S
@@ -64,7 +65,8 @@ def beats(url: str) -> float:
 
 @pytest.mark.slow
 def test_the_example_client_registers_beats_and_keeps_its_shards(tmp_path: Path) -> None:
-    flags = ("up", "--port", "0", "--zmq-port", "0", "--shard-lease-ms", "1000", "--json")
+    lease_ms = 3_000  # long enough for a busy machine to let the client beat in time
+    flags = ("up", "--port", "0", "--zmq-port", "0", "--shard-lease-ms", str(lease_ms), "--json")
     with running(*flags, folder=tmp_path) as coordinator:
         announced = json.loads(coordinator.wait_for('"url"'))
         with example_client(tmp_path, announced["shards"]) as client:
@@ -73,7 +75,7 @@ def test_the_example_client_registers_beats_and_keeps_its_shards(tmp_path: Path)
             assert said[0] == f"Connected to coordinator at {announced['shards']}"
             assert said[1] == f"Assigned shards: {', '.join(map(str, EVERYTHING))}"
 
-            while beats(announced["url"]) < 50:  # more than two leases
+            while beats(announced["url"]) < 2 * lease_ms / PAUSE_MS:
                 pass
             (member,) = service(announced["url"])["members"]
             assert (member["worker_id"], member["shards"]) == ("worker-1", EVERYTHING)
