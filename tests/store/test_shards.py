@@ -232,6 +232,27 @@ def test_a_hundred_thousand_shards_that_stand_alike_are_written_by_one_statement
     assert "USING PRIMARY KEY (service=? AND shard>? AND shard<?)" in str(plan.fetchall())
 
 
+def test_a_service_is_summed_up_as_it_stands(shards: Shards) -> None:
+    number = shards.put_service(SERVICE)
+    other = shards.put_service(msgspec.structs.replace(SERVICE, name="early", pinned=False))
+    shards.put_members(number, [member("w1"), member("w2")])
+    shards.put_shards(
+        number,
+        [
+            row(0, 1, "w1", "w1", None),
+            row(1, 1, "w1", "w2", 6),
+            row(2, 1, None, "w2", None),
+            row(9, 1, "w1", None, 7),  # beyond the count, and still owned
+        ],
+    )
+    assert other != number
+
+    early, feed = shards.summaries()
+
+    assert early == ("early", 4, False, 2, 7, 0, 4, 0)
+    assert feed == ("feed", 4, True, 2, 7, 2, 2, 2)
+
+
 # --- checkpoints --------------------------------------------------------------------------------
 
 

@@ -41,7 +41,7 @@ from rota.store.memory import Memories, matching, starting_with
 from rota.store.queues import LaneFigures, Queues
 from rota.store.replicas import Replicas
 from rota.store.runs import Runs
-from rota.store.shards import Checkpoint, Shards
+from rota.store.shards import Checkpoint, ServiceSummary, Shards
 from rota.store.tasks import Tasks
 from rota.store.workers import Workers
 from rota.store.workflows import Workflows
@@ -328,12 +328,8 @@ class Queries:
 
     # --- services -------------------------------------------------------------------------------
 
-    async def services(self) -> list[ServiceView]:
-        def body(tx: Transaction) -> list[ServiceView]:
-            names = Shards(tx).names()
-            return [one for name in names if (one := self._service(tx, name)) is not None]
-
-        return await self._read(body)
+    async def services(self) -> list[ServiceSummary]:
+        return await self._read(lambda tx: Shards(tx).summaries())
 
     async def service(self, name: str) -> ServiceView | None:
         return await self._read(lambda tx: self._service(tx, name))

@@ -5,7 +5,9 @@ from msgspec import Struct
 from rota.core import workers
 from rota.core.shards.members import ShardPolicy
 from rota.core.workers import Health
-from rota.store.shards import StoredService
+from rota.store.shards import ServiceSummary, StoredService
+
+__all__ = ["MemberView", "ServiceSummary", "ServiceView", "view_of"]
 
 BEATS_PER_LEASE = 3
 

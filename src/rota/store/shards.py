@@ -36,6 +36,19 @@ class ShardRun(NamedTuple):
     revoked_in: int | None  # the generation
 
 
+class ServiceSummary(NamedTuple):
+    """A service in numbers."""
+
+    name: str
+    shard_count: int
+    pinned: bool
+    min_protocol: int
+    generation: int
+    members: int
+    unowned: int  # shards that should have an owner and have none
+    moving: int  # shards that their owners were asked to give up
+
+
 class StoredService(NamedTuple):
     """All that is kept of a service but for its checkpoints."""
 
@@ -65,6 +78,17 @@ class Shards:
 
     def names(self) -> list[str]:
         return [name for (name,) in self._tx.rows("shards.names")]
+
+    def summaries(self) -> list[ServiceSummary]:
+        """All services, counted where the rows are: there may be many of a service."""
+        return [
+            ServiceSummary(
+                name, count, bool(pinned), protocol, generation, members, count - owned, moving
+            )
+            for name, count, pinned, protocol, generation, members, owned, moving in self._tx.rows(
+                "shards.summaries"
+            )
+        ]
 
     def find(self, name: str) -> StoredService | None:
         rows = self._tx.rows("shards.service", name)

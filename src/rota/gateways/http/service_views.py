@@ -5,14 +5,14 @@ from rota.messages import MemberView, ServiceSummary, ServiceView
 from rota.messages.shards import THOUSANDTHS
 
 
-def summary_of(service: shard_views.ServiceView) -> ServiceSummary:
+def summary_of(service: shard_views.ServiceSummary) -> ServiceSummary:
     return ServiceSummary(
         name=service.name,
         shard_count=service.shard_count,
         pinned=service.pinned,
         min_protocol=service.min_protocol,
         generation=service.generation,
-        member_count=len(service.members),
+        member_count=service.members,
         unowned=service.unowned,
         moving=service.moving,
     )

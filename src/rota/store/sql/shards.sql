@@ -1,6 +1,15 @@
 -- name: names
 SELECT name FROM service ORDER BY name
 
+-- name: summaries
+SELECT s.name, s.shard_count, s.pinned, s.min_protocol, s.generation,
+       (SELECT count(*) FROM member AS m WHERE m.service = s.number),
+       (SELECT count(o.owner) FROM shard AS o WHERE o.service = s.number
+           AND o.shard < s.shard_count),
+       (SELECT count(o.owner) FROM shard AS o WHERE o.service = s.number
+           AND o.revoked_in IS NOT NULL)
+  FROM service AS s ORDER BY s.name
+
 -- name: service
 SELECT number, name, shard_count, pinned, min_protocol, generation, superseded, version, agenda
   FROM service WHERE name = ?
