@@ -38,6 +38,7 @@ DUTIES = (
 )
 SWEEPS = (SHARDS, LOCKS)  # of leases, which must not end early
 LEAST_PAUSE_MS = 1  # a moment that is always just ahead must not spin the loop
+LAST_MINUTE_S = 1.0  # charts are not worth more of a wait when everything is to end
 
 
 class Alarm:
@@ -93,7 +94,11 @@ class DutyRunner:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._keep_minute(self._minute_ms)
+        try:
+            async with asyncio.timeout(LAST_MINUTE_S):
+                await self._keep_minute(self._minute_ms)
+        except TimeoutError:
+            log.warning("the last minute of the charts is not kept")
 
     def hint(self, moment_ms: int) -> None:
         """Some task or run comes up at this moment."""
