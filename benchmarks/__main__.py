@@ -15,22 +15,25 @@ from typing import Any
 import click
 
 import rota
-from benchmarks import bars, comparing, machine, redis_server, table
-from benchmarks.comparing import PEERS, summary
+from benchmarks import bars, comparing, machine, postgres, table
+from benchmarks.comparing import PEERS, POSTGRES_PEERS
 from benchmarks.measurements import MEASUREMENTS
-from benchmarks.peers import measuring
 from benchmarks.plan import Plan, quick
 from benchmarks.processes import ROOT, Failed, LeftOut, stop_all, time_limit
+from benchmarks.servers import Servers
+from benchmarks.summaries import summary
 
 RESULTS = ROOT / "benchmarks" / "results"
 LARGE_TASKS = 100_000
+KNOWN = [*MEASUREMENTS, *postgres.MEASUREMENTS, *PEERS]
+GROUPS = {"postgres": [*postgres.MEASUREMENTS, *POSTGRES_PEERS, "celery"]}
 
 Results = dict[str, Any]
 
 
 @click.command(context_settings={"max_content_width": 100})
 @click.option("--quick", "is_quick", is_flag=True, help="Fewer tasks and samples, one turn each.")
-@click.option("--only", help=f"Only these, by comma: {', '.join([*MEASUREMENTS, *PEERS])}.")
+@click.option("--only", help=f"Only these, by comma: {', '.join([*GROUPS, *KNOWN])}.")
 @click.option("--no-peers", is_flag=True, help="Measure Rota alone.")
 @click.option("--tasks", type=click.IntRange(min=100), help="How many tasks a drain has (20,000).")
 @click.option("--large", is_flag=True, help=f"Also drain {LARGE_TASKS:,} tasks.")
@@ -74,13 +77,14 @@ def main(
 
 
 def _selected(only: str | None, *, no_peers: bool, large: bool) -> list[str]:
-    known = [*MEASUREMENTS, *PEERS]
     if only is None:
-        names = [name for name in known if large or name != "drain-large"]
+        names = [name for name in KNOWN if large or name != "drain-large"]
     else:
-        names = [name.strip() for name in only.split(",")]
-        if unknown := [name for name in names if name not in known]:
-            raise click.BadParameter(f"{', '.join(unknown)}: there is {', '.join(known)}")
+        asked = [name.strip() for name in only.split(",")]
+        names = list(dict.fromkeys(one for name in asked for one in GROUPS.get(name, [name])))
+        if unknown := [name for name in names if name not in KNOWN]:
+            there = ", ".join([*GROUPS, *KNOWN])
+            raise click.BadParameter(f"{', '.join(unknown)}: there is {there}")
     return [name for name in names if not (no_peers and name in PEERS)]
 
 
@@ -93,26 +97,27 @@ def _measure(plan: Plan, selected: Sequence[str], scratch: Path, *, install_redi
         "rota": {},
         "peers": {},
     }
-    for name in selected:
-        if name in MEASUREMENTS:
-            results["rota"][name] = _measure_rota(name, plan, scratch)
-    _measure_peers(
-        [name for name in selected if name in PEERS],
-        plan,
-        scratch,
-        results,
-        install_redis=install_redis,
-    )
+    with contextlib.ExitStack() as stack:
+        servers = Servers(stack, scratch, install_redis=install_redis)
+        for name in selected:
+            if name not in PEERS:
+                results["rota"][name] = _measure_rota(name, plan, scratch, servers)
+        peers = [name for name in selected if name in PEERS]
+        _measure_peers(peers, plan, scratch, results, servers)
     return results
 
 
-def _measure_rota(name: str, plan: Plan, scratch: Path) -> dict[str, Any]:
-    measurement = MEASUREMENTS[name]
+def _measure_rota(name: str, plan: Plan, scratch: Path, servers: Servers) -> dict[str, Any]:
+    measurement = MEASUREMENTS.get(name) or postgres.MEASUREMENTS[name]
     _say(f"rota, {name}: {(measurement.__doc__ or '').strip()}")
     pace_ms, start_s = machine.pace_ms(), time.monotonic()
     try:
+        server = servers.postgres.get() if name in postgres.MEASUREMENTS else None
         with time_limit(plan.limit_s):
-            facts = measurement(plan, scratch)
+            if server is None:
+                facts = MEASUREMENTS[name](plan, scratch)
+            else:
+                facts = postgres.MEASUREMENTS[name](plan, scratch, server)
     except (Failed, OSError, rota.RotaError) as error:
         facts = {"problem": str(error)}
     _say(f"  {facts.get('problem') or summary(facts)}  [{time.monotonic() - start_s:.0f} s]")
@@ -120,38 +125,25 @@ def _measure_rota(name: str, plan: Plan, scratch: Path) -> dict[str, Any]:
 
 
 def _measure_peers(
-    names: Sequence[str], plan: Plan, scratch: Path, results: Results, *, install_redis: bool
+    names: Sequence[str], plan: Plan, scratch: Path, results: Results, servers: Servers
 ) -> None:
-    with contextlib.ExitStack() as stack:
-        environment: dict[str, str] = {}
-        for name in names:
-            peer = PEERS[name]
-            _say(f"{peer.title}:")
-            pace_ms = machine.pace_ms()
-            try:
-                if peer.needs_redis and not environment:
-                    environment = _start_redis(stack, scratch, install=install_redis)
-                python = comparing.install(peer, _say)
+    for name in names:
+        peer = PEERS[name]
+        _say(f"{peer.title}:")
+        pace_ms = machine.pace_ms()
+        try:
+            python = comparing.install(peer, _say)
+            with servers.environment(peer) as environment:
                 facts = comparing.measure(
                     peer, plan, scratch / name, python=python, environment=environment, say=_say
                 )
-            except LeftOut as error:
-                facts = {"left_out": str(error)}
-            except (Failed, OSError) as error:
-                facts = {"problem": str(error)}
-            results["peers"][name] = facts | {"pace_ms": pace_ms}
-            if reason := facts.get("left_out") or facts.get("problem"):
-                _say(f"  {reason}")
-
-
-def _start_redis(stack: contextlib.ExitStack, scratch: Path, *, install: bool) -> dict[str, str]:
-    if install:
-        redis_server.install()
-    binary = redis_server.find()
-    if binary is None:
-        raise LeftOut("there is no redis-server on this machine (see --install-redis)")
-    url, settings = stack.enter_context(redis_server.redis(binary, scratch / "redis"))
-    return {measuring.REDIS_VARIABLE: url, measuring.REDIS_SETTINGS_VARIABLE: settings}
+        except LeftOut as error:
+            facts = {"left_out": str(error)}
+        except (Failed, OSError) as error:
+            facts = {"problem": str(error)}
+        results["peers"][name] = facts | {"pace_ms": pace_ms}
+        if reason := facts.get("left_out") or facts.get("problem"):
+            _say(f"  {reason}")
 
 
 def _write(results: Results, file: Path | None) -> Path:

@@ -1,4 +1,4 @@
-"""The tasks that are measured: one that does nothing, and one that says when it started."""
+"""The tasks that are measured: they do nothing but, some of them, tell that they ran."""
 
 import time
 from functools import cache
@@ -15,6 +15,11 @@ async def noop() -> None:
 
 
 @app.task
+async def counted() -> None:
+    _tally().count()
+
+
+@app.task
 async def call(submitted_ns: int) -> None:
     _caller().call(submitted_ns, time.monotonic_ns())
 
@@ -22,3 +27,8 @@ async def call(submitted_ns: int) -> None:
 @cache
 def _caller() -> witness.Caller:
     return witness.Caller(witness.folder())
+
+
+@cache
+def _tally() -> witness.Tally:
+    return witness.Tally(witness.folder())

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from benchmarks.comparing import PEERS, POSTGRES_PEERS
 from benchmarks.workflows import CHAIN_STEPS, FAN_BRANCHES, ITEMS
 
 RATE, LATENCY, TIMES, SECONDS = "{:,.0f}/s", "{:.2f} ms", "{:.2f}x", "{:.2f} s"
@@ -57,6 +58,66 @@ OVER_DBOS = {
     "one-task runs, over DBOS's": over_dbos("runs-one"),
     "three-step runs, over DBOS's": over_dbos("runs-three"),
 }
+
+POSTGRES = "on PostgreSQL: "
+POSTGRES_RIVALS = (*POSTGRES_PEERS, "celery")
+
+
+def over_on_postgres(rival: str) -> Callable[[Results], float | None]:
+    """How many times a peer's rate of draining is ours on PostgreSQL."""
+
+    def read(results: Results) -> float | None:
+        ours = _rota("postgres-drain", "per_s")(results)
+        theirs = results["peers"].get(rival, {}).get("drain", {}).get("per_s")
+        return ours / theirs if ours and theirs else None
+
+    return read
+
+
+def over_the_poll(results: Results) -> float | None:
+    """Pick-up across replicas without NOTIFY, in poll intervals."""
+    latency_ms = _rota("postgres-pickup-polling", "p50_ms")(results)
+    poll_ms = _rota("postgres-pickup-polling", "poll_ms")(results)
+    return latency_ms / poll_ms if latency_ms and poll_ms else None
+
+
+POSTGRES_BARS = (
+    *(
+        Bar(
+            f"{POSTGRES}drain, over {PEERS[rival].title}'s",
+            "postgres-drain",
+            "> 1x",
+            over_on_postgres(rival),
+            lambda times: times > 1,
+            TIMES,
+        )
+        for rival in POSTGRES_RIVALS
+    ),
+    Bar(
+        f"{POSTGRES}drain, two coordinators : one",
+        "postgres-replicas",
+        "≥ 1x",
+        _rota("postgres-replicas", "ratio"),
+        lambda times: times >= 1,
+        TIMES,
+    ),
+    Bar(
+        f"{POSTGRES}pick-up across replicas, p50",
+        "postgres-pickup-across",
+        "< 10 ms",
+        _rota("postgres-pickup-across", "p50_ms"),
+        lambda latency_ms: latency_ms < 10,
+        LATENCY,
+    ),
+    Bar(
+        f"{POSTGRES}the same without NOTIFY : poll interval",
+        "postgres-pickup-polling",
+        "< 1x",
+        over_the_poll,
+        lambda times: times < 1,
+        TIMES,
+    ),
+)
 
 BARS = (
     Bar(
@@ -204,6 +265,7 @@ BARS = (
         lambda seconds: seconds <= 1,
         BEYOND,
     ),
+    *POSTGRES_BARS,
 )
 
 

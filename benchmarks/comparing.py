@@ -1,24 +1,28 @@
 """How do the peers do, in the same run on the same machine?
 
-They are installed into an environment of their own, so that theirs and the project's never meet.
+They are installed into an environment of their own, so that theirs and the project's never meet;
+those for Node into a folder of their own.
 Each is a process that reports line by line; one that fails or takes too long leaves a reason
 behind, keeps what it had measured, and disturbs no other.
 """
 
 import json
+import shutil
 import subprocess
 import time
 import venv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import witness
 from benchmarks.peers import measuring
 from benchmarks.plan import Plan
-from benchmarks.processes import ROOT, Failed, Process, last_line
+from benchmarks.processes import ROOT, Failed, LeftOut, Process, last_line
+from benchmarks.summaries import summary
 
 ENVIRONMENT = ROOT / "benchmarks" / ".venv-peers"
+NODE_FOLDER = ROOT / "benchmarks" / ".node-peers"
 INSTALL_LIMIT_S = 300.0
 SLACK_S = 60.0  # beyond the limits of a peer's own steps, for starting and stopping
 
@@ -32,7 +36,57 @@ class Peer(NamedTuple):
     packages: tuple[str, ...]
     variant: str = ""
     needs_redis: bool = False
+    needs_postgres: bool = False
+    node_packages: tuple[str, ...] = ()
+    most_tasks: int | None = None  # of one that would take minutes for all
 
+
+POSTGRES_PEERS: dict[str, Peer] = {
+    "procrastinate": Peer(
+        "Procrastinate",
+        "procrastinate_postgres",
+        ("procrastinate", "psycopg[binary]"),
+        needs_postgres=True,
+        most_tasks=10_000,
+    ),
+    "pgqueuer": Peer(
+        "PgQueuer, default",
+        "pgqueuer_postgres",
+        ("pgqueuer", "asyncpg", "uvloop"),
+        "default",
+        needs_postgres=True,
+    ),
+    "pgqueuer-tuned": Peer(
+        "PgQueuer, by 500",
+        "pgqueuer_postgres",
+        ("pgqueuer", "asyncpg", "uvloop"),
+        "tuned",
+        needs_postgres=True,
+    ),
+    "dbos-postgres": Peer(
+        "DBOS",
+        "dbos_postgres",
+        ("dbos", "psycopg[binary]"),
+        needs_postgres=True,
+        most_tasks=5_000,
+    ),
+    "pg-boss": Peer(
+        "pg-boss (Node)",
+        "node_postgres",
+        (),
+        "pg_boss",
+        needs_postgres=True,
+        node_packages=("pg-boss@10",),
+    ),
+    "graphile-worker": Peer(
+        "Graphile Worker (Node)",
+        "node_postgres",
+        (),
+        "graphile_worker",
+        needs_postgres=True,
+        node_packages=("graphile-worker@0.17",),
+    ),
+}
 
 PEERS: dict[str, Peer] = {
     "huey": Peer("Huey", "huey_sqlite", ("huey",), "tuned"),
@@ -40,33 +94,46 @@ PEERS: dict[str, Peer] = {
     "huey-unsynced": Peer("Huey, no fsync", "huey_sqlite", ("huey",), "unsynced"),
     "dbos": Peer("DBOS", "dbos_sqlite", ("dbos",)),
     "celery": Peer("Celery", "celery_redis", ("celery[redis]", "hiredis"), needs_redis=True),
+    **POSTGRES_PEERS,
 }
 
 
 def install(peer: Peer, say: Say) -> str:
-    """Make the environment and put the peer into it, once; the answer is its Python."""
+    """Put the peer where it belongs, once; the answer is the Python that measures it."""
     python = ENVIRONMENT / "bin" / "python"
-    stamp = ENVIRONMENT / f".installed-{peer.module}"
-    if stamp.is_file() and stamp.read_text() == " ".join(peer.packages):
-        return str(python)
-    say(f"installing {', '.join(peer.packages)} into {ENVIRONMENT.relative_to(ROOT)}")
     if not python.exists():
         venv.create(ENVIRONMENT, with_pip=True)
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if peer.packages:
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _install_once(pip, peer.packages, ENVIRONMENT, say)
+    if peer.node_packages:
+        if shutil.which("node") is None or shutil.which("npm") is None:
+            raise LeftOut("there is no Node with npm on this machine")
+        NODE_FOLDER.mkdir(exist_ok=True)
+        npm = ["npm", "install", f"--prefix={NODE_FOLDER}", "--no-audit", "--no-fund"]
+        _install_once([*npm, "--ignore-scripts"], peer.node_packages, NODE_FOLDER, say)
+    return str(python)
+
+
+def _install_once(command: Sequence[str], packages: Sequence[str], place: Path, say: Say) -> None:
+    stamp = place / f".installed-{'-'.join(packages).replace('/', '-')}"
+    if stamp.is_file():
+        return
+    say(f"installing {', '.join(packages)} into {place.relative_to(ROOT)}")
+    installer = Path(command[0]).name
     try:
         done = subprocess.run(
-            [*command, *peer.packages],
+            [*command, *packages],
             capture_output=True,
             text=True,
             check=False,
             timeout=INSTALL_LIMIT_S,
         )
     except subprocess.TimeoutExpired as error:
-        raise Failed(f"pip did not finish within {INSTALL_LIMIT_S:.0f} s") from error
+        raise Failed(f"{installer} did not finish within {INSTALL_LIMIT_S:.0f} s") from error
     if done.returncode != 0:
-        raise Failed(f"pip could not install it: {done.stderr.strip()[-300:]}")
-    stamp.write_text(" ".join(peer.packages))
-    return str(python)
+        raise Failed(f"{installer} could not install it: {done.stderr.strip()[-300:]}")
+    stamp.touch()
 
 
 def measure(
@@ -77,7 +144,8 @@ def measure(
     log = folder / "peer.log"
     command = [
         *(python, "-m", "benchmarks.peers", peer.module),
-        *("--tasks", str(plan.peer_tasks), "--samples", str(plan.samples)),
+        *("--tasks", str(min(plan.peer_tasks, peer.most_tasks or plan.peer_tasks))),
+        *("--samples", str(plan.samples)),
         *("--runs", str(plan.peer_runs), "--limit-s", str(plan.peer_limit_s)),
     ]
     process = Process(
@@ -87,6 +155,7 @@ def measure(
             **environment,
             witness.FOLDER_VARIABLE: str(folder),
             measuring.VARIANT_VARIABLE: peer.variant,
+            measuring.NODE_VARIABLE: str(NODE_FOLDER),
         },
     )
     end_s = time.monotonic() + measuring.most_s(plan.peer_limit_s) + SLACK_S
@@ -112,40 +181,6 @@ def _tell(log: Path, told: int, say: Say) -> int:
         if report["what"] != "peer":
             say(f"  {report['what']}: {summary(report)}")
     return len(reports)
-
-
-def summary(facts: Facts) -> str:  # noqa: PLR0911 - a table
-    if "per_s" in facts:
-        what = "runs" if "runs" in facts else "tasks"
-        return f"{facts['per_s']:,.0f}/s ({facts[what]:,} {what} in {facts['seconds']:.2f} s)"
-    if "crowd_p99_ms" in facts:
-        return f"p99 {facts['p99_ms']:.2f} ms, of crowds {facts['crowd_p99_ms']:.2f} ms"
-    if "p50_ms" in facts:
-        return f"p50 {facts['p50_ms']:.2f} ms, p99 {facts['p99_ms']:.2f} ms"
-    if "depths" in facts:
-        costs = (
-            f"{entry['us_per_task']:.1f} µs at {int(depth):,}"
-            for depth, entry in facts["depths"].items()
-        )
-        return f"{', '.join(costs)} (x{facts['ratio']:.2f})"
-    if "beats_per_s" in facts:
-        work_us = facts["cpu_us_per_beat"]
-        work = "" if work_us is None else f", {work_us:.0f} µs of work each"
-        return f"{facts['beats_per_s']:,.0f}/s ({facts['beats']:,} beats{work})"
-    if "rebalances" in facts:
-        return (
-            f"{facts['members']:,} in {facts['seconds']:.2f} s with {facts['rebalances']} "
-            f"rebalances; their restarts moved {facts['moved_by_restarts']}"
-        )
-    if "leave_s" in facts:
-        return (
-            f"after a leave {facts['leave_s']:.2f} s, after a death {facts['death_s']:.2f} s "
-            f"(lease {facts['lease_s']:.0f} s)"
-        )
-    if "items" in facts:
-        sizes = (f"{seconds:.2f} s for {int(items):,}" for items, seconds in facts["items"].items())
-        return f"{', '.join(sizes)} (x{facts['over_linear']:.2f} of linear)"
-    return str(facts)
 
 
 def _reports(log: Path) -> list[Facts]:

@@ -40,12 +40,17 @@ class Coordinator(NamedTuple):
 
 @contextmanager
 def coordinator(
-    folder: Path, *, flags: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    store: str | None = None,
+    flags: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Coordinator]:
+    """On a fresh SQLite file, unless another store is named."""
     folder.mkdir()
     port = free_port()
-    command = [COMMAND, "up", "--store", f"sqlite:///{folder / 'rota.db'}", "--port", str(port)]
-    command += flags
+    store = store or f"sqlite:///{folder / 'rota.db'}"
+    command = [COMMAND, "up", "--store", store, "--port", str(port), *flags]
     log = folder / "coordinator.log"
     with running(command, log=log, environment=environment) as process:
         connection = _connect(process, port)
@@ -90,16 +95,14 @@ def wait_for_worker(of: Coordinator, process: Process) -> None:
 # --- submitting --------------------------------------------------------------------------------
 
 
-def fill(of: Coordinator, tasks: int) -> str:
-    """Queue no-op tasks in large batches; the answer is the id of the last."""
-    answer = b""
-    for size in sizes(tasks, FILL_BATCH):
-        answer = of.connection.send(submission(size))
-    return str(json.loads(answer)[-1]["id"])
+def fill(of: Coordinator, tasks: int) -> tuple[str, str]:
+    """Queue no-op tasks in large batches; the answer is the ids of the first and the last."""
+    answers = [of.connection.send(submission(size)) for size in sizes(tasks, FILL_BATCH)]
+    return json.loads(answers[0])[0]["id"], json.loads(answers[-1])[-1]["id"]
 
 
-def submission(size: int) -> bytes:
-    return request("POST", "/api/tasks", json.dumps([{"name": "noop"}] * size).encode())
+def submission(size: int, *, name: str = "noop") -> bytes:
+    return request("POST", "/api/tasks", json.dumps([{"name": name}] * size).encode())
 
 
 def sizes(tasks: int, batch: int) -> list[int]:
@@ -174,15 +177,25 @@ class Times(NamedTuple):
     last_finished_ms: int
 
 
-def wait_until_finished(of: Coordinator, process: Process) -> None:
+def wait_until_finished(of: Coordinator, *workers: Process) -> None:
     """Return when nothing is queued or running; asked seldom, so as not to disturb."""
-    while True:
-        process.check()
-        of.process.check()
-        queues = of.connection.ask("GET", "/api/queues")["items"]
-        if not any(queue["depth"] + queue["running"] + queue["scheduled"] for queue in queues):
-            return
+    while unfinished(of):
+        for process in (of.process, *workers):
+            process.check()
         time.sleep(2 * POLL_S)
+
+
+def unfinished(of: Coordinator) -> int:
+    queues = of.connection.ask("GET", "/api/queues")["items"]
+    return sum(queue["depth"] + queue["running"] + queue["scheduled"] for queue in queues)
+
+
+def wait_for_task(of: Coordinator, task_id: str, *workers: Process) -> None:
+    """Return when this task is done. To ask for one disturbs less than to count all."""
+    while of.connection.ask("GET", f"/api/tasks/{task_id}")["state"] != "succeeded":
+        for process in (of.process, *workers):
+            process.check()
+        time.sleep(POLL_S)
 
 
 def times(of: Coordinator, expected: int) -> Times:

@@ -21,7 +21,7 @@ def describe(folder: Path) -> dict[str, Any]:
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
         "load_average": os.getloadavg()[0],
-        "file_system": _file_system(folder),
+        "file_system": file_system(folder),
         "fsync_ms": _fsync_ms(folder),
     }
 
@@ -70,7 +70,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _file_system(folder: Path) -> str:
+def file_system(folder: Path) -> str:
     """The kind of file system the stores stand on: on tmpfs nobody is durable."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]

@@ -14,6 +14,7 @@ from benchmarks.coordinators import Coordinator, coordinator, wait_for_worker, w
 from benchmarks.peers.measuring import GAP_S, PICKUP_LIMIT_S, percentiles
 from benchmarks.plan import Plan
 from benchmarks.processes import Failed
+from benchmarks.processor import Meter
 from benchmarks.wire import request
 from rota.sdk.client import Client
 
@@ -29,28 +30,39 @@ Measurement = Callable[[Plan, Path], Facts]
 
 def drain(plan: Plan, folder: Path) -> Facts:
     """Tasks queued beforehand, worked off by one worker process."""
-    return _repeated(lambda turn: _drain(plan.tasks, folder / f"drain-{turn}"), plan)
+    return repeated(lambda turn: drained(plan.tasks, folder / f"drain-{turn}"), plan)
 
 
 def drain_large(plan: Plan, folder: Path) -> Facts:
     """The same with more tasks: does the rate hold?"""
-    return _drain(plan.large_tasks or plan.tasks, folder / "drain-large")
+    return drained(plan.large_tasks or plan.tasks, folder / "drain-large")
 
 
-def _drain(tasks: int, folder: Path) -> Facts:
-    with coordinator(folder) as one:
-        coordinators.fill(one, tasks)
+def drained(
+    tasks: int, folder: Path, *, store: str | None = None, server_id: int | None = None
+) -> Facts:
+    with coordinator(folder, store=store) as one:
+        first_id, last_id = coordinators.fill(one, tasks)
         with worker(one, concurrency=CONCURRENCY) as process:
+            used = {"coordinator": one.process.id, "worker": process.id}
+            meter = Meter(used | ({} if server_id is None else {"server": server_id}))
+            coordinators.wait_for_task(one, first_id, process)
+            meter.done(tasks - coordinators.unfinished(one))
+            coordinators.wait_for_task(one, last_id, process)
             coordinators.wait_until_finished(one, process)
+            meter.done(tasks)
             times = coordinators.times(one, tasks)
             memory_mib = one.process.memory_mib()
     elapsed_ms = times.last_finished_ms - times.first_started_ms
-    return _rate(tasks, elapsed_ms / 1000) | {"memory_mib": memory_mib}
+    return rate(tasks, elapsed_ms / 1000) | {
+        "memory_mib": memory_mib,
+        "cpu_us": meter.us_per_task(),
+    }
 
 
 def end_to_end(plan: Plan, folder: Path) -> Facts:
     """Submission in batches and working off at the same time, up to the last completion."""
-    return _repeated(lambda turn: _end_to_end(plan, folder / f"end-to-end-{turn}"), plan)
+    return repeated(lambda turn: _end_to_end(plan, folder / f"end-to-end-{turn}"), plan)
 
 
 def _end_to_end(plan: Plan, folder: Path) -> Facts:
@@ -61,16 +73,21 @@ def _end_to_end(plan: Plan, folder: Path) -> Facts:
         times = coordinators.times(one, plan.tasks)
         memory_mib = one.process.memory_mib()
     elapsed_ms = times.last_finished_ms - times.first_created_ms
-    return _rate(plan.tasks, elapsed_ms / 1000) | {"memory_mib": memory_mib}
+    return rate(plan.tasks, elapsed_ms / 1000) | {"memory_mib": memory_mib}
 
 
 def submit_one(plan: Plan, folder: Path) -> Facts:
     """One call after the other from one thread of one client, with the SDK."""
-    with coordinator(folder / "submit-one") as one, _Connected(one):
+    with coordinator(folder / "submit-one") as one:
+        return submitted_one_by_one(one, plan.one_by_one)
+
+
+def submitted_one_by_one(one: Coordinator, tasks: int) -> Facts:
+    with _Connected(one):
         start_s = time.perf_counter()
-        for _ in range(plan.one_by_one):
+        for _ in range(tasks):
             noop.enqueue()
-        return _rate(plan.one_by_one, time.perf_counter() - start_s)
+        return rate(tasks, time.perf_counter() - start_s)
 
 
 def submit_batches(plan: Plan, folder: Path) -> Facts:
@@ -78,13 +95,17 @@ def submit_batches(plan: Plan, folder: Path) -> Facts:
 
     def once(turn: int) -> Facts:
         with coordinator(folder / f"submit-batches-{turn}") as one:
-            tasks = SUBMISSIONS * plan.tasks
-            elapsed_s = coordinators.submit_at_once(
-                one, tasks, batch=plan.batch, connections=plan.connections
-            )
-            return _rate(tasks, elapsed_s) | {"memory_mib": one.process.memory_mib()}
+            return submitted_in_batches(one, plan)
 
-    return _repeated(once, plan)
+    return repeated(once, plan)
+
+
+def submitted_in_batches(one: Coordinator, plan: Plan) -> Facts:
+    tasks = SUBMISSIONS * plan.tasks
+    elapsed_s = coordinators.submit_at_once(
+        one, tasks, batch=plan.batch, connections=plan.connections
+    )
+    return rate(tasks, elapsed_s) | {"memory_mib": one.process.memory_mib()}
 
 
 def submit_batches_sdk(plan: Plan, folder: Path) -> Facts:
@@ -107,20 +128,26 @@ def submit_batches_sdk(plan: Plan, folder: Path) -> Facts:
         depth = sum(queue["depth"] for queue in one.connection.ask("GET", "/api/queues")["items"])
         if depth != tasks:
             raise Failed(f"{tasks} tasks were submitted and {depth} are queued")
-    return _rate(tasks, elapsed_s)
+    return rate(tasks, elapsed_s)
 
 
 def pickup(plan: Plan, folder: Path) -> Facts:
     """One task at a time on an idle system: from the start of the call to the handler's."""
+    with coordinator(folder / "pickup") as one:
+        facts = picked_up(one, one, plan.samples)
+        return facts | {"memory_mib": one.process.memory_mib()}
+
+
+def picked_up(submitting: Coordinator, working: Coordinator, samples: int) -> Facts:
+    """Submit to one coordinator, the only worker being at the other, which may be the same."""
     with (
-        coordinator(folder / "pickup") as one,
-        worker(one, concurrency=IDLE_CONCURRENCY) as process,
-        _Connected(one),
+        worker(working, concurrency=IDLE_CONCURRENCY) as process,
+        _Connected(submitting),
     ):
-        listener = witness.Listener(one.folder)
-        wait_for_worker(one, process)
+        listener = witness.Listener(working.folder)
+        wait_for_worker(working, process)
         latencies_ms: list[float] = []
-        for _ in range(WARM_UP_SAMPLES + plan.samples):
+        for _ in range(WARM_UP_SAMPLES + samples):
             time.sleep(random.uniform(*GAP_S))
             submitted_ns = time.monotonic_ns()
             call.enqueue(submitted_ns)
@@ -129,8 +156,7 @@ def pickup(plan: Plan, folder: Path) -> Facts:
                 raise Failed(f"a task was not picked up within {PICKUP_LIMIT_S:.0f} s")
             latencies_ms.append(latency_ms)
         listener.close()
-        memory_mib = one.process.memory_mib()
-    return {**percentiles(latencies_ms[WARM_UP_SAMPLES:]), "memory_mib": memory_mib}
+    return dict(percentiles(latencies_ms[WARM_UP_SAMPLES:]))
 
 
 def claim(plan: Plan, folder: Path) -> Facts:
@@ -207,11 +233,11 @@ class _Connected:
         app.close()
 
 
-def _rate(tasks: int, elapsed_s: float) -> Facts:
+def rate(tasks: int, elapsed_s: float) -> Facts:
     return {"tasks": tasks, "seconds": elapsed_s, "per_s": tasks / max(elapsed_s, 1e-9)}
 
 
-def _repeated(once: Callable[[int], Facts], plan: Plan) -> Facts:
+def repeated(once: Callable[[int], Facts], plan: Plan) -> Facts:
     """The turn with the median rate, and the rates of all."""
     turns = sorted((once(turn) for turn in range(plan.repeats)), key=lambda facts: facts["per_s"])
     return turns[len(turns) // 2] | {"all_per_s": [facts["per_s"] for facts in turns]}

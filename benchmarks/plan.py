@@ -19,6 +19,7 @@ class Plan(NamedTuple):
     run_connections: int = 128  # of the one client process that starts them; more is no faster
     chains: int = 30  # of forty steps, one at a time
     fans: int = 50  # of a hundred branches, one at a time
+    held_s: float = 60.0  # how long a transaction is held open on PostgreSQL
     peer_tasks: int = 20_000
     peer_runs: int = 1_000  # of one step, and of three
     limit_s: float = 180.0  # for each measurement
@@ -38,6 +39,7 @@ def quick(plan: Plan) -> Plan:
         runs=1_000,
         chains=10,
         fans=10,
+        held_s=10.0,
         peer_runs=500,
         peer_limit_s=15.0,
     )

@@ -1,7 +1,7 @@
 """How are the figures shown? One table: a row a measurement, a column a system."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +12,7 @@ from benchmarks.bars import (
     BARS,
     LATENCY,
     OVER_DBOS,
+    POSTGRES,
     RATE,
     SECONDS,
     TIMES,
@@ -19,7 +20,7 @@ from benchmarks.bars import (
     Verdict,
     over_celery,
 )
-from benchmarks.comparing import PEERS
+from benchmarks.comparing import PEERS, POSTGRES_PEERS
 from benchmarks.workflows import CHAIN_STEPS, FAN_BRANCHES
 
 MIN_WIDTH = 150  # of a table written to a file, where no terminal says how wide it is
@@ -46,7 +47,10 @@ COST, MEMORY = "{:.1f} µs", "{:.0f} MiB"
 MEMORY_AFTER = ("drain", "drain-large", "end-to-end")  # the others are in the raw figures
 # Title, Rota's measurement, the peers' one (if they have it), the figure, and how it is written.
 Row = tuple[str, str, str | None, Callable[[Facts], float | None], str]
-ROWS: tuple[Row, ...] = (
+Rows = tuple[Row, ...]
+OwnRows = list[tuple[str, str]]
+Marks = dict[str, Text]
+ROWS: Rows = (
     ("drain", "drain", "drain", per_s, RATE),
     ("drain, longer run", "drain-large", None, per_s, RATE),
     ("end to end", "end-to-end", None, per_s, RATE),
@@ -60,14 +64,30 @@ ROWS: tuple[Row, ...] = (
     (f"a step of {CHAIN_STEPS}, p50", "chain", None, p50_ms, LATENCY),
     (f"{FAN_BRANCHES} branches and their join, p50", "fan-out", None, p50_ms, LATENCY),
 )
+POSTGRES_ROWS: Rows = (
+    ("drain", "postgres-drain", "drain", per_s, RATE),
+    ("submit one by one", "postgres-submit-one", "submit_one", per_s, RATE),
+    ("submit in bulk", "postgres-submit-batches", "submit_bulk", per_s, RATE),
+    ("pick-up, p50", "postgres-pickup", "pickup", p50_ms, LATENCY),
+    ("pick-up, p99", "postgres-pickup", "pickup", p99_ms, LATENCY),
+)
+
+
+class Sheet(NamedTuple):
+    title: str
+    rows: Rows
+    peers: list[str]
+    own_rows: OwnRows
 
 
 def show(results: Results, verdicts: list[Verdict]) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(console.width, MIN_WIDTH))
-    console.print()
-    console.print(_table(results, verdicts))
+    marks = {verdict.row: _mark(verdict) for verdict in verdicts}
+    for table in _tables(results, marks):
+        console.print()
+        console.print(table)
     console.print(f"machine: {machine.in_words(results['machine'])}", highlight=False)
     if warning := machine.unsteadiness({**results["rota"], **results["peers"]}):
         console.print(f"NOTE: {warning}", highlight=False)
@@ -78,11 +98,30 @@ def show(results: Results, verdicts: list[Verdict]) -> None:
             console.print(f"{name} could not be measured: {facts['problem']}", markup=False)
 
 
-def _table(results: Results, verdicts: list[Verdict]) -> Table:
-    rota, peers = results["rota"], results["peers"]
-    shown = [key for key, facts in peers.items() if _has_figures(facts)]
-    marks = {verdict.row: _mark(verdict) for verdict in verdicts}
-    table = Table(title="Rota on this machine, and peers beside it")
+def _tables(results: Results, marks: Marks) -> list[Table]:
+    """One of SQLite, one of PostgreSQL; each if something of it was measured."""
+    shown = [key for key, facts in results["peers"].items() if _has_figures(facts)]
+    sheets = (
+        Sheet(
+            "Rota on this machine, and peers beside it",
+            ROWS,
+            [key for key in shown if key not in POSTGRES_PEERS],
+            _own_rows(results),
+        ),
+        Sheet(
+            "The same on PostgreSQL, and peers on the same server",
+            POSTGRES_ROWS,
+            [key for key in shown if key in POSTGRES_PEERS],
+            postgres_rows(results),
+        ),
+    )
+    tables = [_table(results, sheet, marks) for sheet in sheets]
+    return [table for table in tables if table.row_count]
+
+
+def _table(results: Results, sheet: Sheet, marks: Marks) -> Table:
+    rota, peers, shown = results["rota"], results["peers"], sheet.peers
+    table = Table(title=sheet.title)
     if shown:
         table.caption = (
             "x: Rota's figure divided by the peer's. Rates: above 1 Rota does more; "
@@ -93,21 +132,22 @@ def _table(results: Results, verdicts: list[Verdict]) -> Table:
     table.add_column("bar", no_wrap=True)
     for key in shown:
         table.add_column(PEERS[key].title, justify="right")
-    for title, measurement, peer_measurement, figure, text in ROWS:
+    for row, measurement, peer_measurement, figure, text in sheet.rows:
         ours = figure(rota.get(measurement, {}))
         theirs = [figure(peers[key].get(peer_measurement or "", {})) for key in shown]
-        if ours is None and not any(theirs) and title not in marks:
+        mark = marks.get(row, "") if sheet.rows is ROWS else ""  # the others have theirs below
+        if ours is None and not any(theirs) and not mark:
             continue
         cells = [_against(ours, one, text) for one in theirs]
         said = NONE if ours is None else text.format(ours)
-        table.add_row(title, said, marks.get(title, ""), *cells)
+        table.add_row(row, said, mark, *cells)
     table.add_section()
-    for title, said in _own_rows(results):
-        table.add_row(title, said, marks.get(title, ""))
+    for row, said in sheet.own_rows:
+        table.add_row(row.removeprefix(POSTGRES), said, marks.get(row, ""))
     return table
 
 
-def _own_rows(results: Results) -> list[tuple[str, str]]:
+def _own_rows(results: Results) -> OwnRows:
     """What only Rota is asked: the cost of a claim, and the coordinator's memory."""
     rota = results["rota"]
     claims = rota.get("claim", {})
@@ -140,13 +180,34 @@ def _own_rows(results: Results) -> list[tuple[str, str]]:
     ]
     if depths and (memory_mib := depths[max(depths)]["memory_mib"]):
         held.append((f"memory with {max(depths):,} queued", memory_mib))
-    rows += [(bar.row, said) for bar, said in shard_rows(results)]
+    rows += [(bar.row, said) for bar, said in rows_with_bars(results, SHARDS)]
     return rows + [(title, MEMORY.format(memory_mib["now"])) for title, memory_mib in held]
 
 
-def shard_rows(results: Results) -> list[tuple[Bar, str]]:
-    """What is measured of shards has a bar each."""
-    measured = [(bar, bar.measured(results)) for bar in BARS if bar.row.startswith(SHARDS)]
+def postgres_rows(results: Results) -> OwnRows:
+    """Against peers, across replicas, and while a transaction is held."""
+    rows = [(bar.row, said) for bar, said in rows_with_bars(results, POSTGRES)]
+    replicas = results["rota"].get("postgres-replicas", {})
+    if "two_per_s" in replicas:
+        rows.append(("drain, two coordinators", RATE.format(replicas["two_per_s"])))
+        rows.append(("drain, one, in turn with two", RATE.format(replicas["one_per_s"])))
+    polling = results["rota"].get("postgres-pickup-polling", {})
+    if "p50_ms" in polling:
+        rows.append(("pick-up across replicas, no NOTIFY", LATENCY.format(polling["p50_ms"])))
+    held = results["rota"].get("postgres-held", {})
+    if "during_per_s" in held:
+        name = f"a transaction held for {held['held_s']:.0f} s"
+        rates = (held["before_per_s"], *held["during_per_s"], held["after_per_s"])
+        costs = held["server_us"]
+        for when, index in (("before", 0), ("first", 1), ("last", -2), ("after", -1)):
+            said = f"{RATE.format(rates[index])}, {costs[index]:.0f} µs of the server"
+            rows.append((f"{name}: {when}", said))
+    return rows
+
+
+def rows_with_bars(results: Results, prefix: str) -> list[tuple[Bar, str]]:
+    """What is measured of shards, and most of what is on PostgreSQL, has a bar each."""
+    measured = [(bar, bar.measured(results)) for bar in BARS if bar.row.startswith(prefix)]
     return [(bar, bar.text.format(one)) for bar, one in measured if one is not None]
 
 

@@ -1,6 +1,7 @@
 """How is a peer measured? The same steps, limits and rulers for each of them.
 
-1. Submit no-op tasks one by one from one process while no worker runs; that fills the queue.
+1. Submit no-op tasks one by one from one process while no worker runs; that fills the queue. A peer
+   that takes many tasks in one call gets a tenth that way, and the rest in such calls.
 2. Start one worker and let it work the queue off: the rate from the first run to the last.
 3. Submit tasks one at a time to the idle worker: from the start of the call to the handler.
 4. A peer that has workflows: runs of one step, and of three. Queued first and worked off by a fresh
@@ -12,25 +13,33 @@ Every step has a time limit. A step that reaches it reports the rate of what it 
 
 import argparse
 import json
+import os
 import random
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from benchmarks import witness
+from benchmarks.processor import Meter
 
 VARIANT_VARIABLE = "ROTA_BENCHMARK_VARIANT"
 REDIS_VARIABLE = "ROTA_BENCHMARK_REDIS"
 REDIS_SETTINGS_VARIABLE = "ROTA_BENCHMARK_REDIS_SETTINGS"
+POSTGRES_VARIABLE = "ROTA_BENCHMARK_POSTGRES"
+POSTGRES_SETTINGS_VARIABLE = "ROTA_BENCHMARK_POSTGRES_SETTINGS"
+SERVER_VARIABLE = "ROTA_BENCHMARK_SERVER"  # its process, to see what it uses
+NODE_VARIABLE = "ROTA_BENCHMARK_NODE"  # where the packages of Node peers are
 
 SUBMIT_LIMIT_S = 20.0
 STALL_LIMIT_S = 15.0  # a worker that runs nothing for this long is not going to
 PICKUP_LIMIT_S = 10.0  # for one sample
+ONE_BY_ONE_SHARE = 10  # of the tasks, if the others can be submitted in bulk
+BULK = 1_000  # tasks in one call, or in one transaction
 RUN_STEPS = {"runs_one": 1, "runs_three": 3}
 GAP_S = (0.02, 0.05)  # idle time between two samples, random so as to hit no poll's rhythm
 
@@ -57,6 +66,31 @@ class Peer(Protocol):
         """Queue one task that calls back with its start time."""
 
 
+class Submitted(NamedTuple):
+    tasks: int
+    seconds: float
+
+
+@runtime_checkable
+class BulkPeer(Protocol):
+    """A peer that takes many tasks at once. It keeps its own time: not all are in this process."""
+
+    def describe(self) -> dict[str, Any]:
+        """As for every peer."""
+
+    def worker(self) -> list[str]:
+        """As for every peer."""
+
+    def submit_one_by_one(self, tasks: int, limit_s: float) -> Submitted:
+        """Queue no-op tasks, one call after the other, until the time is over."""
+
+    def submit_in_bulk(self, tasks: int, limit_s: float) -> Submitted:
+        """Queue no-op tasks with `BULK` in a call, until the time is over."""
+
+    def call(self) -> int:
+        """Queue one task that calls back; the answer is when the call began."""
+
+
 @runtime_checkable
 class WorkflowPeer(Protocol):
     """A peer that has workflows of several durable steps."""
@@ -75,10 +109,10 @@ def tally_of(folder: Path, steps: int) -> Path:
 
 def most_s(limit_s: float) -> float:
     """How long all steps may take together."""
-    return SUBMIT_LIMIT_S + 2 * limit_s + len(RUN_STEPS) * (SUBMIT_LIMIT_S + 2 * limit_s)
+    return 2 * SUBMIT_LIMIT_S + 2 * limit_s + len(RUN_STEPS) * (SUBMIT_LIMIT_S + 2 * limit_s)
 
 
-def main(make: Callable[[], Peer]) -> None:
+def main(make: Callable[[], Peer | BulkPeer]) -> None:
     options = _options()
     peer = make()
     say("peer", **peer.describe())
@@ -107,10 +141,46 @@ def working(command: list[str], options: Options) -> Iterator[subprocess.Popen[b
             stop(worker)
 
 
-def measure_submit(peer: Peer, options: Options) -> int:
-    submitted, elapsed_s = _submit(peer.submit, options.tasks)
-    say("submit_one", tasks=submitted, seconds=elapsed_s, per_s=submitted / elapsed_s)
-    return submitted
+def measure_submit(peer: Peer | BulkPeer, options: Options) -> int:
+    if isinstance(peer, BulkPeer):
+        one_by_one = peer.submit_one_by_one(options.tasks // ONE_BY_ONE_SHARE, SUBMIT_LIMIT_S)
+        say_rate("submit_one", one_by_one)
+        in_bulk = peer.submit_in_bulk(options.tasks - one_by_one.tasks, SUBMIT_LIMIT_S)
+        say_rate("submit_bulk", in_bulk)
+        return one_by_one.tasks + in_bulk.tasks
+    submitted = Submitted(*_submit(peer.submit, options.tasks))
+    say_rate("submit_one", submitted)
+    return submitted.tasks
+
+
+def say_rate(what: str, done: Submitted) -> None:
+    say(what, tasks=done.tasks, seconds=done.seconds, per_s=done.tasks / done.seconds)
+
+
+def at_own_pace(
+    submit: Callable[[int], object], size: int, tasks: int, limit_s: float
+) -> Submitted:
+    """One call after the other, each with so many tasks, until all are in or the time is over."""
+    submitted = 0
+    start_s = time.perf_counter()
+    while submitted < tasks and time.perf_counter() - start_s < limit_s:
+        wanted = min(size, tasks - submitted)
+        submit(wanted)
+        submitted += wanted
+    return Submitted(submitted, time.perf_counter() - start_s)
+
+
+async def at_own_pace_async(
+    submit: Callable[[int], Awaitable[object]], size: int, tasks: int, limit_s: float
+) -> Submitted:
+    """The same for a peer whose calls are awaited."""
+    submitted = 0
+    start_s = time.perf_counter()
+    while submitted < tasks and time.perf_counter() - start_s < limit_s:
+        wanted = min(size, tasks - submitted)
+        await submit(wanted)
+        submitted += wanted
+    return Submitted(submitted, time.perf_counter() - start_s)
 
 
 def _submit(submit: Callable[[], None], wanted: int) -> tuple[int, float]:
@@ -128,8 +198,17 @@ def _submit(submit: Callable[[], None], wanted: int) -> tuple[int, float]:
 def measure_drain(
     options: Options, worker: subprocess.Popen[bytes], queued: int
 ) -> witness.Tallied:
-    done = _drain(options, worker, queued, options.folder)
-    say("drain", tasks=done.runs, queued=queued, seconds=done.seconds, per_s=done.per_s)
+    server = {"server": int(os.environ[SERVER_VARIABLE])} if SERVER_VARIABLE in os.environ else {}
+    meter = Meter({"worker": worker.pid} | server)
+    done = _drain(options, worker, queued, options.folder, seen=meter.done)
+    say(
+        "drain",
+        tasks=done.runs,
+        queued=queued,
+        seconds=done.seconds,
+        per_s=done.per_s,
+        cpu_us=meter.us_per_task(),
+    )
     if done.runs < queued:
         raise SystemExit(f"{queued - done.runs} tasks were left at the time limit; no idle worker")
     return done
@@ -157,16 +236,22 @@ def say_runs(what: str, done: dict[str, witness.Tallied]) -> None:
 
 
 def _drain(
-    options: Options, worker: subprocess.Popen[bytes], queued: int, tallies: Path
+    options: Options,
+    worker: subprocess.Popen[bytes],
+    queued: int,
+    tallies: Path,
+    *,
+    seen: Callable[[int], None] = lambda _: None,
 ) -> witness.Tallied:
     end_s = time.monotonic() + options.limit_s
-    moved_s, seen = time.monotonic(), 0
+    moved_s, before = time.monotonic(), 0
     while time.monotonic() < end_s:
         runs = witness.tallied(tallies).runs
+        seen(runs)
         if runs >= queued:
             break
-        if runs > seen:
-            moved_s, seen = time.monotonic(), runs
+        if runs > before:
+            moved_s, before = time.monotonic(), runs
         if worker.poll() is not None:
             raise SystemExit(f"the worker ended: {_tail(options.folder / 'worker.log')}")
         if time.monotonic() - moved_s > STALL_LIMIT_S:
@@ -176,15 +261,14 @@ def _drain(
     return witness.tallied(tallies)
 
 
-def measure_pickup(peer: Peer, options: Options) -> None:
+def measure_pickup(peer: Peer | BulkPeer, options: Options) -> None:
     listener = witness.Listener(options.folder)
     end_s = time.monotonic() + options.limit_s
     latencies_ms: list[float] = []
     missed = 0
     while len(latencies_ms) + missed < options.samples and time.monotonic() < end_s:
         time.sleep(random.uniform(*GAP_S))
-        submitted_ns = time.monotonic_ns()
-        peer.submit_call(submitted_ns)
+        submitted_ns = _call(peer)
         latency_ms = listener.latency_ms(submitted_ns, limit_s=PICKUP_LIMIT_S)
         if latency_ms is None:
             missed += 1
@@ -192,6 +276,14 @@ def measure_pickup(peer: Peer, options: Options) -> None:
             latencies_ms.append(latency_ms)
     listener.close()
     say("pickup", missed=missed, **percentiles(latencies_ms))
+
+
+def _call(peer: Peer | BulkPeer) -> int:
+    if isinstance(peer, BulkPeer):
+        return peer.call()
+    submitted_ns = time.monotonic_ns()
+    peer.submit_call(submitted_ns)
+    return submitted_ns
 
 
 def percentiles(latencies_ms: list[float]) -> dict[str, float]:

@@ -30,6 +30,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.02
 PR_SET_PDEATHSIG = 1
+NAMED_PORT = 5432  # the name of the socket, when nobody listens on a port
 QUICK = ("fsync=off", "full_page_writes=off")  # nobody cuts the power of an ordinary test
 SETTINGS = (
     "listen_addresses=",
@@ -74,13 +75,25 @@ def _of_the_wheel() -> Path | None:
 class Server:
     """A server of our own in a folder of its own; `start` may be called again after `kill`."""
 
-    def __init__(self, *, settings: Sequence[str] = QUICK) -> None:
-        place = binaries()
-        if place is None:
+    def __init__(
+        self,
+        *,
+        settings: Sequence[str] = QUICK,
+        place: Path | None = None,
+        port: int | None = None,
+    ) -> None:
+        """Settings come after ours, so they count; its folder is made in `place`.
+
+        With a port it listens on loopback as well.
+        """
+        found = binaries()
+        if found is None:
             raise NoPostgres("no PostgreSQL server binaries here; install postgresql")
-        self._folder = Path(tempfile.mkdtemp(prefix="rota-pg-"))
-        self._binaries = self._reachable(place)
-        self._settings = (*SETTINGS, *settings)
+        self._folder = Path(tempfile.mkdtemp(prefix="rota-pg-", dir=place))
+        self._binaries = self._reachable(found)
+        self._port = port or NAMED_PORT
+        listening = () if port is None else ("listen_addresses=127.0.0.1",)
+        self._settings = (*SETTINGS, *listening, f"port={self._port}", *settings)
         self._process: subprocess.Popen[bytes] | None = None
         self.data = self._folder / "data"
         user = self._user()
@@ -131,7 +144,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"postgresql://{USER}@/postgres?host={self._folder}"
+        return f"postgresql://{USER}@/postgres?host={self._folder}&port={self._port}"
 
     @property
     def pid(self) -> int:

@@ -1,0 +1,108 @@
+"""A PostgreSQL of our own: real settings, a free port on loopback, gone afterwards.
+
+It is the server of the tests, without what makes those quick: `fsync`, `synchronous_commit` and
+`full_page_writes` are on, and the rest is as PostgreSQL brings it. That is what most people run,
+and what each system here is measured on. Its files stand under `/var/tmp`, which is on a disk, and
+which the user that it runs as may enter.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import psycopg
+
+from benchmarks import machine
+from benchmarks.processes import LeftOut, free_port
+from tests.databases.server import USER, NoPostgres, binaries
+from tests.databases.server import Server as TestServer
+
+SAFE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+# As PostgreSQL brings them; tests have others.
+PLAIN = {
+    "shared_buffers": "128MB",
+    "max_wal_size": "1GB",
+    "autovacuum_naptime": "1min",
+}
+PLACE = Path("/var/tmp")
+INSTALL_LIMIT_S = 300.0
+
+_databases = count(1)
+
+
+class Server:
+    def __init__(self, server: TestServer, port: int) -> None:
+        self._port = port
+        self.process_id = server.pid
+        version = self._ask("SHOW server_version").split()[0]
+        settings = ", ".join(f"{name}={self._ask(f'SHOW {name}')}" for name in SAFE)
+        place = machine.file_system(server.data)
+        self.about = f"PostgreSQL {version}, {settings}, else by default, on {place}"
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """A fresh database: its URL. Afterwards nobody vacuums it while the next is measured."""
+        name = f"benchmark_{next(_databases)}"
+        self._run(f"CREATE DATABASE {name}")
+        try:
+            yield self._url(name)
+        finally:
+            self._run(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _url(self, database: str) -> str:
+        return f"postgresql://{USER}@127.0.0.1:{self._port}/{database}"
+
+    def _run(self, text: str) -> None:
+        with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
+            connection.execute(text.encode())
+
+    def _ask(self, text: str) -> str:
+        with psycopg.connect(self._url("postgres")) as connection:
+            row = connection.execute(text.encode()).fetchone()
+            assert row is not None
+            return str(row[0])
+
+
+@contextmanager
+def postgres(**settings: str) -> Iterator[Server]:
+    """A running server with nothing in it."""
+    install()
+    port = free_port()
+    chosen = {**SAFE, **PLAIN, **settings}
+    try:
+        server = TestServer(
+            settings=[f"{name}={value}" for name, value in chosen.items()],
+            place=PLACE if PLACE.is_dir() else None,
+            port=port,
+        )
+    except NoPostgres as error:
+        raise LeftOut(str(error)) from error
+    try:
+        server.start()
+        yield Server(server, port)
+    finally:
+        server.stop()
+        server.close()
+
+
+def install() -> None:
+    """Debian's package, when there is no PostgreSQL and we are root; otherwise say what to do."""
+    if binaries() is not None:
+        return
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise LeftOut("there is no PostgreSQL on this machine; install your system's `postgresql`")
+    for command in (["apt-get", "update"], ["apt-get", "install", "--yes", "postgresql"]):
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=INSTALL_LIMIT_S,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        )
+        if done.returncode != 0 and "install" in command:
+            raise LeftOut(f"apt-get could not install postgresql: {done.stderr.strip()[-300:]}")

@@ -1,0 +1,88 @@
+"""What is said of a measurement as soon as it is made? One line, told by what it holds."""
+
+from collections.abc import Callable
+from typing import Any
+
+Facts = dict[str, Any]
+
+
+def summary(facts: Facts) -> str:
+    """The first line that fits; facts that nobody has a line for are shown as they are."""
+    return next((line(facts) for figure, line in LINES.items() if figure in facts), str(facts))
+
+
+def _rate(facts: Facts) -> str:
+    what = "runs" if "runs" in facts else "tasks"
+    costs = facts.get("cpu_us") or {}
+    parts = "".join(f", {name} {cost:.0f} µs" for name, cost in costs.items())
+    return f"{facts['per_s']:,.0f}/s ({facts[what]:,} {what} in {facts['seconds']:.2f} s{parts})"
+
+
+def _crowds(facts: Facts) -> str:
+    return f"p99 {facts['p99_ms']:.2f} ms, of crowds {facts['crowd_p99_ms']:.2f} ms"
+
+
+def _latency(facts: Facts) -> str:
+    return f"p50 {facts['p50_ms']:.2f} ms, p99 {facts['p99_ms']:.2f} ms"
+
+
+def _replicas(facts: Facts) -> str:
+    one, two = facts["one_per_s"], facts["two_per_s"]
+    return f"one {one:,.0f}/s, two {two:,.0f}/s (x{facts['ratio']:.2f})"
+
+
+def _held(facts: Facts) -> str:
+    during = ", ".join(f"{rate:,.0f}" for rate in facts["during_per_s"])
+    costs = ", ".join(f"{cost:.0f}" for cost in facts["server_us"])
+    return (
+        f"before {facts['before_per_s']:,.0f}/s, meanwhile {during}/s, "
+        f"after {facts['after_per_s']:,.0f}/s; the server's time a task: {costs} µs"
+    )
+
+
+def _depths(facts: Facts) -> str:
+    costs = (
+        f"{entry['us_per_task']:.1f} µs at {int(depth):,}"
+        for depth, entry in facts["depths"].items()
+    )
+    return f"{', '.join(costs)} (x{facts['ratio']:.2f})"
+
+
+def _beats(facts: Facts) -> str:
+    work_us = facts["cpu_us_per_beat"]
+    work = "" if work_us is None else f", {work_us:.0f} µs of work each"
+    return f"{facts['beats_per_s']:,.0f}/s ({facts['beats']:,} beats{work})"
+
+
+def _joins(facts: Facts) -> str:
+    return (
+        f"{facts['members']:,} in {facts['seconds']:.2f} s with {facts['rebalances']} "
+        f"rebalances; their restarts moved {facts['moved_by_restarts']}"
+    )
+
+
+def _handover(facts: Facts) -> str:
+    return (
+        f"after a leave {facts['leave_s']:.2f} s, after a death {facts['death_s']:.2f} s "
+        f"(lease {facts['lease_s']:.0f} s)"
+    )
+
+
+def _items(facts: Facts) -> str:
+    sizes = (f"{seconds:.2f} s for {int(items):,}" for items, seconds in facts["items"].items())
+    return f"{', '.join(sizes)} (x{facts['over_linear']:.2f} of linear)"
+
+
+# By a figure that only these have; the first that is there counts.
+LINES: dict[str, Callable[[Facts], str]] = {
+    "per_s": _rate,
+    "crowd_p99_ms": _crowds,
+    "p50_ms": _latency,
+    "two_per_s": _replicas,
+    "during_per_s": _held,
+    "depths": _depths,
+    "beats_per_s": _beats,
+    "rebalances": _joins,
+    "leave_s": _handover,
+    "items": _items,
+}
