@@ -19,6 +19,7 @@ EXAMPLE = Observed(
         submitted=Counter({"default": 1}),
         finished=Counter({("default", "succeeded"): 1}),
         requeued=Counter({"failed": 1}),
+        inbox=Counter({"accepted": 1}),
         refused_results=Counter({"stale": 1}),
         held_sweeps=Counter({"mass_death": 1}),
         duty_runs_ms={"health": 1},

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rota.sdk.outcomes import Discard as Discard
     from rota.sdk.outcomes import Retry as Retry
     from rota.sdk.outcomes import Snooze as Snooze
+    from rota.sdk.pending import PendingHandle as PendingHandle
     from rota.sdk.replaying import replay as replay
     from rota.sdk.runs import RunCancelled as RunCancelled
     from rota.sdk.runs import RunFailed as RunFailed
@@ -58,6 +59,7 @@ _HOMES = {
     "Memory": "rota.sdk.memory",
     "NotFound": "rota.errors",
     "Overloaded": "rota.errors",
+    "PendingHandle": "rota.sdk.pending",
     "Retry": "rota.sdk.outcomes",
     "Rota": "rota.sdk.app",
     "RotaError": "rota.errors",

@@ -11,17 +11,10 @@ from msgspec import Raw
 
 from rota.core import limits
 from rota.core.tasks import NewTask
+from rota.core.values import check_value, is_deeper_than
 from rota.errors import Invalid, Malformed, TooLarge
 from rota.gateways.http import bodies
-from rota.gateways.http.bodies import (
-    ClientGone,
-    check_value,
-    decode,
-    invalid,
-    is_deeper_than,
-    is_null,
-    read_body,
-)
+from rota.gateways.http.bodies import ClientGone, decode, invalid, is_null, read_body
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -56,6 +56,19 @@ async def test_an_empty_array_is_answered_with_an_empty_array(api: Api) -> None:
     assert (answer.status_code, answer.json()) == (201, [])
 
 
+async def test_a_task_is_found_by_its_key(api: Api) -> None:
+    task = await api.submit(key="a key")
+    await api.submit(key="another")
+
+    found = (await api.get("/api/tasks", params={"key": "a key"})).json()
+    nothing = (await api.get("/api/tasks", params={"key": "no such key"})).json()
+    elsewhere = (await api.get("/api/tasks", params={"key": "a key", "queue": "q"})).json()
+
+    assert [one["id"] for one in found["items"]] == [task["id"]]
+    assert found["next_cursor"] is None
+    assert nothing["items"] == elsewhere["items"] == []
+
+
 async def test_the_same_key_answers_200_with_the_task_that_has_it(api: Api) -> None:
     first = await api.post("/api/tasks", {"name": "work", "key": "k1"})
     second = await api.post("/api/tasks", {"name": "other", "key": "k1"})

@@ -183,7 +183,7 @@ def test_progress_is_kept(coordinator: TestCoordinator) -> None:
 
 def test_arguments_are_checked_in_tests_too(coordinator: TestCoordinator) -> None:
     with pytest.raises(InvalidArguments):
-        send_mail.enqueue(3)  # type: ignore[arg-type]  # what this test is about
+        send_mail.enqueue(3)  # type: ignore[call-overload]  # what this test is about
 
 
 def test_a_coordinator_without_an_app_has_nothing_to_drain() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any, assert_type
 
-from rota import Rota, TaskHandle
+from rota import PendingHandle, Rota, TaskHandle
 from rota.sdk.tasks import CoroutineTask, FunctionTask
 from rota.testing import perform
 
@@ -37,6 +37,11 @@ def test_handles_know_the_type_of_their_result() -> None:
         assert_type(asynchronous.enqueue("a").result(), int)
         assert_type(asynchronous.using(priority=1).enqueue("a"), TaskHandle[int])
         assert_type(app.enqueue_many([plain.bind("a")]), list[TaskHandle[bytes]])
+        connection: object = None
+        assert_type(plain.enqueue("a", conn=connection), PendingHandle[bytes])
+        assert_type(asynchronous.enqueue("a", conn=connection).result(), int)
+        pending = app.enqueue_many([plain.bind("a")], conn=connection)
+        assert_type(pending, list[PendingHandle[bytes]])
 
     async def never_awaited() -> None:
         assert_type(await plain.aenqueue("a"), TaskHandle[bytes])
@@ -48,9 +53,9 @@ def test_handles_know_the_type_of_their_result() -> None:
 
 def test_wrong_arguments_are_type_errors() -> None:
     def never_called() -> None:
-        plain.enqueue(1)  # type: ignore[arg-type]  # what this test is about
+        plain.enqueue(1)  # type: ignore[call-overload]  # what this test is about
         plain("a", height=1)  # type: ignore[call-arg]  # as above
-        asynchronous.enqueue()  # type: ignore[call-arg]  # as above
+        asynchronous.enqueue()  # type: ignore[call-overload]  # as above
         plain.using(priority="high")  # type: ignore[arg-type]  # as above
         plain.using(urgency=1)  # type: ignore[call-arg]  # as above
 

@@ -1,11 +1,11 @@
 """What does a submission lead to? New tasks, or the ones that have their keys already."""
 
-from rota.core.decisions import AddTask
+from rota.core.decisions import AddTask, Decision, FinishTask
 from rota.core.events import SubmitTasks
 from rota.core.ids import TaskId, next_ids
-from rota.core.replies import Submitted
-from rota.core.snapshot import Snapshot
-from rota.core.tasks import Task, due_at_ms, lane_of
+from rota.core.replies import Submitted, Taken
+from rota.core.snapshot import Snapshot, added_task
+from rota.core.tasks import Task, TaskError, TaskState, due_at_ms, lane_of
 from rota.errors import TooMany
 
 
@@ -27,6 +27,37 @@ def submit(snapshot: Snapshot, event: SubmitTasks) -> tuple[list[AddTask], Submi
         added.append(decision)
         items.append(decision)
     return added, Submitted(items)
+
+
+def take_inbox(snapshot: Snapshot) -> tuple[list[Decision], Taken]:
+    """Accept what came with others' transactions; what cannot be accepted fails at once."""
+    items, snapshot.inbox = snapshot.inbox, []
+    added, submitted = submit(snapshot, SubmitTasks([item.task for item in items]))
+    decisions: list[Decision] = [*added]
+    refused: list[tuple[str | None, TaskError]] = []
+    for item, outcome in zip(items, submitted.items, strict=True):
+        if item.error is not None and isinstance(outcome, AddTask):
+            refused.append((item.task.key, item.error))
+            decisions.append(_failed(snapshot, outcome, item.error))
+    return decisions, Taken(
+        count=len(items), duplicates=len(items) - len(added), refused=tuple(refused)
+    )
+
+
+def _failed(snapshot: Snapshot, added: AddTask, error: TaskError) -> FinishTask:
+    end = FinishTask(
+        id=added.id,
+        was=TaskState.QUEUED,
+        state=TaskState.FAILED,
+        fence=0,
+        attempt=0,
+        finished_at_ms=snapshot.now_ms,
+        error=error,
+        queue=added.task.queue,
+    )
+    snapshot.tasks[added.id] = added_task(added, lane_of(added.task))
+    snapshot.note_finished(end)
+    return end
 
 
 def check_lanes(known: int, wanted: int, *, most: int) -> None:

@@ -33,6 +33,7 @@ from rota.core.events import (
     StartJob,
     SubmitTasks,
     SweepWorkers,
+    TakeInbox,
 )
 from rota.core.replies import Granted, Outcomes, Reply
 from rota.core.snapshot import Snapshot
@@ -85,6 +86,8 @@ def decide(snapshot: Snapshot, event: Event) -> Decided:  # noqa: C901, PLR0911,
             return attempts.expire(snapshot)
         case SweepWorkers():
             return registry.sweep(snapshot)
+        case TakeInbox():
+            return accepting.take_inbox(snapshot)
         case PruneHistory():
             return operating.prune(event)
         case _:

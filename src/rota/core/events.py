@@ -183,6 +183,12 @@ class SweepWorkers(Struct, frozen=True, tag=True):
     """Workers that have not been heard of for too long are gone."""
 
 
+class TakeInbox(Struct, frozen=True, tag=True):
+    """Tasks that came with transactions of others' are accepted, now that those are committed."""
+
+    max_payload_bytes: int
+
+
 class PruneHistory(Struct, frozen=True, tag=True):
     """Finished tasks past their keeping time are forgotten."""
 
@@ -210,5 +216,6 @@ Event = (
     | QueueDueTasks
     | ExpireAttempts
     | SweepWorkers
+    | TakeInbox
     | PruneHistory
 )

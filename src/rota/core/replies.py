@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from rota.core.decisions import AddTask
 from rota.core.ids import TaskId
-from rota.core.tasks import Task
+from rota.core.tasks import Task, TaskError
 from rota.core.workers import Health, Worker, WorkerState
 from rota.errors import RotaError
 
@@ -72,8 +72,18 @@ class Done(Struct, frozen=True):
     count: int = 0
 
 
+class Taken(Struct, frozen=True, kw_only=True):
+    """How many rows were taken from the inbox, and what became of them."""
+
+    count: int
+    duplicates: int = 0  # their keys were known
+    refused: tuple[tuple[str | None, TaskError], ...] = ()  # by key; they are failed tasks now
+
+
 class JobChanged(Struct, frozen=True):
     task: Task
 
 
-Reply = Submitted | Stood | Changed | Registered | Beat | Granted | Outcomes | Done | JobChanged
+Reply = (
+    Submitted | Stood | Changed | Registered | Beat | Granted | Outcomes | Done | Taken | JobChanged
+)

@@ -22,6 +22,7 @@ from rota.core.decisions import (
 )
 from rota.core.events import ShardClaim
 from rota.core.ids import TaskId
+from rota.core.inbox import InboxItem
 from rota.core.scoring import ScoringPolicy
 from rota.core.statistics import EMPTY, Statistics
 from rota.core.tasks import (
@@ -80,6 +81,7 @@ class Snapshot(Struct, kw_only=True):
     overdue: list[TaskId] = []  # running past their deadline
     unstarted: list[TaskId] = []  # past their time limit to start
     token_ids: set[str] = set()
+    inbox: list[InboxItem] = []  # taken out, to be accepted now
     watch: Watch = Watch()
     stale_claims: set[ShardClaim] = set()  # nobody owns the shard under it
 

@@ -3,9 +3,10 @@
 import structlog
 
 from rota.core.decisions import LeaseTask, NoteWatch, RemoveWorker, RequeueTask
-from rota.core.replies import Outcomes
+from rota.core.replies import Outcomes, Taken
 from rota.engine.batch import BatchResult
 from rota.engine.figures import Figures
+from rota.engine.inbox import note_taken
 from rota.engine.shards import count_shard_work
 
 log = structlog.get_logger("rota.engine")
@@ -31,5 +32,7 @@ def count_batch(figures: Figures, result: BatchResult, *, events: int) -> None:
             log.warning("evictions held back", reason=noted.held_because)
     count_shard_work(figures, result.shards)
     for outcome in result.outcomes:
-        if isinstance(outcome, Outcomes):
+        if isinstance(outcome, Taken):
+            note_taken(figures, outcome)
+        elif isinstance(outcome, Outcomes):
             figures.refused_results.update(one for one in outcome.outcomes if one != "accepted")

@@ -92,6 +92,7 @@ class Figures:
     requeued: Counter[str] = field(default_factory=Counter)  # by how the attempt ended
     leased: int = 0
     refused_results: Counter[str] = field(default_factory=Counter)  # by outcome
+    inbox: Counter[str] = field(default_factory=Counter)  # tasks of transactions, by what became
     evicted_workers: int = 0
     held_sweeps: Counter[str] = field(default_factory=Counter)  # by reason
     forgotten: int = 0

@@ -24,12 +24,16 @@ from rota.core.events import (
     StartJob,
     SubmitTasks,
     SweepWorkers,
+    TakeInbox,
 )
+from rota.core.inbox import read_item, within_lanes
+from rota.core.limits import MAX_LANES
 from rota.core.registry import health_of
 from rota.core.snapshot import Snapshot
 from rota.core.workers import Health
 from rota.store.access import Access
 from rota.store.database import Transaction
+from rota.store.inbox import Inbox
 from rota.store.lanes import Lanes
 from rota.store.queues import Queues
 from rota.store.tasks import Tasks
@@ -37,6 +41,8 @@ from rota.store.workers import Workers
 
 DUE_PER_STEP = 2_000  # tasks a duty moves in one transaction; the rest follow in the next
 OVERDUE_PER_STEP = 500
+TAKEN_PER_STEP = 1_000
+TAKEN_BYTES_PER_STEP = 16 * 1024 * 1024
 
 WORKER_CALLS = (
     RegisterWorker,
@@ -66,6 +72,8 @@ def load(
     tasks, workers = Tasks(tx, lanes), Workers(tx)
     if kinds & NAMES_TASKS:
         _load_tasks(tasks, snapshot, events)
+    if TakeInbox in kinds:
+        _load_inbox(tx, tasks, lanes, snapshot, events)
     if kinds & NAMES_WORKERS:
         _load_workers(workers, tasks, snapshot, events, has_cancelled=has_cancelled)
     if kinds & DUTIES:
@@ -95,6 +103,18 @@ def _load_tasks(tasks: Tasks, snapshot: Snapshot, events: Iterable[Event]) -> No
         snapshot.keys = tasks.by_keys(keys)
     if ids:
         remember_tasks(tasks, snapshot, ids)
+
+
+def _load_inbox(
+    tx: Transaction, tasks: Tasks, lanes: Lanes, snapshot: Snapshot, events: Iterable[Event]
+) -> None:
+    """Once, however often it is asked for in the batch."""
+    wish = next(event for event in events if isinstance(event, TakeInbox))
+    taken = Inbox(tx).take(TAKEN_PER_STEP, most_bytes=TAKEN_BYTES_PER_STEP)
+    items = [read_item(key, task, most_bytes=wish.max_payload_bytes) for key, task in taken]
+    snapshot.inbox = within_lanes(items, lanes.has, room=MAX_LANES - len(lanes.by_number))
+    keys = [item.task.key for item in items if item.task.key is not None]
+    snapshot.keys |= tasks.by_keys(keys)
 
 
 def remember_tasks(tasks: Tasks, snapshot: Snapshot, ids: list[int]) -> None:

@@ -34,6 +34,7 @@ from rota.engine.traces import Traces
 from rota.store.access import Access
 from rota.store.artifacts import Artifacts
 from rota.store.database import Database, Transaction
+from rota.store.inbox import Inbox
 from rota.store.lanes import Lanes
 from rota.store.listing import Listing
 from rota.store.locks import Locks
@@ -146,6 +147,15 @@ class Queries:
             return None if task is None else of_run(task, Runs(tx).tasks([task_id]).get(task_id))
 
         return await self._read(body)
+
+    async def task_by_key(self, key: str) -> Task | None:
+        """The task that was accepted under this key."""
+        found = await self._read(lambda tx: Tasks(tx, self._lanes).by_keys([key]))
+        return await self.task(found[key].id) if key in found else None
+
+    async def has_inbox(self) -> bool:
+        """Whether tasks of others' transactions wait to be accepted."""
+        return not await self._read(lambda tx: Inbox(tx).is_empty())
 
     async def is_live(self, task_id: TaskId) -> bool:
         """Whether a task exists and has not finished."""

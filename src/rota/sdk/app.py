@@ -22,6 +22,8 @@ from rota.sdk.client import Client
 from rota.sdk.encoding import decoder_of, encode
 from rota.sdk.ending import close_at_end
 from rota.sdk.handles import TaskHandle
+from rota.sdk.inbox import inbox_of, with_key
+from rota.sdk.pending import PendingHandle
 from rota.sdk.tasks import (
     CoroutineTask,
     FunctionTask,
@@ -31,6 +33,7 @@ from rota.sdk.tasks import (
     Task,
     template_of,
 )
+from rota.sdk.transport import is_embedded
 
 if TYPE_CHECKING:
     from rota.sdk.definitions import Source
@@ -63,6 +66,9 @@ class Rota:
     `url` is `http://…`, or `sqlite:///FILE` for a coordinator inside this program; without it
     `ROTA_URL` counts, or else `sqlite:///rota.db`. `token` defaults to `ROTA_TOKEN`. `concurrency`
     is how many tasks the worker of an embedded coordinator runs at once; 0: it has none.
+
+    `schema` and `notify` are about tasks that are enqueued with `conn`: which schema Rota has in
+    that database (`ROTA_SCHEMA`, or else `rota`), and whether coordinators are told by NOTIFY.
     """
 
     def __init__(
@@ -71,8 +77,11 @@ class Rota:
         token: str | None = None,
         *,
         concurrency: int = EMBEDDED_CONCURRENCY,
+        schema: str | None = None,
+        notify: bool = True,
     ) -> None:
         self.tasks: dict[str, Task[..., Any]] = {}
+        self._inbox = inbox_of(schema, is_told=notify)
         self._url = url
         self._token = token
         self._lock = threading.RLock()
@@ -166,11 +175,25 @@ class Rota:
 
     # --- calls ----------------------------------------------------------------------------------
 
-    def enqueue_many(self, submissions: Iterable[Submission[R]]) -> list[TaskHandle[R]]:
+    @overload
+    def enqueue_many(
+        self, submissions: Iterable[Submission[R]], *, conn: None = None
+    ) -> list[TaskHandle[R]]: ...
+    @overload
+    def enqueue_many(
+        self, submissions: Iterable[Submission[R]], *, conn: Any
+    ) -> list[PendingHandle[R]]: ...
+
+    def enqueue_many(self, submissions: Iterable[Submission[R]], *, conn: Any = None) -> Any:
         """Enqueue many calls, made by `task.bind(…)`, in batches.
 
-        Each batch of up to 10,000 is accepted whole or not at all.
+        Each batch of up to 10,000 is accepted whole or not at all. With `conn` they are all put
+        into the transaction that is under way there.
         """
+        if conn is not None:
+            keyed = self._keyed(submissions)
+            self._inbox.put(conn, [one.new_task for one in keyed])
+            return self._pending(keyed)
         self._workers.cover()
         handles: list[TaskHandle[R]] = []
         for batch in _batches(submissions):
@@ -178,8 +201,21 @@ class Rota:
             handles += self._handles(batch, self.client.run(call))
         return handles
 
-    async def aenqueue_many(self, submissions: Iterable[Submission[R]]) -> list[TaskHandle[R]]:
-        """As `enqueue_many`, for async code."""
+    @overload
+    async def aenqueue_many(
+        self, submissions: Iterable[Submission[R]], *, conn: None = None
+    ) -> list[TaskHandle[R]]: ...
+    @overload
+    async def aenqueue_many(
+        self, submissions: Iterable[Submission[R]], *, conn: Any
+    ) -> list[PendingHandle[R]]: ...
+
+    async def aenqueue_many(self, submissions: Iterable[Submission[R]], *, conn: Any = None) -> Any:
+        """As `enqueue_many`, for async code, and for async connections."""
+        if conn is not None:
+            keyed = self._keyed(submissions)
+            await self._inbox.aput(conn, [one.new_task for one in keyed])
+            return self._pending(keyed)
         self._workers.cover()
         handles: list[TaskHandle[R]] = []
         for batch in _batches(submissions):
@@ -187,17 +223,35 @@ class Rota:
             handles += self._handles(batch, await self.client.arun(call))
         return handles
 
+    @overload
     def enqueue(
-        self, name: str, payload: Any = None, **options: Unpack[Options]
-    ) -> TaskHandle[Any]:
+        self, name: str, payload: Any = None, *, conn: None = None, **options: Unpack[Options]
+    ) -> TaskHandle[Any]: ...
+    @overload
+    def enqueue(
+        self, name: str, payload: Any = None, *, conn: Any, **options: Unpack[Options]
+    ) -> PendingHandle[Any]: ...
+
+    def enqueue(
+        self, name: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
+    ) -> Any:
         """Enqueue a task by name that another program defines; its payload goes as it is."""
-        return self.enqueue_many([_foreign(name, payload, options)])[0]
+        return self.enqueue_many([_foreign(name, payload, options)], conn=conn)[0]
+
+    @overload
+    async def aenqueue(
+        self, name: str, payload: Any = None, *, conn: None = None, **options: Unpack[Options]
+    ) -> TaskHandle[Any]: ...
+    @overload
+    async def aenqueue(
+        self, name: str, payload: Any = None, *, conn: Any, **options: Unpack[Options]
+    ) -> PendingHandle[Any]: ...
 
     async def aenqueue(
-        self, name: str, payload: Any = None, **options: Unpack[Options]
-    ) -> TaskHandle[Any]:
-        """As `enqueue`, for async code."""
-        return (await self.aenqueue_many([_foreign(name, payload, options)]))[0]
+        self, name: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
+    ) -> Any:
+        """As `enqueue`, for async code, and for async connections."""
+        return (await self.aenqueue_many([_foreign(name, payload, options)], conn=conn))[0]
 
     def handle(self, task_id: str) -> TaskHandle[Any]:
         """The handle of a task whose id is known."""
@@ -210,6 +264,21 @@ class Rota:
         return [
             TaskHandle(receipt.id, client, one.decoder, is_duplicate=receipt.duplicate)
             for one, receipt in zip(batch, receipts, strict=True)
+        ]
+
+    def _keyed(self, submissions: Iterable[Submission[R]]) -> list[Submission[R]]:
+        """Calls for a transaction: each has a key, and somebody will look for it there."""
+        if self._is_own_client and is_embedded(self._url):
+            raise Invalid(
+                "this app has a coordinator on SQLite inside it, which no transaction of "
+                "PostgreSQL reaches: give the app the url of a coordinator on that database",
+                field="conn",
+            )
+        return [Submission(with_key(one.new_task), one.decoder) for one in submissions]
+
+    def _pending(self, keyed: Iterable[Submission[R]]) -> list[PendingHandle[R]]:
+        return [
+            PendingHandle(one.new_task.key or "", self._get_client, one.decoder) for one in keyed
         ]
 
     # --- values and locks -----------------------------------------------------------------------

@@ -44,6 +44,11 @@ class Arguments:
         self._task = task
         self._signature = inspect.signature(function)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What the parameters are called."""
+        return frozenset(self._signature.parameters)
+
     @cached_property
     def _hints(self) -> dict[str, Any]:
         return _resolved(self._function)

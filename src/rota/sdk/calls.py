@@ -83,6 +83,7 @@ def list_tasks(
     queue: str | None = None,
     name: str | None = None,
     label: str | None = None,
+    key: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Call[TaskPage]:
@@ -91,6 +92,7 @@ def list_tasks(
         "queue": queue,
         "name": name,
         "label": label,
+        "key": key,
         "limit": limit,
         "cursor": cursor,
     }

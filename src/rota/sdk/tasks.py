@@ -8,7 +8,18 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +28,7 @@ from rota.core.tasks import Backoff, NewTask
 from rota.errors import Invalid
 from rota.sdk.arguments import Arguments
 from rota.sdk.handles import TaskHandle
+from rota.sdk.pending import PendingHandle
 
 if TYPE_CHECKING:
     from rota.sdk.app import Rota
@@ -107,23 +119,46 @@ class Task(Generic[P, R]):
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Submission[R]:
         """Check the arguments of a call and keep it for `enqueue_many`."""
+        return self._bound(args, kwargs)
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission[R]:
         payload = self.arguments.encode(args, kwargs)
         return Submission(
             msgspec.structs.replace(self._template, payload=payload),
             self.arguments.result_decoder,
         )
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
-        """Have this call carried out by a worker; returns when the coordinator has it safe."""
-        return self.app.enqueue_many([self.bind(*args, **kwargs)])[0]
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]: ...
+    @overload
+    def enqueue(self, *args: Any, conn: Any, **kwargs: Any) -> PendingHandle[R]: ...
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
-        """As `enqueue`, for async code."""
-        return (await self.app.aenqueue_many([self.bind(*args, **kwargs)]))[0]
+    def enqueue(self, *args: Any, **kwargs: Any) -> Any:
+        """Have this call carried out by a worker; returns when the coordinator has it safe.
+
+        With `conn`, a PostgreSQL connection of the program's own, the task is put into the
+        transaction that is under way there: it exists if and only if that is committed.
+        """
+        conn = self._connection(kwargs)
+        return self.app.enqueue_many([self._bound(args, kwargs)], conn=conn)[0]
+
+    @overload
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]: ...
+    @overload
+    async def aenqueue(self, *args: Any, conn: Any, **kwargs: Any) -> PendingHandle[R]: ...
+
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
+        """As `enqueue`, for async code, and for async connections."""
+        conn = self._connection(kwargs)
+        return (await self.app.aenqueue_many([self._bound(args, kwargs)], conn=conn))[0]
+
+    def _connection(self, kwargs: dict[str, Any]) -> Any:
+        """Take the connection out of the arguments, unless the function has a `conn` itself."""
+        return None if "conn" in self.arguments.names else kwargs.pop("conn", None)
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
         """Another name for `enqueue`, for those who come from Celery."""
-        return self.enqueue(*args, **kwargs)
+        return self.app.enqueue_many([self.bind(*args, **kwargs)])[0]
 
 
 class FunctionTask(Task[P, R]):

@@ -61,6 +61,11 @@ class NotSent(Unavailable):
     """The coordinator has seen nothing of the request: sending it again is safe."""
 
 
+def is_embedded(url: str | None) -> bool:
+    """Whether this is, or leads to, a coordinator on SQLite inside the program."""
+    return (url or os.environ.get("ROTA_URL") or DEFAULT_EMBEDDED_URL).startswith("sqlite:")
+
+
 def open_transport(url: str | None = None, token: str | None = None) -> Transport:
     """Choose a transport by the URL; without one, by `ROTA_URL`, or else embedded on `rota.db`.
 

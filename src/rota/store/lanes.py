@@ -50,6 +50,9 @@ class Lanes:
         self.by_number[number] = lane
         self._numbers[lane.queue, lane.name, lane.requires] = number
 
+    def has(self, lane: Lane) -> bool:
+        return (lane.queue, lane.name, lane.requires) in self._numbers
+
     def number_of(self, lane: Lane) -> int:
         return self._numbers[lane.queue, lane.name, lane.requires]
 

@@ -1,6 +1,6 @@
 """What is a duty? An event that time brings, and how often it is due."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
@@ -11,6 +11,7 @@ from rota.core.notices import PruneNotices
 from rota.core.replicas import BeatReplica
 from rota.core.shards.events import ShardEvent
 from rota.core.workflow.commands import RunCommand
+from rota.engine.queries import Queries
 from rota.settings import Settings
 
 
@@ -23,3 +24,4 @@ class Duty(Struct, frozen=True, kw_only=True):
     ]  # of the time and the settings
     full_step: int | None = None  # when this many were done, more may wait: run again at once
     follows_hints: bool = False
+    is_due: Callable[[Queries], Awaitable[bool]] | None = None  # None: always

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from rota.core.charts import KeepMinutes
-from rota.core.replies import Done
+from rota.core.replies import Done, Taken
 from rota.engine.clock import Clock
 from rota.engine.duties.deadlines import DEADLINES
 from rota.engine.duties.due import DUE_TASKS
 from rota.engine.duties.duty import Duty
 from rota.engine.duties.health import HEALTH
+from rota.engine.duties.inbox import INBOX
 from rota.engine.duties.keeping import LOCKS, MEMORY
 from rota.engine.duties.pruning import NOTICE_PRUNING, PRUNING, RUN_PRUNING
 from rota.engine.duties.shards import SHARDS
@@ -27,6 +28,7 @@ log = structlog.get_logger("rota.duties")
 DUTIES = (
     DUE_TASKS,
     DEADLINES,
+    INBOX,
     RUN_TIMERS,
     HEALTH,
     SHARDS,
@@ -192,15 +194,20 @@ class DutyRunner:
         return True
 
     async def _run(self, duty: Duty) -> None:
+        while await self._step(duty):
+            pass
+
+    async def _step(self, duty: Duty) -> bool:
+        """Do a bounded part of a duty; whether there is more of it to do at once."""
         coordinator = self._coordinator
-        while True:
-            now_ms = coordinator.clock.now_ms()
+        now_ms = coordinator.clock.now_ms()
+        is_due = duty.is_due is None or await duty.is_due(coordinator.queries)
+        reply = None
+        if is_due:
             reply = await coordinator.carry_out(duty.event(now_ms, coordinator.settings))
-            coordinator.figures().duty_runs_ms[duty.name] = now_ms
-            is_more = (
-                duty.full_step is not None
-                and isinstance(reply, Done)
-                and reply.count >= duty.full_step
-            )
-            if not is_more:
-                return
+        coordinator.figures().duty_runs_ms[duty.name] = now_ms
+        return (
+            duty.full_step is not None
+            and isinstance(reply, Done | Taken)
+            and reply.count >= duty.full_step
+        )

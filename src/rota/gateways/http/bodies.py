@@ -1,8 +1,7 @@
 """What did the caller send, and is it what we take?
 
 Bodies are JSON whatever their content type says. Values that only workers understand (payloads,
-results, progress) stay undecoded bytes; they are checked for size and depth, because the next
-one to read them has limits too.
+results, progress) stay undecoded bytes; `rota.core.values` checks them for size and depth.
 """
 
 import asyncio
@@ -14,17 +13,10 @@ import msgspec
 from msgspec import Raw
 from starlette.types import Receive
 
-from rota.core import limits
+from rota.core.values import too_deep
 from rota.errors import Invalid, Malformed, TooLarge
 
 BODY_TIMEOUT_S = 60.0
-
-# A value this short cannot be too deep: every level opens and closes.
-SHALLOW_BYTES = 2 * limits.MAX_JSON_DEPTH
-
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_SQUARE = bytes.maketrans(b"{}", b"[]")
 
 _PLACE = re.compile(r"^(?P<text>.*) - at (?:`key` in )?`\$(?P<path>[^`]*)`$", re.DOTALL)
 _FIELD = re.compile(r"(?:unknown|required) field `(?P<field>.*?)`$", re.DOTALL)
@@ -152,36 +144,6 @@ def invalid_field(field: str, text: str, *, index: int | None = None) -> Invalid
     return Invalid(f"{path}: {text}", field=field, path=path, index=index)
 
 
-def too_deep(field: str) -> Invalid:
-    most = limits.MAX_JSON_DEPTH
-    return Invalid(f"{field} is nested deeper than {most} levels", field=field, limit=most)
-
-
-def check_value(value: Raw, field: str, *, most_bytes: int) -> None:
-    """Refuse a value that is too large or too deep for those who come after us."""
-    if len(value) > most_bytes:
-        raise TooLarge(
-            f"{field} has {len(value)} bytes; at most {most_bytes} are taken",
-            field=field,
-            limit=most_bytes,
-            setting="max_payload_bytes",
-        )
-    if len(value) > SHALLOW_BYTES and is_deeper_than(limits.MAX_JSON_DEPTH, bytes(value)):
-        raise too_deep(field)
-
-
 def is_null(value: Raw | None) -> bool:
     """Whether a value was left out, or is there and says null."""
     return value is None or (len(value) == 4 and bytes(value) == b"null")
-
-
-def is_deeper_than(most: int, json: bytes) -> bool:
-    """Whether valid JSON is nested deeper than that, without building it."""
-    if json.count(b"[") + json.count(b"{") <= most:
-        return False
-    brackets = _STRING.sub(b"", json).translate(_SQUARE, _NOT_BRACKETS)
-    for _ in range(most):
-        if not brackets:
-            return False
-        brackets = brackets.replace(b"[]", b"")  # peels off the innermost level, and only that
-    return bool(brackets)

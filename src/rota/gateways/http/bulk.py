@@ -79,14 +79,14 @@ async def _named(coordinator: Coordinator, texts: list[str], selection: TaskFilt
     found = []
     for task_id in dict.fromkeys(ids.from_text(text) for text in texts):
         task = None if task_id is None else await coordinator.queries.task(task_id)
-        if task is not None and _matches(task, selection):
+        if task is not None and matches(task, selection):
             found.append(task.id)
     return found
 
 
-def _matches(task: Task, selection: TaskFilter) -> bool:
+def matches(task: Task, selection: TaskFilter) -> bool:
     return (
-        task.state in selection.states
+        (not selection.states or task.state in selection.states)
         and selection.queue in {None, task.lane.queue}
         and selection.name in {None, task.lane.name}
         and (selection.label is None or selection.label in normalised_labels(task.options.labels))

@@ -6,8 +6,9 @@ from rota.core import access, limits
 from rota.core.access import Action
 from rota.core.shards.events import SaveCheckpoint
 from rota.core.tasks import NULL
+from rota.core.values import check_value
 from rota.errors import ServiceNotFound, StaleEpoch
-from rota.gateways.http.bodies import check_value, invalid_field
+from rota.gateways.http.bodies import invalid_field
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
 from rota.messages import CheckpointRequest, CheckpointView
 

@@ -13,6 +13,7 @@ from rota.core.access import Action
 from rota.core.events import CompleteJob, FailJob, StartJob
 from rota.core.replies import JobChanged
 from rota.core.tasks import NULL, Task
+from rota.core.values import check_value
 from rota.errors import (
     IllegalState,
     ResultConflict,
@@ -21,7 +22,7 @@ from rota.errors import (
     TaskNotFound,
 )
 from rota.gateways.http.answers import Answered, encoded
-from rota.gateways.http.bodies import check_value, decode
+from rota.gateways.http.bodies import decode
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
 from rota.gateways.http.histories import events_of
 from rota.gateways.http.problems import extra_headers

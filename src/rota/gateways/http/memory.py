@@ -7,8 +7,9 @@ from msgspec import Meta, Raw
 from rota.core import access, limits
 from rota.core.access import Action
 from rota.core.memory import DeleteMemory, MemoryEntry, PutMemory
+from rota.core.values import check_value
 from rota.errors import KeyNotFound, VersionConflict
-from rota.gateways.http.bodies import check_value, invalid_field
+from rota.gateways.http.bodies import invalid_field
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
 from rota.messages import Request
 from rota.messages.keeping import (

@@ -67,6 +67,7 @@ def _copy(figures: Figures) -> Figures:
         finished=Counter(figures.finished),
         requeued=Counter(figures.requeued),
         refused_results=Counter(figures.refused_results),
+        inbox=Counter(figures.inbox),
         held_sweeps=Counter(figures.held_sweeps),
         duty_runs_ms=dict(figures.duty_runs_ms),
         rates={},
@@ -160,6 +161,12 @@ def _engine(figures: Figures) -> Iterator[Metric]:
         "Streams, sessions and calls that follow events.",
         (),
         [((), figures.watchers)],
+    )
+    yield counter(
+        "rota_inbox_tasks",
+        "Tasks taken over from transactions of others.",
+        ("outcome",),
+        single(figures.inbox),
     )
     yield counter(
         "rota_overloads", "Submissions refused under overload.", (), [((), figures.overloads)]

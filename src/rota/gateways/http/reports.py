@@ -10,8 +10,9 @@ from rota.core.access import Action
 from rota.core.events import Progress, ReportProgress, ReportResults, Result, ShardClaim
 from rota.core.replies import OutcomeName, Outcomes
 from rota.core.tasks import NULL, TaskError, shortened
+from rota.core.values import check_value
 from rota.errors import RotaError, StaleIncarnation, StaleLease, TaskNotFound, WorkerNotFound
-from rota.gateways.http.bodies import check_value, invalid_field, is_null
+from rota.gateways.http.bodies import invalid_field, is_null
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
 from rota.gateways.http.work import acting_worker
 from rota.messages import (

@@ -7,6 +7,7 @@ from msgspec import Meta, Raw
 
 from rota.core import access, ids, limits
 from rota.core.access import Action
+from rota.core.values import check_value
 from rota.core.workflow.commands import (
     ForkRun,
     LookAtRun,
@@ -28,7 +29,7 @@ from rota.errors import (
 )
 from rota.gateways.http import artifacts, run_looks
 from rota.gateways.http.answers import Answered, encoded
-from rota.gateways.http.bodies import check_value, invalid_field, is_null
+from rota.gateways.http.bodies import invalid_field, is_null
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
 from rota.gateways.http.run_looks import known_id
 from rota.gateways.http.run_views import run_view, shown_run

@@ -12,10 +12,11 @@ from rota.core.events import CancelTasks, RetryTasks, SubmitTasks, TaskFilter
 from rota.core.ids import TaskId
 from rota.core.replies import Changed, Submitted
 from rota.core.tasks import NewTask, Task, TaskState
+from rota.core.values import SHALLOW_BYTES, check_value
 from rota.errors import Forbidden, IllegalState, Overloaded, TaskNotFound, Unavailable
 from rota.gateways.http import bulk
 from rota.gateways.http.answers import Answered, encoded
-from rota.gateways.http.bodies import SHALLOW_BYTES, check_value, invalid_field
+from rota.gateways.http.bodies import invalid_field
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
 from rota.gateways.http.views import added_task, task_view
 from rota.messages import (
@@ -47,6 +48,10 @@ class TasksQuery(Request, frozen=True, kw_only=True):
     name: Name | None = None
     label: Annotated[
         Name | None, Meta(description="One of a list's labels, or `key=value` of a mapping.")
+    ] = None
+    key: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None,
+        Meta(description="The one task that was accepted under this key, if it matches the rest."),
     ] = None
     limit: Annotated[int, Meta(ge=1, le=limits.MAX_PAGE)] = limits.DEFAULT_PAGE
     cursor: Annotated[
@@ -124,6 +129,10 @@ async def listing(call: Call[None, TasksQuery]) -> TaskPage:
         name=query.name,
         label=bulk.label_text(query.label),
     )
+    if query.key is not None:
+        task = await call.coordinator.queries.task_by_key(query.key)
+        tasks = [task] if task is not None and bulk.matches(task, selection) else []
+        return TaskPage(items=[task_view(one) for one in tasks])
     before = None
     if query.cursor is not None:
         before = ids.from_text(query.cursor)

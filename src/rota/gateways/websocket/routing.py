@@ -13,9 +13,9 @@ from msgspec import Raw
 
 from rota.core import access, limits
 from rota.core.access import Action, Caller
+from rota.core.values import check_value
 from rota.engine.coordinator import Coordinator
 from rota.errors import Invalid
-from rota.gateways.http.bodies import check_value
 from rota.gateways.websocket.connection import Connection
 from rota.messages.sessions import UI, Envelope
 from rota.settings import Settings

@@ -15,8 +15,9 @@ from rota.core import access
 from rota.core.access import Action
 from rota.core.events import Heartbeat, Progress, ReportProgress, ReportResults, Result
 from rota.core.replies import Beat, Outcomes, Registered
+from rota.core.values import check_value
 from rota.errors import Invalid, StaleIncarnation, Unavailable, WorkerNotFound
-from rota.gateways.http.bodies import check_value, invalid_field
+from rota.gateways.http.bodies import invalid_field
 from rota.gateways.http.problems import presentable
 from rota.gateways.http.reports import task_error
 from rota.gateways.http.work import check_queues, registration_of

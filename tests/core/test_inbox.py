@@ -1,0 +1,109 @@
+"""What becomes of a row that somebody has put into the inbox?"""
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from rota.core import accepting, limits
+from rota.core.decisions import AddTask, FinishTask
+from rota.core.inbox import UNACCEPTED, InboxItem, read_item, within_lanes
+from rota.core.tasks import NewTask, TaskState, lane_of
+from tests.core.situations import add_task, situation
+
+MOST_BYTES = 1_000
+
+
+def content(name: str = "work", **options: object) -> bytes:
+    return msgspec.json.encode({"name": name, **options})
+
+
+def item(key: str, name: str = "work", **options: object) -> InboxItem:
+    return read_item(key, content(name, **options), most_bytes=MOST_BYTES)
+
+
+def test_a_row_is_read_as_the_task_that_was_written() -> None:
+    new = NewTask(name="work", payload=Raw(b'{"a":1}'), queue="q", priority=3, key="k")
+
+    read = read_item("k", msgspec.json.encode(new), most_bytes=MOST_BYTES)
+
+    assert read == InboxItem(new)
+
+
+def test_the_key_of_the_row_is_the_one_that_counts() -> None:
+    read = read_item("k", content(key="another"), most_bytes=MOST_BYTES)
+
+    assert read.task.key == "k"
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        (b"no json", "malformed"),
+        (b"\xff", "malformed"),
+        (b"[1]", "invalid"),
+        (b"{}", "invalid"),
+        (content(priority="high"), "invalid"),
+        (content(delay_ms=1, run_at_ms=1), "invalid"),
+        (content(payload="x" * MOST_BYTES), "too_large"),
+        (content(payload=msgspec.Raw(b"[" * 100 + b"]" * 100)), "invalid"),
+    ],
+)
+def test_a_row_that_cannot_be_accepted_is_a_task_with_its_error(row: bytes, code: str) -> None:
+    read = read_item("k", row, most_bytes=MOST_BYTES)
+
+    assert read.error is not None
+    assert (read.error.type, read.error.retryable) == (code, False)
+    assert read.task.key == "k"
+
+
+def test_a_bad_row_keeps_as_much_of_its_name_as_can_be_read() -> None:
+    bad = item("k", "orders", queue="q", priority="high", payload=1)
+    unnamed = read_item("k", b'{"name": 3}', most_bytes=MOST_BYTES)
+
+    assert (bad.task.name, bad.task.queue, bytes(bad.task.payload)) == ("orders", "q", b"1")
+    assert (unnamed.task.name, unnamed.task.queue) == (UNACCEPTED.name, UNACCEPTED.queue)
+
+
+def test_an_overlong_key_is_refused_and_cut() -> None:
+    long = item("k" * (limits.MAX_KEY_LENGTH + 1))
+
+    assert long.error is not None
+    assert long.task.key == "k" * limits.MAX_KEY_LENGTH
+
+
+def test_good_rows_become_tasks_in_their_order_and_bad_ones_fail_at_once() -> None:
+    snapshot = situation()
+    snapshot.inbox = [item("a"), read_item("bad", b"{}", most_bytes=MOST_BYTES), item("b")]
+
+    decisions, taken = accepting.take_inbox(snapshot)
+
+    added = [one for one in decisions if isinstance(one, AddTask)]
+    ended = [one for one in decisions if isinstance(one, FinishTask)]
+    assert [one.task.key for one in added] == ["a", "bad", "b"]
+    assert [(one.id, one.state) for one in ended] == [(added[1].id, TaskState.FAILED)]
+    assert (taken.count, taken.duplicates) == (3, 0)
+    assert [key for key, _ in taken.refused] == ["bad"]
+    assert snapshot.inbox == []
+
+
+def test_a_key_that_is_known_or_comes_twice_makes_one_task() -> None:
+    snapshot = situation()
+    snapshot.keys["known"] = add_task(snapshot)
+    snapshot.inbox = [item("known"), item("a"), item("a")]
+
+    decisions, taken = accepting.take_inbox(snapshot)
+
+    assert len(decisions) == 1
+    assert (taken.count, taken.duplicates, taken.refused) == (3, 2, ())
+
+
+def test_what_finds_no_lane_fails_in_the_one_that_is_kept_for_it() -> None:
+    known = lane_of(NewTask(name="known"))
+    items = [item("1", "known"), item("2", "new"), item("3", "newer"), item("4", "new")]
+
+    fitting = within_lanes(items, lambda lane: lane == known, room=2)
+
+    assert [one.error is None for one in fitting] == [True, True, False, True]
+    assert lane_of(fitting[2].task) == UNACCEPTED
+    assert fitting[2].error is not None
+    assert "newer" in fitting[2].error.message
