@@ -29,10 +29,9 @@ def test_a_row_is_read_as_the_task_that_was_written() -> None:
     assert read == InboxItem(new)
 
 
-def test_the_key_of_the_row_is_the_one_that_counts() -> None:
-    read = read_item("k", content(key="another"), most_bytes=MOST_BYTES)
-
-    assert read.task.key == "k"
+def test_a_task_that_says_no_key_has_that_of_its_row() -> None:
+    assert item("k").task.key == "k"
+    assert read_item("k", content(key="own"), most_bytes=MOST_BYTES).task.key == "own"
 
 
 @pytest.mark.parametrize(

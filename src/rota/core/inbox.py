@@ -29,17 +29,17 @@ class InboxItem(Struct, frozen=True):
 
 
 def read_item(key: str, content: bytes, *, most_bytes: int) -> InboxItem:
-    """What a row says; the key is that of the row, whatever the task itself says."""
+    """What a row says; where the task says nothing of a key, that of the row counts."""
     try:
         task = _decoded(content)
         if task.delay_ms is not None and task.run_at_ms is not None:
             raise Invalid("run_at_ms: give this or delay_ms, not both", field="run_at_ms")
-        if not 0 < len(key) <= limits.MAX_KEY_LENGTH:
+        if task.key is None and not 0 < len(key) <= limits.MAX_KEY_LENGTH:
             raise Invalid(f"key: 1 to {limits.MAX_KEY_LENGTH} characters", field="key")
         check_value(task.payload, "payload", most_bytes=most_bytes)
     except RotaError as error:
         return refused(_as_far_as_known(key, content, most_bytes), error)
-    return InboxItem(msgspec.structs.replace(task, key=key))
+    return InboxItem(task if task.key else msgspec.structs.replace(task, key=key))
 
 
 def refused(task: NewTask, error: RotaError) -> InboxItem:

@@ -116,6 +116,10 @@ class Queries:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._database.turn)
 
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back, on another thread, when others have hinted at something new."""
+        return self._database.listen(callback)
+
     async def _read(self, body: Callable[[Transaction], T]) -> T:
         if self._is_shared:
             body = self._knowing_lanes(body)

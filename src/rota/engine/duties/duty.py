@@ -24,4 +24,5 @@ class Duty(Struct, frozen=True, kw_only=True):
     ]  # of the time and the settings
     full_step: int | None = None  # when this many were done, more may wait: run again at once
     follows_hints: bool = False
+    listens: bool = False  # others may have brought something: their hints run it earlier
     is_due: Callable[[Queries], Awaitable[bool]] | None = None  # None: always

@@ -9,6 +9,7 @@ INBOX = Duty(
     interval_ms=1_000,
     event=lambda _now_ms, settings: TakeInbox(settings.max_payload_bytes),
     full_step=TAKEN_PER_STEP,
+    listens=True,
     # Looked at beside the writer: most stores have no inbox to speak of.
     is_due=lambda queries: queries.has_inbox(),
 )

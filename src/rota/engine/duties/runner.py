@@ -1,6 +1,7 @@
 """Runs the duties: each at its interval, or earlier when something comes up before that."""
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -39,6 +40,7 @@ DUTIES = (
     NOTICE_PRUNING,
 )
 SWEEPS = (SHARDS, LOCKS)  # of leases, which must not end early
+LISTENING_PAUSE_MS = 20  # between two looks that others have hinted at
 LEAST_PAUSE_MS = 1  # a moment that is always just ahead must not spin the loop
 LAST_MINUTE_S = 1.0  # charts are not worth more of a wait when everything is to end
 
@@ -83,6 +85,8 @@ class DutyRunner:
         self._tasks: list[asyncio.Task[None]] = []
         self._moments = Alarm(coordinator.clock)
         self._sweeps = Alarm(coordinator.steady_clock)
+        self._hinted = asyncio.Event()  # by others who share the store: there is something new
+        self._unlisten: Callable[[], None] = lambda: None
         self._minute_ms = coordinator.clock.now_ms() // MINUTE_MS * MINUTE_MS  # not kept yet
 
     def start(self) -> None:
@@ -91,8 +95,15 @@ class DutyRunner:
         self._tasks.append(asyncio.create_task(self._keep_moments()))
         self._tasks.append(asyncio.create_task(self._keep_sweeping()))
         self._tasks.append(asyncio.create_task(self._keep_looking()))
+        loop = asyncio.get_running_loop()
+
+        def on_hint() -> None:
+            loop.call_soon_threadsafe(self._hinted.set)
+
+        self._unlisten = self._coordinator.queries.listen(on_hint)
 
     async def stop(self) -> None:
+        self._unlisten()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -118,7 +129,21 @@ class DutyRunner:
     async def _keep(self, duty: Duty) -> None:
         while True:
             await self._try(duty)
-            await asyncio.sleep(duty.interval_ms / 1000)
+            if duty.listens:
+                await self._wait_hinted(duty)
+            else:
+                await asyncio.sleep(duty.interval_ms / 1000)
+
+    async def _wait_hinted(self, duty: Duty) -> None:
+        """Until others hint at something new, or the interval is over."""
+        # Under load hints come all the time: there is no hurry then.
+        await asyncio.sleep(LISTENING_PAUSE_MS / 1000)
+        try:
+            async with asyncio.timeout(duty.interval_ms / 1000):
+                await self._hinted.wait()
+        except TimeoutError:
+            return
+        self._hinted.clear()
 
     async def _keep_moments(self) -> None:
         """The duties that wait for moments share one watch over the next one."""
