@@ -55,7 +55,7 @@ def test_a_task_is_found_as_soon_as_it_is_there_and_its_result_awaited(
     assert handle.status() is TaskState.SUCCEEDED
 
 
-@pytest.mark.parametrize("given", [object(), "postgresql://here", 1], ids=repr)
+@pytest.mark.parametrize("given", ["postgresql://here", 1, {}], ids=repr)
 def test_what_is_no_connection_is_refused_by_name(app: Rota, given: object) -> None:
     with pytest.raises(Invalid, match=type(given).__name__):
         app.enqueue("work", conn=given)

@@ -1,6 +1,7 @@
 """Runs the duties: each at its interval, or earlier when something comes up before that."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -98,7 +99,8 @@ class DutyRunner:
         loop = asyncio.get_running_loop()
 
         def on_hint() -> None:
-            loop.call_soon_threadsafe(self._hinted.set)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._hinted.set)
 
         self._unlisten = self._coordinator.queries.listen(on_hint)
 
