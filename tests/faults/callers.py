@@ -142,21 +142,34 @@ class CallingThread(threading.Thread):
 class Client(CallingThread):
     """Submits, with keys and without, and waits for the last of each batch to be done."""
 
-    def __init__(self, urls: Sequence[str], book: Book, seed: int, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        book: Book,
+        seed: int,
+        names: Sequence[str],
+        *,
+        pace_s: float = 0.0,
+    ) -> None:
+        """Pace: the time from one submission to the next, at the least."""
         super().__init__(f"client-{seed}", urls, book)
         self._names = names
+        self._pace_s = pace_s
         self._dice = random.Random(seed)
         self._numbers = count(seed * 1_000_000)
         self._unanswered: dict[int, str | None] = {}  # keys by number, of the last submission
 
     def step(self) -> None:
+        if self._pace_s:
+            self._stop_asked.wait(self._pace_s)
         if not self._unanswered:
             numbers = [next(self._numbers) for _ in range(self._dice.randint(1, 8))]
             has_keys = self._dice.random() < 0.5
             self._unanswered = {number: f"k{number}" if has_keys else None for number in numbers}
         last = self._submit(self._unanswered)
         self._unanswered = {}
-        self.caller.call("GET", f"/api/tasks/{last}?wait_ms=500")
+        if not self._pace_s:
+            self.caller.call("GET", f"/api/tasks/{last}?wait_ms=500")
 
     def _submit(self, keys: dict[int, str | None]) -> str:
         """Submit; without an answer and with keys it is made again, until there is one."""

@@ -109,10 +109,10 @@ class Scene:
         self.processes.append(process)
         return process
 
-    def start_clients(self, number: int, *names: str) -> None:
+    def start_clients(self, number: int, *names: str, pace_s: float = 0.0) -> None:
         """Clients that submit tasks of these names in turn."""
         for seed in range(1, number + 1):
-            self._start_caller(Client(self._from(seed), self.book, seed, names))
+            self._start_caller(Client(self._from(seed), self.book, seed, names, pace_s=pace_s))
 
     def _from(self, number: int) -> list[str]:
         """All coordinators, each caller beginning with another."""

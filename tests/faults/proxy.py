@@ -18,8 +18,9 @@ ABORT = struct.pack("ii", 1, 0)  # linger for no time: the other side gets a res
 
 
 class Proxy:
-    def __init__(self, host: str, port: int) -> None:
-        self._target = (host, port)
+    def __init__(self, target: str | tuple[str, int]) -> None:
+        """What stands behind it: a host and a port, or the path of a socket."""
+        self._target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.host, self.port = self._listener.getsockname()
         self._changed = threading.Condition()
@@ -104,13 +105,11 @@ class Proxy:
             _reset(client)
             return
         try:
-            server = socket.create_connection(self._target, timeout=PATIENCE_S)
+            server = self._reach()
         except OSError:
             _reset(client)
             return
-        server.settimeout(None)
-        for one in (client, server):
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._changed:
             self._open |= {client, server}
             self.connections += 1
@@ -125,6 +124,17 @@ class Proxy:
             self._open -= {client, server}
         client.close()
         server.close()
+
+    def _reach(self) -> socket.socket:
+        if isinstance(self._target, tuple):
+            server = socket.create_connection(self._target, timeout=PATIENCE_S)
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        else:
+            server = socket.socket(socket.AF_UNIX)
+            server.settimeout(PATIENCE_S)
+            server.connect(self._target)
+        server.settimeout(None)
+        return server
 
     def _pass(self, source: socket.socket, target: socket.socket, *, is_answer: bool) -> None:
         with contextlib.suppress(OSError):
@@ -161,8 +171,8 @@ def _reset(one: socket.socket) -> None:
 
 
 @contextmanager
-def proxied(host: str, port: int) -> Iterator[Proxy]:
-    proxy = Proxy(host, port)
+def proxied(target: str | tuple[str, int]) -> Iterator[Proxy]:
+    proxy = Proxy(target)
     try:
         yield proxy
     finally:
