@@ -8,6 +8,7 @@ import http.client
 import json
 import random
 import threading
+import time
 from collections.abc import Sequence
 from itertools import count
 from typing import Any
@@ -107,6 +108,13 @@ class Book:
         with self._changed:
             enough = self.answers + answers
             assert self._changed.wait_for(lambda: self.answers >= enough, PATIENCE_S)
+
+    def wait_until(self, moment: float) -> None:
+        """Until this moment of the monotonic clock; what is answered meanwhile is noted."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: time.monotonic() >= moment, max(0.0, moment - time.monotonic())
+            )
 
     def _count(self) -> None:
         self.answers += 1

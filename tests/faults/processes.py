@@ -83,6 +83,20 @@ class Scene:
         self.start_coordinator(replica)
         return ended
 
+    def kill_coordinator(self, replica: int) -> None:
+        """Kill one and start it again; the others go on meanwhile, so this does not wait for it."""
+        self.wait_serves(replica)
+        self.coordinators[replica].signal(signal.SIGKILL)
+        self.coordinators[replica].ends()
+        self.coordinators[replica] = self._start_replica(replica)
+
+    def wait_serves(self, replica: int) -> None:
+        self.coordinators[replica].wait_for('"url"')
+
+    def wait_all_serve(self) -> None:
+        for replica in range(len(self.coordinators)):
+            self.wait_serves(replica)
+
     # --- those who call it ----------------------------------------------------------------------
 
     def start_worker(
