@@ -2,9 +2,13 @@
 
 import asyncio
 
+import pytest
+
+from rota.core.events import LeaseWork, SubmitTasks
 from rota.core.replies import Granted
 from rota.core.tasks import Task
 from rota.core.workers import Worker
+from rota.engine.pipeline import Entry
 from rota.engine.standing import StandingCall
 from rota.errors import RotaError
 from tests.engine.running import Engine, done, settle
@@ -37,16 +41,25 @@ async def connected(engine: Engine, worker_id: str = "w1", room: int = 10) -> Co
     return one
 
 
-async def test_a_task_is_given_by_the_one_commit_that_accepts_it(engine: Engine) -> None:
+async def test_what_was_not_given_need_not_be_asked_for_anew(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     worker = await connected(engine)
-    before = engine.database.tries
+    writer, entered = engine.coordinator._writer, list[type]()
+    put = writer.put
+
+    def noted_put(entry: Entry) -> None:
+        entered.append(type(entry.event))
+        put(entry)
+
+    monkeypatch.setattr(writer, "put", noted_put)
 
     for _ in range(5):
         await engine.submit()
         await settle()
 
     assert len(worker.given) == 5
-    assert engine.database.tries - before == 5  # none of them was to ask for more
+    assert (entered.count(SubmitTasks), entered.count(LeaseWork)) == (5, 0)
 
 
 async def test_no_more_is_given_than_there_is_room_for(engine: Engine) -> None:
