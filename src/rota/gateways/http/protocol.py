@@ -48,7 +48,7 @@ class GatheringTransport:
         """Write what nothing follows; what was put off goes before it."""
         if self._pieces:
             self._flush()
-        self._transport.write(data)
+        self.bare.write(data)
 
     def close(self) -> None:
         self._flush()
