@@ -70,7 +70,6 @@ class ShardKeeper:
         self._cache = cache
         self._now_ms = now_ms
         self._answers: dict[int, ShardReply | RotaError] = {}
-        self._answered: dict[tuple[str, str], int] = {}  # where the member's newest answer is
         self._to_tell: dict[str, set[str]] = {}  # members by service
         self._checkpoints: dict[tuple[str, int], SaveCheckpoint] = {}
         self._decided: set[str] = set()  # services that were asked anything of
@@ -88,7 +87,7 @@ class ShardKeeper:
         """Decide and write all events about services; the answers go by the events' places."""
         for index, event in _in_turn(events):
             try:
-                self._answers[index] = self._carry_out(index, event)
+                self._answers[index] = self._carry_out(event)
             except RotaError as error:
                 if self._is_half_done(event):
                     # The batch is rolled back for it, and the others are tried without it.
@@ -127,7 +126,7 @@ class ShardKeeper:
 
     # --- deciding -------------------------------------------------------------------------------
 
-    def _carry_out(self, index: int, event: ShardEvent) -> ShardReply:
+    def _carry_out(self, event: ShardEvent) -> ShardReply:
         match event:
             case SweepServices():
                 self._sweep()
@@ -137,7 +136,6 @@ class ShardKeeper:
                 service = self._service_for(event)
                 reply = self._decide(service, event)
                 if reply is not None:
-                    self._note_answer(service.name, reply, index)
                     return reply
         return Done()
 
@@ -217,26 +215,18 @@ class ShardKeeper:
 
     # --- telling --------------------------------------------------------------------------------
 
-    def _note_answer(self, name: str, reply: Assignment, index: int) -> None:
-        """An answer says all there is to say to the member, unless it has to wait itself."""
-        if reply.is_pending:
-            self._answered.pop((name, reply.worker_id), None)
-        elif reply.status == "ok":
-            self._answered[name, reply.worker_id] = index
-            if name in self._to_tell:
-                self._to_tell[name].discard(reply.worker_id)
-
     def _tell(self) -> None:
         """Push what changed, or put it into the answer that the member gets anyway.
 
         A member that got both could read them in the wrong order, and old ones have no generations
         to tell which is the newer.
         """
+        answered = self._answered() if self._to_tell else {}
         for name, worker_ids in self._to_tell.items():
             service = self._cache.services[name]
             for worker_id in sorted(worker_ids & service.members.keys()):
                 newest = assignment(service, worker_id, self._cache.policy)
-                index = self._answered.get((name, worker_id))
+                index = answered.get((name, worker_id))
                 answer = None if index is None else self._answers[index]
                 if (
                     index is None
@@ -248,6 +238,18 @@ class ShardKeeper:
                     self._answers[index] = assignment(
                         service, worker_id, self._cache.policy, seq=answer.seq
                     )
+
+    def _answered(self) -> dict[tuple[str, str], int]:
+        """Where each member's newest answer is, unless that has to wait itself."""
+        found: dict[tuple[str, str], int] = {}
+        for index, reply in self._answers.items():
+            if isinstance(reply, Assignment):
+                key = reply.service, reply.worker_id
+                if reply.is_pending:
+                    found.pop(key, None)
+                elif reply.status == "ok":
+                    found[key] = index
+        return found
 
     def _look_ahead(self) -> None:
         """When the next sweep should be: a sweep says so for all, other events for their own."""

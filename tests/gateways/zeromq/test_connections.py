@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from rota.engine.figures import WireFigures
 from rota.gateways.zeromq.complaints import COMPLAIN_EVERY_S, Complaints
 from rota.gateways.zeromq.connections import LATE_S, Roll
 from rota.gateways.zeromq.peers import Peers
@@ -87,7 +88,7 @@ def test_the_same_complaint_is_made_once_in_a_while() -> None:
 
 
 def test_a_member_is_forgotten_only_where_it_was() -> None:
-    peers = Peers()
+    peers = Peers(WireFigures())
     peers.note_address(("s", "w"), b"old")
     peers.note_address(("s", "w"), b"new")
 

@@ -65,7 +65,7 @@ class ShardGateway:
         self._complaints = Complaints()
         keys = settings.zmq_keys
         self._keyring = None if keys is None else Keyring(Path(keys), self._complaints)
-        self._peers = Peers()
+        self._peers = Peers(self._figures)
         self._reader = Reader()
         self._words = Words()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -163,7 +163,6 @@ class ShardGateway:
         if isinstance(reply, Assignment):
             if reply.status == "ok":
                 self._peers.note_address(key, peer)
-                self._figures.peers = len(self._peers)
             if not reply.is_pending:
                 self._tell(peer, reply)
         elif isinstance(reply, Exception):
@@ -172,7 +171,6 @@ class ShardGateway:
             self._refuse(peer, told, is_newer=is_newer_than_old(event))
         elif isinstance(event, LeaveMember):
             self._peers.forget_member(key, peer)
-            self._figures.peers = len(self._peers)
 
     def _push(self, pushes: Sequence[Assignment]) -> None:
         """What members have has changed: those that are here are told."""
@@ -180,7 +178,6 @@ class ShardGateway:
             peer = self._peers.address((one.service, one.worker_id))
             if peer is not None and self._is_open:
                 self._tell(peer, one)
-        self._figures.peers = len(self._peers)
 
     def _tell(self, peer: bytes, assignment: Assignment) -> None:
         if not self._send(peer, self._words.telling(assignment)):

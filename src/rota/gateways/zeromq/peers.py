@@ -9,6 +9,8 @@ of another, or of an incarnation that was replaced, is answered, but gets nothin
 member.
 """
 
+from rota.engine.figures import WireFigures
+
 MOST_ADDRESSES = 100_000  # members whose address is kept; those beyond are told when they ask
 MOST_NEWER_PEERS = 100_000  # connections known to understand more than the old protocol
 
@@ -16,7 +18,8 @@ Key = tuple[str, str]  # service and worker
 
 
 class Peers:
-    def __init__(self) -> None:
+    def __init__(self, figures: WireFigures) -> None:
+        self._figures = figures
         self._addresses: dict[Key, bytes] = {}
         self._newer: dict[bytes, None] = {}
 
@@ -30,6 +33,7 @@ class Peers:
         self._addresses[key] = address
         if len(self._addresses) > MOST_ADDRESSES:
             del self._addresses[next(iter(self._addresses))]
+        self._figures.peers = len(self._addresses)
 
     def address(self, key: Key) -> bytes | None:
         return self._addresses.get(key)
@@ -38,6 +42,7 @@ class Peers:
         """The member is not there any more; unless it is elsewhere by now."""
         if self._addresses.get(key) == address:
             del self._addresses[key]
+            self._figures.peers = len(self._addresses)
 
     def note_newer(self, address: bytes) -> None:
         if address in self._newer:
