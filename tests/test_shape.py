@@ -157,7 +157,7 @@ def test_no_file_names_the_place_packages_come_from() -> None:
 
 # --- queries ------------------------------------------------------------------------------------
 
-QUERIES = load_queries()
+QUERIES = load_queries() | load_queries("postgres")
 FILES = "|".join(sorted({name.split(".")[0] for name in QUERIES}))
 
 

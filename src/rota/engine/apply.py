@@ -140,7 +140,7 @@ class _Writer:
 
     def forget_history(self, decisions: Sequence[ForgetHistory]) -> None:
         for one in decisions:
-            gone = self._tasks.forget(one.finished_before_ms, one.most)
+            gone = self._tasks.forget(one.finished_before_ms, one.most, now_ms=self._now_ms)
             if gone:
                 # Their ids must not come again, even if the clock is set back by the next start.
                 self._workers.raise_counter("task", max(gone))

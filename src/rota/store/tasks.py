@@ -30,7 +30,7 @@ from rota.core.tasks import (
     normalised_labels,
     options_of,
 )
-from rota.store import reading, together
+from rota.store import forgetting, reading, together
 from rota.store.database import Row, Transaction
 from rota.store.lanes import Lanes
 
@@ -310,20 +310,9 @@ class Tasks:
         ]
         return min((moment for moment in moments if moment is not None), default=None)
 
-    def forget(self, finished_before_ms: int, most: int) -> list[TaskId]:
+    def forget(self, finished_before_ms: int, most: int, *, now_ms: int = 0) -> list[TaskId]:
         """Delete old history with its keys and labels; the answer is which tasks went."""
-        ids = [number for (number,) in self._tx.rows("tasks.prunable", finished_before_ms, most)]
-        if not ids:
-            return []
-        labels = [
-            (label, number)
-            for number, options in self._tx.rows("tasks.labelled", ids)
-            for label in normalised_labels(reading.decode_options(options).labels)
-        ]
-        self._tx.many("tasks.drop_label", labels)
-        self._tx.run("tasks.drop_keys", ids)
-        self._tx.run("tasks.drop_history", ids)
-        return ids
+        return forgetting.forget(self._tx, finished_before_ms, most, now_ms=now_ms)
 
     # --- looking ----------------------------------------------------------------------------
 

@@ -215,6 +215,10 @@ DELETE FROM history WHERE id IN carray(?)
 UPDATE lease SET progress = coalesce(?, progress), partial = coalesce(?, partial)
  WHERE id = ? AND fence = ?
 
+-- name: old_stretch
+-- A stretch of history that can be dropped as a whole. There are none here: see PostgreSQL's.
+SELECT 0, 0, 0 WHERE ? < 0 AND ? < 0 AND ? < 0
+
 -- name: prunable
 SELECT id FROM history WHERE finished_at_ms < ? ORDER BY finished_at_ms LIMIT ?
 

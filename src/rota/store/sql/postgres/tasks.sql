@@ -127,3 +127,9 @@ UPDATE lease SET progress = coalesce(one.progress, lease.progress),
 -- name: drop_label
 DELETE FROM task_label USING unnest(?::text[], ?::bigint[]) AS one (label, id)
  WHERE task_label.label = one.label AND task_label.id = one.id
+
+-- name: old_stretch
+SELECT * FROM old_stretch(?::bigint, ?::bigint, ?::bigint)
+
+-- name: prunable
+SELECT * FROM prunable(?::bigint, ?::bigint)

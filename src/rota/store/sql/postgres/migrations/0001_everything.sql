@@ -109,6 +109,76 @@ CREATE TABLE history_stretch (
   cleaned_to bigint NOT NULL
 );
 
+-- Give a stretch a table, unless some of its tasks stand elsewhere already. Readers of history are
+-- waited for no longer than a moment: there is a whole day to try again.
+CREATE FUNCTION add_stretch(first bigint, behind bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM history_stretch WHERE first_id = first)
+     OR EXISTS (SELECT 1 FROM history_other WHERE id >= first AND id < behind) THEN
+    RETURN;
+  END IF;
+  DECLARE
+    patience text := current_setting('lock_timeout');
+  BEGIN
+    PERFORM set_config('lock_timeout', '200ms', true);
+    EXECUTE format('CREATE TABLE history_%s PARTITION OF history FOR VALUES FROM (%s) TO (%s)',
+                   first, first, behind);
+    INSERT INTO history_stretch VALUES (first, behind, first);
+    PERFORM set_config('lock_timeout', patience, true);
+  EXCEPTION WHEN lock_not_available OR check_violation THEN
+    NULL;
+  END;
+END $$;
+
+-- Make tables for today and tomorrow, and find a stretch that is past its time as a whole.
+CREATE FUNCTION old_stretch(now_id bigint, before_id bigint, before_ms bigint)
+RETURNS TABLE (first bigint, behind bigint, cleaned bigint) LANGUAGE plpgsql AS $$
+DECLARE
+  day   CONSTANT bigint := 86400000::bigint << 21;  -- in ids
+  today CONSTANT bigint := now_id - now_id % day;
+BEGIN
+  IF now_id > 0 THEN
+    PERFORM add_stretch(today, today + day);
+    PERFORM add_stretch(today + day, today + 2 * day);
+  END IF;
+  RETURN QUERY
+    SELECT s.first_id, s.end_id, s.cleaned_to FROM history_stretch AS s
+     WHERE s.end_id <= before_id
+       AND NOT EXISTS (SELECT 1 FROM history AS h
+                        WHERE h.id >= s.first_id AND h.id < s.end_id
+                          AND h.finished_at_ms >= before_ms)
+     ORDER BY s.first_id LIMIT 1;
+END $$;
+
+-- Drop a stretch with its table; no row: somebody reads history, and it is to be tried again.
+CREATE FUNCTION drop_stretch(first bigint) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
+DECLARE
+  patience text := current_setting('lock_timeout');
+BEGIN
+  PERFORM set_config('lock_timeout', '200ms', true);
+  EXECUTE format('DROP TABLE history_%s', first);
+  DELETE FROM history_stretch WHERE first_id = first;
+  PERFORM set_config('lock_timeout', patience, true);
+  RETURN NEXT first;
+EXCEPTION WHEN lock_not_available THEN
+  RETURN;
+END $$;
+
+-- What is deleted row by row: tasks that have no stretch, and others as long as they are few. Many of
+-- them wait until their stretch is dropped.
+CREATE FUNCTION prunable(before_ms bigint, most bigint) RETURNS SETOF bigint LANGUAGE sql AS $$
+  WITH few AS (
+    SELECT finished_at_ms, id FROM history
+     WHERE finished_at_ms < before_ms ORDER BY finished_at_ms LIMIT most
+  ), other AS (
+    SELECT finished_at_ms, id FROM history_other
+     WHERE finished_at_ms < before_ms ORDER BY finished_at_ms LIMIT most
+  ), found AS (
+    SELECT * FROM few WHERE (SELECT count(*) FROM few) < most UNION SELECT * FROM other
+  )
+  SELECT id FROM found ORDER BY finished_at_ms LIMIT most
+$$;
+
 -- Idempotency keys and labels live as long as their task is remembered.
 CREATE TABLE task_key (
   key text COLLATE "C" PRIMARY KEY,
