@@ -77,12 +77,21 @@ def policy(page: bytes) -> str:
 
 
 def _page(found: Mapping[str, StaticFile], edition: str) -> StaticFile:
-    """The page with the address of its edition filled in, and all modules named to be fetched."""
+    """The page with the address of its edition filled in, and all files named to be fetched."""
     static = f"/static/{edition}"
     modules = [name for name in found if name.endswith(".js") and _is_needed_at_once(name)]
-    preloads = "\n".join(f'<link rel="modulepreload" href="{static}/{name}">' for name in modules)
-    text = found["index.html"].content.decode()
-    text = text.replace("{static}", static).replace("{preloads}", preloads)
+    # Those of single pages last: they have the last word on what is theirs.
+    sheets = sorted(
+        (name for name in found if name.endswith(".css")),
+        key=lambda name: (name.startswith("pages/"), name),
+    )
+    named = {
+        "{preloads}": [f'<link rel="modulepreload" href="{static}/{one}">' for one in modules],
+        "{styles}": [f'<link rel="stylesheet" href="{static}/{one}">' for one in sheets],
+    }
+    text = found["index.html"].content.decode().replace("{static}", static)
+    for place, links in named.items():
+        text = text.replace(place, "\n".join(links))
     return StaticFile.of(text.encode(), found["index.html"].media_type)
 
 

@@ -13,9 +13,6 @@ import { Asks } from "./run_asks.js";
 import { Journal } from "./run_journal.js";
 import { NodePanel } from "./run_node.js";
 import { Slider, usePast } from "./run_slider.js";
-import { styles } from "./run_styles.js";
-
-styles("runs.css");
 
 const TABS = ["timeline", "journal", "data", "artifacts"];
 const isOpenState = (state) => state === "running" || state === "paused";

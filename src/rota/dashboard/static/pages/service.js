@@ -9,11 +9,8 @@ import { page, segment } from "../router.js";
 import { may } from "../session.js";
 import { theme } from "../theme_switch.js";
 import { Badge, Button, Empty, Header, Panel, Problem, Time } from "../ui.js";
-import { styles } from "./run_styles.js";
 import { Strip, hue } from "./service_strip.js";
 import { MOVES } from "./services.js";
-
-styles("services.css");
 
 const LARGE = 20_000; // shards: beyond this the answer is megabytes, and asked for more seldom
 const MOST_SHOWN = 100; // members before "more"

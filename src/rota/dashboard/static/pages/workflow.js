@@ -7,12 +7,9 @@ import { useResource } from "../resource.js";
 import { link, page, segment, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { Copy, Empty, Facts, Header, Panel, Problem, Tabs, Time } from "../ui.js";
-import { styles } from "./run_styles.js";
 import { Table as RunTable } from "./runs.js";
 import { StartForm } from "./workflow_form.js";
 import { diff, folded, yamlOf } from "./workflow_text.js";
-
-styles("runs.css");
 
 function Workflow({ params, query }) {
   const path = `/api/workflows/${segment(params.name)}`;

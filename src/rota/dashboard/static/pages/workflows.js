@@ -6,9 +6,6 @@ import { tone } from "../states.js";
 import { Badge, Empty, Field, Header, Pager, Panel, Problem, Time, opens } from "../ui.js";
 import { plural } from "../format.js";
 import { withQuery } from "../api.js";
-import { styles } from "./run_styles.js";
-
-styles("runs.css");
 
 const LATELY = 300; // runs, the newest of all workflows, that the bars are made of
 
