@@ -148,6 +148,25 @@ async def test_a_failed_run_is_retried_and_forked(api: Api) -> None:
         await expect(page.locator(".page-title")).to_contain_text("forked from")
 
 
+async def test_the_way_that_an_error_took_is_painted_as_taken(api: Api) -> None:
+    text = """
+name: careful
+initial_node: charge
+nodes:
+  charge: {task: charge, retry: {max_attempts: 1}, on_error: [{to: apologize}]}
+  apologize: {task: say}
+"""
+    bench = await Bench.at(api)
+    run = await bench.carry_out(text, {}, {"charge": refuse, "say": say})
+    async with visiting(api) as visit:
+        page = await visit.open(f"/runs/{run['id']}")
+
+        await expect(node(page, "charge")).to_have_attribute("data-tone", "red")
+        await expect(node(page, "apologize")).to_have_attribute("data-tone", "green")
+        await expect(page.locator(".edge.is-error")).to_have_count(1)
+        await expect(page.locator(".edge.is-error.is-untaken")).to_have_count(0)
+
+
 async def test_the_slider_paints_the_graph_as_it_was(api: Api) -> None:
     _, run = await waiting_run(api)
     async with visiting(api) as visit:

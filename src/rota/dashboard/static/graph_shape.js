@@ -97,7 +97,13 @@ export function paintOf(shape, graph) {
   const nodes = new Map(graph.nodes.map((one) => [one.id, { tokens: one.tokens, state: leadingState(one.tokens, graph.state) }]));
   const edges = new Map();
   for (const edge of shape.edges) {
-    if (edge.isError || edge.at === undefined) continue;
+    if (edge.isError) {
+      // The journal does not count these ways: one was taken when its node failed and the other was reached.
+      const failed = nodes.get(edge.from)?.tokens?.failed || 0, reached = totalOf(nodes.get(edge.to)?.tokens);
+      edges.set(edge.id, { count: Math.min(failed, reached), notTaken: 0 });
+      continue;
+    }
+    if (edge.at === undefined) continue;
     const one = graph.transitions[edge.at];
     if (!one) continue;
     const count = edge.isAfterJoin ? one.join?.fired ?? 0 : one.taken;
