@@ -16,7 +16,7 @@ from rota.store.postgres.address import Address, address_of
 from rota.store.postgres.database import PostgresDatabase
 from rota.store.postgres.link import Link, LinkLost
 from rota.store.queues import Queues
-from tests.databases.schemas import OPTIONS, schemas, url
+from tests.databases.schemas import OPTIONS, schemas, seen, url
 from tests.databases.server import Server
 
 pytestmark = pytest.mark.only("postgres")
@@ -302,8 +302,8 @@ def test_a_server_that_was_away_is_found_again(tmp_path: Path) -> None:
         server.close()
 
 
-def test_nothing_is_kept_in_a_session_between_transactions(
-    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+def test_nothing_is_kept_in_a_session_behind_a_pooler(
+    address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a pool that hands out connections by transaction, and cleans them in between."""
     plainly = Link.script
@@ -314,12 +314,56 @@ def test_nothing_is_kept_in_a_session_between_transactions(
             plainly(link, b"DISCARD ALL")
         return answer
 
+    monkeypatch.setattr(Link, "_is_direct", lambda _: False)
     monkeypatch.setattr(Link, "script", cleaned)
-    leave(database, "first")
-    leave(database, "second")
+    with closing(PostgresDatabase(address, OPTIONS)) as database:
+        leave(database, "first")
+        leave(database, "second")
 
-    assert traces(database) == {"first", "second"}
-    assert not database.write(is_foreign)
+        assert traces(database) == {"first", "second"}
+        assert not database.write(is_foreign)
+
+
+def test_a_statement_is_planned_once_where_the_server_will_know_it_again(
+    database: PostgresDatabase,
+) -> None:
+    def planned(tx: Transaction) -> list[int]:
+        Queues(tx).known()
+        Queues(tx).known()
+        counted = seen(
+            tx, "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%FROM queue%'"
+        )
+        return [number for (number,) in counted]
+
+    # The question itself is a statement too.
+    assert database.write(planned) == [2]
+    assert database.write(planned) == [2]
+
+
+def test_a_number_of_a_process_that_is_not_the_servers_is_a_poolers(address: Address) -> None:
+    link = Link(address.url, name="test", limit_ms=5_000)
+    try:
+        assert link.is_direct
+
+        link.pgconn = _Pooled(link.pgconn)  # type: ignore[assignment]  # as much of it as is asked
+
+        assert not link._is_direct()
+    finally:
+        link.close()
+
+
+class _Pooled:
+    """A connection whose other end makes up the number of its process, as poolers do."""
+
+    def __init__(self, pgconn: object) -> None:
+        self._pgconn = pgconn
+
+    @property
+    def backend_pid(self) -> int:
+        return 1
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._pgconn, name)
 
 
 # --- what is asserted ---------------------------------------------------------------------------

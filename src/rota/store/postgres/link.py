@@ -70,6 +70,8 @@ class Link:
         self._limit_s = limit_ms / 1000 + UNHEARD_S
         self._poll = select.poll()
         self._poll.register(self.pgconn.socket, select.POLLIN)
+        self._statements: dict[bytes, bytes] = {}  # that the server has planned, by their text
+        self.is_direct = self._is_direct()
 
     @property
     def is_open(self) -> bool:
@@ -90,11 +92,31 @@ class Link:
     def run(
         self, text: bytes, values: Sequence[Buffer | None], formats: Sequence[Format]
     ) -> pq.abc.PGresult:
+        """Run one statement. Where the server will know it again, it is planned once."""
         try:
-            self.pgconn.send_query_params(text, values, None, formats, Format.BINARY)
+            if self.is_direct:
+                name = self._statements.get(text) or self._prepare(text)
+                self.pgconn.send_query_prepared(name, values, formats, Format.BINARY)
+            else:
+                self.pgconn.send_query_params(text, values, None, formats, Format.BINARY)
             return self._results()[-1]
         except psycopg.Error as error:
             raise self._lost(reason_of(error)) from error
+
+    def _prepare(self, text: bytes) -> bytes:
+        name = b"rota_%d" % len(self._statements)
+        self.pgconn.send_prepare(name, text)
+        self._results()
+        self._statements[text] = name
+        return name
+
+    def _is_direct(self) -> bool:
+        """Is the server at the other end, and no pooler that may hand out another next time?
+
+        A pooler makes up the number of the process that it tells its clients.
+        """
+        (result,) = self.script(b"SELECT pg_backend_pid()")
+        return int(result.get_value(0, 0) or 0) == self.pgconn.backend_pid
 
     def rows(self, result: pq.abc.PGresult) -> list[Row]:
         self._reader.set_pgresult(result, set_loaders=True, format=Format.BINARY)
