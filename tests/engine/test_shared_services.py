@@ -356,3 +356,19 @@ def _old_beat(holds: tuple[int, ...]) -> BeatMember:
 
 async def _count(engine: Engine, kind: str) -> int:
     return len(await told(engine, kind))
+
+
+async def test_whom_others_heard_counts_also_if_the_batch_before_was_about_something_else(
+    pair: Pair,
+) -> None:
+    a, b = pair
+    member = Peer(a, "w1")
+    await member.register()
+    await sweep(b)
+    for _ in range(20):
+        b.clock.turn(1_000)
+        await member.beat()
+        await b.submit()  # by this the second replica knows what others wrote
+        await sweep(b)
+
+    assert "w1" in await owned(b)

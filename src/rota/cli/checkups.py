@@ -196,6 +196,26 @@ def coordinator(answer: Heard | RotaError, address: str, *, is_named: bool) -> C
     return Checkup("coordinator", Verdict.OK, found)
 
 
+def replicas(client: Client) -> Checkup | None:
+    """Who else works on the coordinator's store; None: nobody can, or we may not ask."""
+    try:
+        known = client.run(msgspec.structs.replace(calls.system(), timeout_s=ANSWER_TIMEOUT_S))
+    except RotaError:
+        return None
+    if len(known.replicas) == 1:
+        return None
+    here = [one for one in known.replicas if not one.is_away]
+    away = [one.name for one in known.replicas if one.is_away]
+    versions = sorted({one.version for one in here})
+    found = f"{len(here)} on one store, version {', '.join(versions)}"
+    if away:
+        advice = "start them again, or leave them: an hour after their end they are forgotten"
+        return Checkup("replicas", Verdict.WARN, f"{found}; away: {', '.join(away)}", advice)
+    if len(versions) > 1:
+        return Checkup("replicas", Verdict.WARN, found, "bring all of them to one version")
+    return Checkup("replicas", Verdict.OK, found)
+
+
 def clock(heard: Heard) -> Checkup:
     apart_ms = abs(heard.clock_ms)
     found = f"{apart_ms} ms from the coordinator's (+-{heard.uncertain_ms} ms)"

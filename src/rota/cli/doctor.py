@@ -52,6 +52,9 @@ def _examine(client: Client, settings: Settings, *, is_named: bool) -> Iterator[
     yield checkups.coordinator(answer, client.transport.address, is_named=is_named)
     if isinstance(answer, checkups.Heard):
         yield checkups.clock(answer)
+        others = checkups.replicas(client)
+        if others is not None:
+            yield others
     elif not is_named:
         yield checkups.port(settings)
 

@@ -222,7 +222,9 @@ class Batch:
             return None
         shards = ShardKeeper(tx, self._shards, now_ms=self._steady_ms)
         if is_foreign:
-            shards.refresh(self._kinds, self._memory.services)
+            shards.refresh(self._memory.services)
+        if self._sharing is not None:
+            shards.hear_others(self._kinds)
         answered |= shards.carry_out(self._events)
         self._snapshot.stale_claims = shards.stale_claims(self._events)
         return shards

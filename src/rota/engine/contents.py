@@ -6,7 +6,9 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
+from rota.core import limits
 from rota.errors import ArtifactNotFound, StoreError
+from rota.settings import Settings
 from rota.store.blobs import Blobs, NewBlob
 
 LARGEST_IN_ROW = 256 * 1024  # bytes; what is larger lies in a file beside the database
@@ -22,9 +24,14 @@ class Content(Struct, frozen=True, kw_only=True):
 
 
 class Contents:
-    def __init__(self, blobs: Blobs | None) -> None:
-        """Without a place for files everything stays in memory, as the store itself does."""
+    def __init__(self, blobs: Blobs | None, settings: Settings, *, is_shared: bool) -> None:
+        """Without a place for files everything stays in memory, as the store itself does.
+
+        Of a store that is shared, files are out of the others' reach; rows have their bounds.
+        """
         self._blobs = blobs
+        most = settings.max_artifact_bytes
+        self.most_bytes = min(most, limits.MAX_ARTIFACT_ROW_BYTES) if is_shared else most
 
     async def take(self, pieces: AsyncIterator[bytes]) -> Content:
         """Take all pieces; what is large is synced to the disk when this returns."""

@@ -16,12 +16,9 @@ is in the store by then, and what others did is caught up with (`refreshing`, `c
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import structlog
-
-from rota.core import limits
 from rota.core.events import Event, LeaseWork, ReturnLeases, SubmitTasks
 from rota.core.ids import TaskId
 from rota.core.locks import AcquireLock, LockAnswer, LockEvent
@@ -31,6 +28,7 @@ from rota.core.replies import Granted, Reply
 from rota.core.shards.events import ShardEvent
 from rota.core.shards.members import Assignment, ShardPolicy
 from rota.core.workflow.commands import RunCommand
+from rota.engine.answering import answer_all
 from rota.engine.assignments import Callback
 from rota.engine.audience import (
     Audience,
@@ -47,7 +45,7 @@ from rota.engine.figures import Figures
 from rota.engine.following import Follower, NoticeHub, NoticesCallback
 from rota.engine.keeping import KeepingReply, Kept
 from rota.engine.notice_log import Sight
-from rota.engine.pipeline import Answer, Delivery, Entry, Pipeline
+from rota.engine.pipeline import Delivery, Entry, Pipeline
 from rota.engine.presence import Presence
 from rota.engine.queries import Queries
 from rota.engine.rules import rules_of
@@ -61,8 +59,6 @@ from rota.settings import Settings
 from rota.store.blobs import Blobs
 from rota.store.database import Database
 from rota.store.lanes import Lanes
-
-log = structlog.get_logger("rota.engine")
 
 
 class Coordinator:
@@ -104,9 +100,12 @@ class Coordinator:
             shard_policy=self.shard_policy,
             replica=self.presence.name,
         )
-        self.contents = Contents(blobs)
-        make_writer = InlineWriter if inline else ThreadWriter
-        self._writer: Writer = make_writer(self._pipeline.run, self._deliver)
+        self.contents = Contents(blobs, settings, is_shared=self.is_shared)
+        self._writer: Writer = (
+            InlineWriter(self._pipeline.run, self._deliver)
+            if inline
+            else ThreadWriter(self._pipeline.run, self._deliver, is_shared=self.is_shared)
+        )
         self._staying: dict[Entry, None] = {}  # in the order they came
         self.queries = Queries(
             database,
@@ -170,12 +169,6 @@ class Coordinator:
     @property
     def started_at_ms(self) -> int:
         return self.presence.started_at_ms
-
-    @property
-    def max_artifact_bytes(self) -> int:
-        """Where files are out of reach, artifacts lie in rows, and those have their bounds."""
-        most = self.settings.max_artifact_bytes
-        return min(most, limits.MAX_ARTIFACT_ROW_BYTES) if self.is_shared else most
 
     async def catch_up(self) -> bool:
         """See what others on the store have done, now; False: nothing. Tests call this."""
@@ -381,27 +374,12 @@ class Coordinator:
 
     def _deliver(self, delivery: Delivery) -> None:
         """Back on the loop, after the commit: answer all callers, wake whoever waits."""
-        self._answer(delivery.answers)
+        answer_all(delivery.answers, take_back=self._take_back)
         self._audience.tell(delivery)
         if delivery.next_moment_ms is not None:
             self._duties.hint(delivery.next_moment_ms)
         if delivery.next_sweep_ms is not None:
             self._duties.hint_sweep(delivery.next_sweep_ms)
-
-    def _answer(self, answers: Sequence[tuple[Entry, object]]) -> None:
-        called: list[tuple[Answer, object]] = []
-        for entry, outcome in answers:
-            if entry.answer is not None:
-                called.append((entry.answer, outcome))
-            elif entry.future.done():
-                self._take_back(entry, outcome)
-            elif isinstance(outcome, Exception):
-                entry.future.set_exception(outcome)
-            else:
-                entry.future.set_result(outcome)
-        if called:
-            # Not at once: what earlier commits have to say to the same peers comes first.
-            asyncio.get_running_loop().call_soon(_give, called)
 
     def _take_back(self, entry: Entry, outcome: object) -> None:
         """The caller went away while its leases were granted: they go back at once."""
@@ -422,15 +400,6 @@ class Coordinator:
             )
             # Nobody waits for this one; a failure is only late, the lease runs out by itself.
             returned.future.add_done_callback(lambda future: future.exception())
-
-
-def _give(answers: Iterable[tuple[Answer, object]]) -> None:
-    for answer, outcome in answers:
-        try:
-            answer(outcome)
-        except Exception:
-            # Whoever it was for, the others are to be answered all the same.
-            log.exception("an answer could not be given")
 
 
 def _give_up(entry: Entry) -> None:

@@ -35,6 +35,7 @@ class ShardCache:
         self.signature = -1  # of all versions together, when they were last looked at
         self.untold: dict[str, set[str]] = {}  # members by service, of what others have changed
         self.heard_until_ms = 0  # all that was heard of members before this is known here
+        self.has_unheard = True  # others may have heard members since
 
     def find(self, store: Shards, name: str, *, now_ms: int) -> Service | None:
         service = self.services.get(name)
@@ -101,7 +102,7 @@ class ShardCache:
             member = None if service is None else service.members.get(worker_id)
             if service is not None and member is not None and seen_ms > member.seen_ms:
                 service.members[worker_id] = replace(member, seen_ms=seen_ms)
-        self.heard_until_ms = now_ms
+        self.heard_until_ms, self.has_unheard = now_ms, False
 
     def note_version(self, store: Shards, name: str, *, is_changed: bool) -> None:
         """Let the others know what has changed about a service, if anything has."""

@@ -76,11 +76,15 @@ class ShardKeeper:
         self._read_again: set[str] = set()  # services that others had changed
         self.work = ShardWork()
 
-    def refresh(self, kinds: AbstractSet[type], signature: int) -> None:
+    def refresh(self, signature: int) -> None:
         """Others have written: take in what they did to services, before anything is decided."""
         self._read_again = self._cache.refresh(self._store, signature, now_ms=self._now_ms)
-        if (SHARD_EVENTS & kinds) - {BeatMember}:
-            # Beats tell of their own members alone; everything else may judge others by theirs.
+        self._cache.has_unheard = True
+
+    def hear_others(self, kinds: AbstractSet[type]) -> None:
+        """Take in whom others have heard, if this batch may judge anybody by that."""
+        # Beats tell of their own members alone; everything else may judge others by theirs.
+        if self._cache.has_unheard and (SHARD_EVENTS & kinds) - {BeatMember}:
             self._cache.hear(self._store, now_ms=self._now_ms)
 
     def carry_out(self, events: Sequence[object]) -> dict[int, ShardReply | RotaError]:

@@ -45,7 +45,9 @@ class Writer(Protocol):
 
 
 class ThreadWriter:
-    def __init__(self, run: Run, deliver: Deliver) -> None:
+    def __init__(self, run: Run, deliver: Deliver, *, is_shared: bool = False) -> None:
+        """Where others write, too, a batch may have to wait for theirs: the loop never does."""
+        self._is_shared = is_shared
         self._run = run
         self._deliver = deliver
         self._gathered: list[Entry] = []  # since the loop last came round
@@ -70,7 +72,7 @@ class ThreadWriter:
             if not self._gathered:
                 self._loop.call_soon(self._set_out)
             self._gathered.append(entry)
-        elif entry.is_light and len(self._gathered) < MOST_LIGHT_ENTRIES:
+        elif entry.is_light and not self._is_shared and len(self._gathered) < MOST_LIGHT_ENTRIES:
             # It would wait there as well; here it is run as soon as the thread comes back, without
             # which a steady stream of trifles would keep the thread busy for ever.
             self._gathered.append(entry)
@@ -93,6 +95,7 @@ class ThreadWriter:
         entries, self._gathered = self._gathered, []
         is_trifle = (
             not self._handed_over
+            and not self._is_shared
             and len(entries) <= MOST_LIGHT_ENTRIES
             and self._usual_s < QUICK_S
             and all(entry.is_light for entry in entries)

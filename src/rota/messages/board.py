@@ -179,6 +179,19 @@ class LimitView(Answer, frozen=True, kw_only=True):
     value: int
 
 
+class ReplicaView(Answer, frozen=True, kw_only=True):
+    """A coordinator on this store; times are those of the store."""
+
+    name: str
+    url: str | None  # where it listens; null: nowhere
+    host: str
+    version: str
+    started_at_ms: int
+    seen_ms: int  # when it last said that it is there
+    is_away: bool  # it has not said so for long
+    is_here: bool  # it is the one that answers
+
+
 class SystemView(Answer, frozen=True, kw_only=True):
     version: str
     python: str
@@ -189,4 +202,5 @@ class SystemView(Answer, frozen=True, kw_only=True):
     figures: dict[str, float]
     settings: list[SettingView]
     limits: list[LimitView]
+    replicas: list[ReplicaView]  # all that share the store; this one alone where it is not shared
     warnings: list[str] = []

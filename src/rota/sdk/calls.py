@@ -26,6 +26,7 @@ from rota.messages import (
     ResultAnswer,
     ResultItem,
     ResultReport,
+    SystemView,
     TaskCount,
     TaskPage,
     TaskSelection,
@@ -214,6 +215,11 @@ def report_progress(
 def health() -> Call[HealthAnswer]:
     """The coordinator's health; an unhealthy one answers as well, with 503."""
     return msgspec.structs.replace(get("/health", HealthAnswer), answers=frozenset({503}))
+
+
+def system() -> Call[SystemView]:
+    """The coordinator's version, store, settings, and who else is on that store."""
+    return get("/api/system", SystemView)
 
 
 def create_token(request: TokenRequest) -> Call[NewTokenAnswer]:

@@ -60,7 +60,7 @@ async def put(call: Call[None, AttachQuery]) -> ArtifactView:
         body_in_pieces(
             call.receive,
             declared=call.headers.get(b"content-length"),
-            most=call.coordinator.max_artifact_bytes,
+            most=contents.most_bytes,
             setting="max_artifact_bytes",
         )
     )

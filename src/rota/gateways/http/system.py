@@ -8,9 +8,11 @@ from rota import __version__
 from rota.addresses import without_password
 from rota.core import limits
 from rota.core.access import Action
+from rota.core.replicas import is_away
+from rota.engine.coordinator import Coordinator
 from rota.engine.figures import Figures
 from rota.gateways.http.endpoint import Call, Endpoint, NoQuery
-from rota.messages import LimitView, SettingView, StoreView, SystemView
+from rota.messages import LimitView, ReplicaView, SettingView, StoreView, SystemView
 from rota.settings import Settings
 
 
@@ -34,8 +36,30 @@ async def show(call: Call[None, NoQuery]) -> SystemView:
             for name, value in vars(limits).items()
             if name.isupper() and isinstance(value, int)
         ],
+        replicas=await replicas(coordinator),
         warnings=call.service.gate.warnings(),
     )
+
+
+async def replicas(coordinator: Coordinator) -> list[ReplicaView]:
+    """Who works on the store, this coordinator among them."""
+    own = coordinator.presence.replica
+    found = await coordinator.queries.replicas() if coordinator.is_shared else []
+    others = [one for one in found if one.name != own.name]
+    now_ms = coordinator.clock.now_ms()
+    return [
+        ReplicaView(
+            name=one.name,
+            url=one.url,
+            host=one.host,
+            version=one.version,
+            started_at_ms=one.started_at_ms,
+            seen_ms=one.seen_ms,
+            is_away=is_away(one, now_ms=now_ms),
+            is_here=one is own,
+        )
+        for one in sorted([own, *others], key=lambda one: one.name)
+    ]
 
 
 def _figures(figures: Figures) -> dict[str, float]:

@@ -1,0 +1,38 @@
+"""How are those answered who have something in a commit? All of them in one go, on the loop."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from rota.engine.pipeline import Answer, Entry
+
+log = structlog.get_logger("rota.engine")
+
+
+def answer_all(
+    answers: Sequence[tuple[Entry, object]], *, take_back: Callable[[Entry, object], None]
+) -> None:
+    """Say what became of each; what nobody waits for any more is taken back."""
+    called: list[tuple[Answer, object]] = []
+    for entry, outcome in answers:
+        if entry.answer is not None:
+            called.append((entry.answer, outcome))
+        elif entry.future.done():
+            take_back(entry, outcome)
+        elif isinstance(outcome, Exception):
+            entry.future.set_exception(outcome)
+        else:
+            entry.future.set_result(outcome)
+    if called:
+        # Not at once: what earlier commits have to say to the same peers comes first.
+        asyncio.get_running_loop().call_soon(_give, called)
+
+
+def _give(answers: Iterable[tuple[Answer, object]]) -> None:
+    for answer, outcome in answers:
+        try:
+            answer(outcome)
+        except Exception:
+            # Whoever it was for, the others are to be answered all the same.
+            log.exception("an answer could not be given")

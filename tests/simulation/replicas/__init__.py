@@ -1,0 +1,1 @@
+"""Several coordinators on one store, by chance: who is asked, who dies, and what is heard."""

@@ -1,0 +1,129 @@
+"""What goes wrong if a coordinator trusts its memory although others write? Each way, broken."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from rota.core.shards import agenda
+from rota.engine import batch, pipeline, refreshing, shard_cache
+from rota.engine.clock import StoreClock
+from rota.engine.pipeline import Pipeline
+from rota.engine.runs import RunCache
+from rota.engine.shard_cache import ShardCache
+from rota.engine.shards import ShardKeeper
+from rota.store.lanes import Lanes
+
+Applied = Callable[[], AbstractContextManager[None]]
+MUTANTS: dict[str, tuple[Applied, bool]] = {}  # and whether it is about time
+
+
+def mutant(*, is_timely: bool = False) -> Callable[[Callable[[], Iterator[None]]], Applied]:
+    def register(body: Callable[[], Iterator[None]]) -> Applied:
+        applied = contextmanager(body)
+        MUTANTS[body.__name__] = applied, is_timely
+        return applied
+
+    return register
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """Do not."""
+
+
+@mutant()
+def memory_not_refreshed() -> Iterator[None]:
+    """What is remembered counts, whoever has written."""
+    with patch.object(pipeline, "refreshed", lambda _tx, before, _lanes, _runs: before):
+        yield
+
+
+@mutant()
+def lanes_not_refreshed() -> Iterator[None]:
+    """A number is given to a lane that another replica gave to another."""
+    with patch.object(Lanes, "keep_up", nothing):
+        yield
+
+
+@mutant()
+def stale_run_used() -> Iterator[None]:
+    """A run in memory is taken to stand where this replica left it."""
+    with patch.object(RunCache, "grow_old", nothing):
+        yield
+
+
+@mutant()
+def stale_service_used() -> Iterator[None]:
+    """A service in memory is taken to stand where this replica left it."""
+    with patch.object(ShardCache, "refresh", lambda *_, **__: set()):
+        yield
+
+
+@mutant()
+def version_not_raised() -> Iterator[None]:
+    """Others do not notice that a service has changed."""
+    with patch.object(ShardCache, "note_version", nothing):
+        yield
+
+
+@mutant(is_timely=True)
+def last_seen_not_read() -> Iterator[None]:
+    """A sweep judges by what this replica alone has heard."""
+    with patch.object(ShardCache, "hear", nothing):
+        yield
+
+
+@mutant(is_timely=True)
+def beat_answered_before_it_is_written() -> Iterator[None]:
+    """A member is told that its lease was renewed, and others do not know."""
+    write = ShardKeeper._write_seen
+
+    def late(self: ShardKeeper, *, is_due: bool) -> None:
+        del is_due
+        write(self, is_due=False)
+
+    with (
+        patch.object(ShardKeeper, "_write_seen", late),
+        patch("rota.engine.shards.SEEN_KEPT_MS", 20_000),
+    ):
+        yield
+
+
+@mutant(is_timely=True)
+def own_clock_used() -> Iterator[None]:
+    """Each replica goes by its own clock."""
+
+    def own(self: Pipeline, _tx: object) -> tuple[int, int]:
+        assert isinstance(self._clock, StoreClock)
+        now_ms = self._clock._own.now_ms()
+        return now_ms, now_ms
+
+    with patch.object(Pipeline, "_times", own):
+        yield
+
+
+@mutant()
+def epochs_from_memory() -> Iterator[None]:
+    """What others have granted is taken in, but not under which epochs."""
+    carry_over = agenda.carry_over
+
+    def forgetful(before: Any, after: Any) -> None:
+        carry_over(before, after)
+        after.epochs = [*before.epochs, *after.epochs[len(before.epochs) :]]
+
+    with patch.object(shard_cache, "carry_over", forgetful):
+        yield
+
+
+@mutant()
+def numbers_of_events_from_memory() -> Iterator[None]:
+    """The log goes on from the last number that this replica gave."""
+    refreshed = refreshing.refreshed
+
+    def partly(tx: Any, before: batch.Memory, lanes: Any, runs: Any) -> batch.Memory:
+        memory = refreshed(tx, before, lanes, runs)
+        memory.last_seq = before.last_seq or memory.last_seq
+        return memory
+
+    with patch.object(pipeline, "refreshed", partly):
+        yield
