@@ -37,8 +37,8 @@ class Postgres:
     def url(self) -> str:
         return self._server.url
 
-    def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        return psycopg.connect(self.url, autocommit=True, connect_timeout=10)
+    def connect(self, name: str = "test") -> psycopg.Connection[tuple[Any, ...]]:
+        return psycopg.connect(self.url, autocommit=True, connect_timeout=10, application_name=name)
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         with self.connect() as connection:
@@ -63,15 +63,22 @@ class Postgres:
         self._server.start()
 
     def terminate_backends(self) -> int:
-        """End every session but the one that asks."""
-        ended = self.sql(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
-            "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
-        )
-        return int(ended[0][0])
+        """End every session but those of the tests themselves."""
+        with self.connect() as connection:
+            return terminate_backends(connection)
 
     def close(self) -> None:
         self._server.close()
+
+
+def terminate_backends(connection: psycopg.Connection[tuple[Any, ...]]) -> int:
+    """End every session of a coordinator; how many there were."""
+    cursor = connection.execute(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+        "WHERE application_name LIKE 'rota%' AND backend_type = 'client backend'"
+    )
+    (ended,) = cursor.fetchall()
+    return int(ended[0])
 
 
 def _children_of(pid: int) -> list[int]:

@@ -4,17 +4,31 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.cli.processes import MODULE, Running
-from tests.faults.callers import PATIENCE_S, Book, Caller, CallingThread, Client, PlainWorker
+from tests.faults.callers import (
+    PATIENCE_S,
+    PLAIN,
+    Book,
+    Caller,
+    CallingThread,
+    Client,
+    NoAnswer,
+    PlainWorker,
+    known_id,
+)
+from tests.faults.pacing import usual_rate
 from tests.faults.places import Place, SqlitePlace
 
 ROOT = Path(__file__).parents[2]
 UNCLAIMED_MS = 1_000
+PACE_S = 0.1
+LOOK_AGAIN_S = 0.1
 SHIFT = "FAULTS_CLOCK_SHIFT_MS"
 
 
@@ -97,6 +111,29 @@ class Scene:
         for replica in range(len(self.coordinators)):
             self.wait_serves(replica)
 
+    def wait_for_trouble(self) -> None:
+        """Until a coordinator says that it cannot serve."""
+        self._wait(lambda: any(not self._is_ready(url) for url in self.urls))
+
+    def wait_all_ready(self) -> None:
+        self._wait(lambda: all(self._is_ready(url) for url in self.urls))
+
+    def _is_ready(self, url: str) -> bool:
+        caller = Caller([url])
+        try:
+            status, _ = caller.call("GET", "/health/ready")
+        except NoAnswer:
+            return False
+        finally:
+            caller.close()
+        return status == 200
+
+    def _wait(self, is_so: Callable[[], bool]) -> None:
+        ends_at = time.monotonic() + PATIENCE_S
+        while not is_so():
+            assert time.monotonic() < ends_at, "it does not come to pass"
+            self.book.wait_until(time.monotonic() + LOOK_AGAIN_S)
+
     # --- those who call it ----------------------------------------------------------------------
 
     def start_worker(
@@ -122,6 +159,12 @@ class Scene:
         process = Running(*arguments, folder=self.folder, module=module, **variables)
         self.processes.append(process)
         return process
+
+    def load(self) -> float:
+        """Callers that come at a pace of their own; the answer is how much gets done a second."""
+        self.start_plain_worker("plain")
+        self.start_clients(3, PLAIN, pace_s=PACE_S)
+        return usual_rate(self.book)
 
     def start_clients(self, number: int, *names: str, pace_s: float = 0.0) -> None:
         """Clients that submit tasks of these names in turn."""
@@ -166,10 +209,25 @@ class Scene:
         return answer
 
     def wait_until_finished(self, task_id: str) -> dict[str, Any]:
-        task = self.call("GET", f"/api/tasks/{task_id}?wait_ms=60000")
+        ends_at = time.monotonic() + 2 * PATIENCE_S
+        while True:
+            try:
+                task = self.call("GET", f"/api/tasks/{task_id}?wait_ms=10000")
+            except NoAnswer:
+                assert time.monotonic() < ends_at, "nobody answers"
+                continue
+            if task["finished_at_ms"] is not None or time.monotonic() > ends_at:
+                break
         assert task["state"] == "succeeded", task
         assert isinstance(task, dict)
         return task
+
+    def finish(self) -> None:
+        """As `drain`, without looking at those whose end was answered already."""
+        self.stop_clients()
+        for task_id in self.book.task_ids:
+            if known_id(task_id) not in self.book.ledger.ends:
+                self.wait_until_finished(task_id)
 
     def drain(self) -> list[dict[str, Any]]:
         """No more submissions; every task that was acknowledged comes to its end."""
@@ -177,6 +235,8 @@ class Scene:
         return [self.wait_until_finished(task_id) for task_id in self.book.task_ids]
 
     def recorded(self, kind: str) -> list[list[Any]]:
+        if not self.record.exists():  # no worker of the SDK has run anything
+            return []
         lines = [json.loads(line) for line in self.record.read_text().splitlines()]
         return [line[1:] for line in lines if line[0] == kind]
 

@@ -5,25 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.callers import PLAIN
-from tests.faults.pacing import usual_rate, wait_recovered
+from tests.faults.pacing import wait_recovered
 from tests.faults.postgres import PostgresPlace
-from tests.faults.processes import Scene, scene, stop
+from tests.faults.processes import scene, stop
 
 REPLICAS = 3
 REPLICA_KILLS = 25
 DATABASE_KILLS = 25
-PACE_S = 0.1
 LIMIT_S = 400
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_S)]
-
-
-def load(staged: Scene) -> float:
-    """Callers at their pace; the answer is how much gets done a second."""
-    staged.start_plain_worker("plain")
-    staged.start_clients(3, PLAIN, pace_s=PACE_S)
-    return usual_rate(staged.book)
 
 
 def test_killing_any_replica_again_and_again_under_load_loses_and_doubles_nothing(
@@ -31,14 +22,14 @@ def test_killing_any_replica_again_and_again_under_load_loses_and_doubles_nothin
 ) -> None:
     dice = random.Random(4)
     with scene(tmp_path, place, replicas=REPLICAS) as staged:
-        usual = load(staged)
+        usual = staged.load()
 
         for number in range(REPLICA_KILLS):
             staged.book.wait_for_more(dice.randint(1, 40))
             staged.kill_coordinator(number % REPLICAS)
         staged.wait_all_serve()
         wait_recovered(staged.book, usual)
-        staged.drain()
+        staged.finish()
 
     assert staged.problems() == []
     assert staged.book.accepted > 10 * REPLICA_KILLS
@@ -49,7 +40,7 @@ def test_killing_postgresql_again_and_again_under_load_loses_and_doubles_nothing
 ) -> None:
     dice = random.Random(5)
     with scene(tmp_path, place, replicas=REPLICAS) as staged:
-        usual = load(staged)
+        usual = staged.load()
 
         for number in range(DATABASE_KILLS):
             staged.book.wait_for_more(dice.randint(1, 20))
@@ -58,7 +49,7 @@ def test_killing_postgresql_again_and_again_under_load_loses_and_doubles_nothing
             else:
                 place.server.restart_at_once()
         wait_recovered(staged.book, usual)
-        staged.drain()
+        staged.finish()
         codes = [stop(one) for one in staged.coordinators]
 
     assert staged.problems() == []

@@ -18,6 +18,7 @@ from rota.messages import ResultAnswer, ResultItem
 from rota.messages.streams import StreamNoted
 from rota.sdk import streaming
 from rota.sdk.client import Client
+from rota.sdk.failover import FailoverTransport
 from rota.sdk.http import HttpTransport
 from rota.sdk.streaming_worker import Stream
 from rota.sdk.transport import JSON, Response
@@ -32,7 +33,9 @@ def write_down(*line: str | int) -> None:
     os.write(_record, msgspec.json.encode(line) + b"\n")
 
 
-class RecordingTransport(HttpTransport):
+class Recording:
+    """What a transport brings back of results is written down on its way."""
+
     async def asend(
         self,
         method: str,
@@ -42,7 +45,7 @@ class RecordingTransport(HttpTransport):
         timeout_s: float,
         content_type: str = JSON,
     ) -> Response:
-        response = await super().asend(
+        response: Response = await super().asend(  # type: ignore[misc]  # of the transport
             method, path, body, timeout_s=timeout_s, content_type=content_type
         )
         if path.endswith("/results") and response.status == 200:
@@ -53,6 +56,18 @@ class RecordingTransport(HttpTransport):
             for one in msgspec.json.decode(response.body, type=ResultAnswer).outcomes:
                 write_down("outcome", one.task_id, one.outcome, results[one.task_id])
         return response
+
+
+class RecordingTransport(Recording, HttpTransport):
+    pass
+
+
+class RecordingFailover(Recording, FailoverTransport):
+    pass
+
+
+def transport_to(urls: list[str]) -> RecordingTransport | RecordingFailover:
+    return RecordingFailover(urls) if len(urls) > 1 else RecordingTransport(urls[0])
 
 
 class RecordingStream(Stream):
@@ -73,8 +88,9 @@ def _write_down_noted(items: Sequence[ResultItem], answer: "asyncio.Future[Strea
 
 
 setattr(streaming, "Stream", RecordingStream)  # noqa: B010 - a class, for the type checker
+
 app = Rota()
-app.use(Client(RecordingTransport(os.environ["ROTA_URL"])))
+app.use(Client(transport_to(os.environ["ROTA_URL"].split(","))))
 
 
 @app.task
