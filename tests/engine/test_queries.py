@@ -8,7 +8,7 @@ from rota.core.events import AddToken, CancelTasks, PauseQueue, RevokeToken, Tas
 from rota.core.ids import TaskId
 from rota.core.tasks import NewTask, TaskState
 from rota.engine import queries
-from rota.engine.queries import QueueFigures
+from rota.engine.queue_views import QueueFigures
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, done, running
 

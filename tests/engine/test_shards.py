@@ -23,7 +23,7 @@ from rota.core.tasks import TaskState
 from rota.core.workers import Health
 from rota.engine import shards
 from rota.engine.batch import Anything
-from rota.engine.pipeline import Entry
+from rota.engine.entries import Entry
 from rota.errors import (
     Invalid,
     MemberNotFound,

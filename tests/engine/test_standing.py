@@ -8,7 +8,7 @@ from rota.core.events import LeaseWork, SubmitTasks
 from rota.core.replies import Granted
 from rota.core.tasks import Task
 from rota.core.workers import Worker
-from rota.engine.pipeline import Entry
+from rota.engine.entries import Entry
 from rota.engine.standing import StandingCall
 from rota.errors import RotaError
 from tests.engine.running import Engine, done, settle

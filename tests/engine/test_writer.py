@@ -10,7 +10,7 @@ from rota.core.events import Event, QueueDueTasks, SubmitTasks
 from rota.core.replies import Done
 from rota.core.tasks import NewTask
 from rota.engine.counting import count_batch
-from rota.engine.pipeline import Delivery, Entry
+from rota.engine.entries import Delivery, Entry
 from rota.engine.writer import MOST_PER_BATCH, InlineWriter, ThreadWriter, Writer
 from tests.engine.running import running, settle, soon
 

@@ -27,7 +27,7 @@ from rota.core.ids import TaskId
 from rota.core.replies import Changed, Granted, Outcomes, Registered, Reply, Submitted
 from rota.core.tasks import NewTask, TaskError, TaskState
 from rota.engine.coordinator import Coordinator
-from rota.engine.queries import QueueFigures
+from rota.engine.queue_views import QueueFigures
 from rota.errors import Conflict, NotFound, Unavailable
 from tests.faults.ledger import Ledger
 

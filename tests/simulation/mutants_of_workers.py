@@ -151,7 +151,7 @@ def double_grant() -> Iterator[None]:
 
 @mutant(profiles.CALM)
 def pause_ignored() -> Iterator[None]:
-    with patch.object(batch, "_paused", lambda *_: frozenset()):
+    with patch.object(batch, "paused_after", lambda *_: frozenset()):
         yield
 
 

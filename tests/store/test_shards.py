@@ -9,7 +9,8 @@ from msgspec import Raw
 
 from rota.core.shards.decisions import PutService
 from rota.core.shards.members import PROTOCOL, Departure, Member
-from rota.core.shards.service import Service, StoredShard, restored
+from rota.core.shards.restoring import StoredShard, restored
+from rota.core.shards.service import Service
 from rota.engine.shard_changes import ServiceChanges
 from rota.engine.shard_runs import runs_of
 from rota.store.shards import ShardRun, Shards, StoredService

@@ -1,11 +1,13 @@
 """How are those answered who have something in a commit? All of them in one go, on the loop."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import structlog
 
-from rota.engine.pipeline import Answer, Entry
+from rota.core.events import LeaseWork, ReturnLeases
+from rota.core.replies import Granted
+from rota.engine.entries import Answer, Entry
 
 log = structlog.get_logger("rota.engine")
 
@@ -36,3 +38,19 @@ def _give(answers: Iterable[tuple[Answer, object]]) -> None:
         except Exception:
             # Whoever it was for, the others are to be answered all the same.
             log.exception("an answer could not be given")
+
+
+def returned_by(entry: Entry, outcome: object) -> Iterator[ReturnLeases]:
+    """What a caller that has gone away was given, as it goes back."""
+    rest, entry.rest = entry.rest, None
+    if rest is not None:
+        rest.is_gone = True
+        if not rest.future.cancel() and not rest.future.cancelled():
+            yield from returned_by(rest, rest.future.exception() or rest.future.result())
+    event = entry.event
+    if isinstance(event, LeaseWork) and isinstance(outcome, Granted) and outcome.leases:
+        yield ReturnLeases(
+            worker_id=event.worker_id,
+            incarnation=event.incarnation,
+            leases=tuple((task.id, task.fence) for task in outcome.leases),
+        )

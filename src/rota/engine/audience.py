@@ -7,9 +7,9 @@ from rota.core.decisions import TellCancelled
 from rota.core.ids import TaskId
 from rota.core.locks import Lock
 from rota.engine.assignments import Assignments
+from rota.engine.entries import Delivery
 from rota.engine.following import NoticeHub
 from rota.engine.lines import Lines
-from rota.engine.pipeline import Delivery
 from rota.engine.wake import Waiters
 
 SessionsCallback = Callable[[AbstractSet[str]], None]

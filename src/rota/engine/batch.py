@@ -10,16 +10,13 @@ from typing import Any, cast, get_args
 
 from msgspec import Struct
 
-from rota.core.breakers import BreakerState
 from rota.core.charts import KeepMinutes
 from rota.core.decide import decide
 from rota.core.decisions import (
     AddTask,
-    ChangeQueue,
     Decision,
     FinishTask,
     LeaseTask,
-    NoteQuality,
     NoteWatch,
     PutWorker,
     QueueTask,
@@ -37,8 +34,7 @@ from rota.core.sessions import ClearNews
 from rota.core.shards.events import ShardEvent
 from rota.core.snapshot import Rules, Snapshot
 from rota.core.tasks import Lane, Lease, Task
-from rota.core.valves import Watch
-from rota.core.workers import Health, Worker
+from rota.core.workers import Worker
 from rota.core.workflow.commands import RunCommand
 from rota.engine.apply import Applied, apply, by_kind
 from rota.engine.artifacts import ArtifactKeeper
@@ -49,12 +45,13 @@ from rota.engine.load import load
 from rota.engine.moments import earlier, next_moment_ms
 from rota.engine.notices import PRUNED_PER_STEP, Told, healths_after, write_notices
 from rota.engine.parking import Parked, Parking
+from rota.engine.remembering import Memory, opens_breakers, paused_after
 from rota.engine.run_commands import RunCommands, RunReply
 from rota.engine.runs import RunAdvancer, RunCache, RunWork
 from rota.engine.sessions import SessionKeeper, SessionMemory
 from rota.engine.shard_cache import ShardCache
 from rota.engine.shards import SHARD_EVENTS, ShardKeeper, ShardReply, ShardWork
-from rota.engine.sharing import CatchUp, Known, Sharing, is_swept, share
+from rota.engine.sharing import CatchUp, Sharing, is_swept, share
 from rota.errors import RotaError
 from rota.store.board import Board
 from rota.store.database import Transaction
@@ -71,32 +68,6 @@ ASIDES = frozenset(get_args(Aside))
 RUN_COMMANDS = frozenset(get_args(RunCommand))
 HOUSEKEEPING = frozenset({PruneHistory, PruneNotices, KeepMinutes})
 BRINGS_WORK: tuple[type[Decision], ...] = (AddTask, RequeueTask, QueueTask, ReviveTask)
-
-
-class Memory(Struct):
-    """What a coordinator carries from batch to batch; taken over only after the commit.
-
-    What is remembered of the store is true because nobody else writes to it; where others do, it is
-    read anew first (`refreshing`).
-    """
-
-    last_task_id: int = 0
-    watch: Watch = Watch()
-    turns: dict[str, int] = {}  # when each worker was last chosen
-    paused: frozenset[str] = frozenset()  # queues
-    has_open_breakers: bool = True  # False: none is open
-    has_cancelled: bool = True  # False: no worker is to be told of a cancelled task
-    last_seq: int = 0  # of the notices
-    healths: Mapping[str, Health] = {}  # of workers that are not healthy
-    sessions: SessionMemory = SessionMemory()
-    # Only where others write, too: another value than before says that something has changed.
-    workers: tuple[int, int] = (0, 0)  # some worker came or left
-    services: int = 0  # something about some service
-
-    @property
-    def known(self) -> Known:
-        """What others have to know, too."""
-        return Known(self.watch, self.healths, self.sessions.last_news)
 
 
 class BatchResult(Struct, kw_only=True):
@@ -320,8 +291,8 @@ class Batch:
             self._lanes,
             self._snapshot,
             self._memory.turns,
-            paused=_paused(self._memory.paused, decisions),
-            has_open_breakers=self._memory.has_open_breakers or _opens_breakers(decisions),
+            paused=paused_after(self._memory.paused, decisions),
+            has_open_breakers=self._memory.has_open_breakers or opens_breakers(decisions),
             names_runs=self._runs.has_tasks,
         )
         answers, parked = dealer.deal(
@@ -382,8 +353,8 @@ class Batch:
             last_task_id=self._snapshot.last_task_id,
             watch=watches[-1].watch if watches else self._memory.watch,
             turns=self._memory.turns,
-            paused=_paused(self._memory.paused, decisions),
-            has_open_breakers=self._memory.has_open_breakers or _opens_breakers(decisions),
+            paused=paused_after(self._memory.paused, decisions),
+            has_open_breakers=self._memory.has_open_breakers or opens_breakers(decisions),
             has_cancelled=self._memory.has_cancelled or TellCancelled in decisions,
             last_seq=told.last_seq,
             healths=happened.healths_now,
@@ -391,16 +362,3 @@ class Batch:
             workers=self._memory.workers,
             services=self._memory.services,
         )
-
-
-def _paused(
-    before: frozenset[str], decisions: Mapping[type[Decision], list[Any]]
-) -> frozenset[str]:
-    """The queues that are paused after these decisions."""
-    for one in decisions.get(ChangeQueue, ()):
-        before = before | {one.queue} if one.paused else before - {one.queue}
-    return before
-
-
-def _opens_breakers(decisions: Mapping[type[Decision], list[Any]]) -> bool:
-    return any(one.breaker.state is BreakerState.OPEN for one in decisions.get(NoteQuality, ()))

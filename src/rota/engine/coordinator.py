@@ -19,7 +19,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rota.core.events import Event, LeaseWork, ReturnLeases, SubmitTasks
+from rota.core.events import Event, LeaseWork, SubmitTasks
 from rota.core.ids import TaskId
 from rota.core.locks import AcquireLock, LockAnswer, LockEvent
 from rota.core.memory import DeleteMemory, MemoryEntry, PutMemory
@@ -28,7 +28,7 @@ from rota.core.replies import Granted, Reply
 from rota.core.shards.events import ShardEvent
 from rota.core.shards.members import Assignment, ShardPolicy
 from rota.core.workflow.commands import RunCommand
-from rota.engine.answering import answer_all
+from rota.engine.answering import answer_all, returned_by
 from rota.engine.assignments import Callback
 from rota.engine.audience import (
     Audience,
@@ -41,11 +41,12 @@ from rota.engine.catching_up import CatchingUp
 from rota.engine.clock import Clock, SystemClock, clock_of, steady
 from rota.engine.contents import Contents
 from rota.engine.duties.runner import DutyRunner
+from rota.engine.entries import Delivery, Entry
 from rota.engine.figures import Figures
 from rota.engine.following import Follower, NoticeHub, NoticesCallback
 from rota.engine.keeping import KeepingReply, Kept
 from rota.engine.notice_log import Sight
-from rota.engine.pipeline import Delivery, Entry, Pipeline
+from rota.engine.pipeline import Pipeline
 from rota.engine.presence import Presence
 from rota.engine.queries import Queries
 from rota.engine.rules import rules_of
@@ -383,23 +384,10 @@ class Coordinator:
 
     def _take_back(self, entry: Entry, outcome: object) -> None:
         """The caller went away while its leases were granted: they go back at once."""
-        rest, entry.rest = entry.rest, None
-        if rest is not None:
-            rest.is_gone = True
-            if not rest.future.cancel() and not rest.future.cancelled():
-                self._take_back(rest, rest.future.exception() or rest.future.result())
-        if not isinstance(entry.event, LeaseWork) or not isinstance(outcome, Granted):
-            return
-        if outcome.leases and self._writer.is_running:
-            returned = self._enter(
-                ReturnLeases(
-                    worker_id=entry.event.worker_id,
-                    incarnation=entry.event.incarnation,
-                    leases=tuple((task.id, task.fence) for task in outcome.leases),
-                )
-            )
-            # Nobody waits for this one; a failure is only late, the lease runs out by itself.
-            returned.future.add_done_callback(lambda future: future.exception())
+        for event in returned_by(entry, outcome):
+            if self._writer.is_running:
+                # Nobody waits for this one; a failure is only late, the lease runs out by itself.
+                self._enter(event).future.add_done_callback(lambda future: future.exception())
 
 
 def _give_up(entry: Entry) -> None:

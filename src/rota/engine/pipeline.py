@@ -4,44 +4,32 @@ An event that cannot be carried out fails alone: when a batch breaks, it is roll
 events are tried again one by one.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import structlog
-from msgspec import Struct
 
 from rota.core.decisions import (
     TellCancelled,
 )
 from rota.core.events import (
-    CompleteJob,
-    FailJob,
-    Heartbeat,
     LeaseWork,
-    ReportProgress,
-    ReportResults,
-    StartJob,
-    SubmitTasks,
 )
 from rota.core.ids import TaskId
-from rota.core.locks import LockAnswer
 from rota.core.replies import Granted
-from rota.core.sessions import ClearNews
-from rota.core.shards.events import BeatMember, SaveCheckpoint
-from rota.core.shards.members import Assignment, ShardPolicy
+from rota.core.shards.members import ShardPolicy
 from rota.core.snapshot import Rules
-from rota.core.workflow.commands import StartRun
-from rota.engine.batch import Anything, Batch, BatchResult, Memory, Outcome
+from rota.engine.batch import Batch, BatchResult, Outcome
 from rota.engine.clock import Clock, StoreClock
 from rota.engine.counting import count_batch
+from rota.engine.entries import Delivery, Entry
 from rota.engine.figures import Figures
 from rota.engine.hinting import concerns_others
-from rota.engine.notices import Told
 from rota.engine.parking import Parking, serves
 from rota.engine.refreshing import refreshed
+from rota.engine.remembering import Memory
 from rota.engine.runs import RunCache
 from rota.engine.series import HOUR_MS
 from rota.engine.sessions import SessionMemory, recalled
@@ -74,106 +62,7 @@ OUR_MISTAKES = (
 )
 
 
-LIGHT_TASKS = 20  # an event about no more tasks than this is a matter of microseconds
 MOST_UNFILLED = 10_000  # workers of which it is remembered that there was little for them
-LIGHT_SHARDS = 1_000  # the same for the shards that a beat lists
-
-
-Answer = Callable[[Any], None]  # takes the outcome, or the exception
-
-
-class Entry:
-    """One event on its way through the engine, and whoever waits for its answer."""
-
-    __slots__ = (
-        "answer",
-        "event",
-        "future",
-        "is_gone",
-        "is_light",
-        "is_parked",
-        "rest",
-        "stands",
-        "stays",
-        "weight",
-    )
-
-    def __init__(
-        self,
-        event: Anything,
-        future: "asyncio.Future[Any]",
-        *,
-        stays: bool,
-        answer: Answer | None = None,
-        stands: bool = False,
-    ) -> None:
-        self.event = event
-        self.future = future
-        self.answer = answer  # called with what became of it, instead of the future
-        self.stays = stays  # a call for work that may be parked
-        self.stands = stands  # one that waits on for what it was not given
-        self.rest: Entry | None = None  # which does that, when it was given something
-        self.is_parked = False  # it has been looked at, and there was nothing for it
-        self.is_gone = False  # the caller has stopped waiting
-        self.weight, self.is_light = _burden(event)
-
-
-def _burden(event: Anything) -> tuple[int, bool]:
-    """How many changes an event stands for, and whether they are carried out in no time."""
-    burden = BURDENS.get(type(event))
-    return (1, False) if burden is None else burden(event)
-
-
-def _of_tasks(count: int) -> tuple[int, bool]:
-    return count, count <= LIGHT_TASKS
-
-
-def _trifle(_: Any) -> tuple[int, bool]:
-    return 1, True
-
-
-# Those that are not listed take their time. A table, since all of them are asked for this.
-BURDENS: dict[type[Any], Callable[[Any], tuple[int, bool]]] = {
-    SubmitTasks: lambda event: _of_tasks(len(event.tasks)),
-    ReportResults: lambda event: _of_tasks(len(event.results)),
-    LeaseWork: lambda event: (1, event.most <= LIGHT_TASKS),
-    BeatMember: lambda event: (1, len(event.holds) <= LIGHT_SHARDS),
-    Heartbeat: _trifle,
-    ReportProgress: _trifle,
-    StartJob: _trifle,
-    CompleteJob: _trifle,
-    FailJob: _trifle,
-    StartRun: _trifle,
-    SaveCheckpoint: _trifle,
-    ClearNews: _trifle,
-}
-
-
-class Delivery(Struct):
-    """What a committed batch means to those who wait."""
-
-    answers: list[tuple[Entry, Outcome | Exception]] = []
-    finished: list[TaskId] = []
-    next_moment_ms: int | None = None
-    pushes: list[Assignment] = []
-    next_sweep_ms: int | None = None
-    granted_locks: list[LockAnswer] = []  # to those in line
-    told: list[Told] = []
-    sessions: set[str] = set()  # that there is news for
-    cancelled: list[TellCancelled] = []
-
-    def add(self, other: "Delivery") -> None:
-        self.answers += other.answers
-        self.finished += other.finished
-        moments = [one for one in (self.next_moment_ms, other.next_moment_ms) if one is not None]
-        self.next_moment_ms = min(moments, default=None)
-        self.pushes += other.pushes
-        sweeps = [one for one in (self.next_sweep_ms, other.next_sweep_ms) if one is not None]
-        self.next_sweep_ms = min(sweeps, default=None)
-        self.granted_locks += other.granted_locks
-        self.told += other.told
-        self.sessions |= other.sessions
-        self.cancelled += other.cancelled
 
 
 class Pipeline:

@@ -24,9 +24,10 @@ from rota.core.workflow.run import RUN_ENDED
 from rota.engine.board_views import BoardViews
 from rota.engine.clock import Clock
 from rota.engine.dealing import of_run
-from rota.engine.figures import Figures, QueueRates
+from rota.engine.figures import Figures
 from rota.engine.notice_log import NoticeLog
 from rota.engine.projections import Trace
+from rota.engine.queue_views import QueueFigures, queue_figures
 from rota.engine.scale_views import ScaleViews
 from rota.engine.session_views import SessionViews
 from rota.engine.shard_views import ServiceView, view_of
@@ -39,7 +40,6 @@ from rota.store.lanes import Lanes
 from rota.store.listing import Listing
 from rota.store.locks import Locks
 from rota.store.memory import Memories, matching, starting_with
-from rota.store.queues import LaneFigures, Queues
 from rota.store.replicas import Replicas
 from rota.store.runs import Runs
 from rota.store.shards import Checkpoint, ServiceSummary, Shards
@@ -51,18 +51,6 @@ T = TypeVar("T")
 
 READER_THREADS = 2
 MOST_COUNTED_AHEAD = 1_000  # a position further back than this is not cheap, and not told
-
-
-class QueueFigures(Struct, frozen=True, kw_only=True):
-    name: str
-    paused: bool
-    depth: int = 0
-    scheduled: int = 0
-    running: int = 0
-    oldest_age_ms: int | None = None
-    submitted_per_s: float = 0.0
-    finished_per_s: float = 0.0
-    failed_per_s: float = 0.0
 
 
 class WorkerFigures(Struct, frozen=True, kw_only=True):
@@ -209,35 +197,10 @@ class Queries:
     # --- queues -------------------------------------------------------------------------------
 
     async def queues(self) -> list[QueueFigures]:
-        return await self._read(self._queue_figures)
+        def body(tx: Transaction) -> list[QueueFigures]:
+            return queue_figures(tx, self._lanes, self._figures.rates, now_ms=self._clock.now_ms())
 
-    def _queue_figures(self, tx: Transaction) -> list[QueueFigures]:
-        queues = Queues(tx)
-        paused, by_lane = queues.paused(), queues.figures()
-        by_queue: dict[str, list[LaneFigures]] = {name: [] for name in queues.known()}
-        for number, lane in list(self._lanes.by_number.items()):
-            if number in by_lane:
-                by_queue.setdefault(lane.queue, []).append(by_lane[number])
-        return [
-            self._queue(name, lanes, paused=name in paused)
-            for name, lanes in sorted(by_queue.items())
-        ]
-
-    def _queue(self, name: str, lanes: list[LaneFigures], *, paused: bool) -> QueueFigures:
-        now_ms = self._clock.now_ms()
-        since = [lane.oldest_since_ms for lane in lanes if lane.oldest_since_ms is not None]
-        rates = self._figures.rates.get(name, QueueRates())
-        return QueueFigures(
-            name=name,
-            paused=paused,
-            depth=sum(lane.queued for lane in lanes),
-            scheduled=sum(lane.scheduled for lane in lanes),
-            running=sum(lane.running for lane in lanes),
-            oldest_age_ms=max(0, now_ms - min(since)) if since else None,
-            submitted_per_s=rates.submitted.per_second(now_ms),
-            finished_per_s=rates.finished.per_second(now_ms),
-            failed_per_s=rates.failed.per_second(now_ms),
-        )
+        return await self._read(body)
 
     # --- workers ------------------------------------------------------------------------------
 

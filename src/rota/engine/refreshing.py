@@ -5,7 +5,7 @@ several coordinators share a store, each batch is told whether somebody has, and
 reading it anew: with one query for the facts, and further ones only for what has changed.
 """
 
-from rota.engine.batch import Memory
+from rota.engine.remembering import Memory
 from rota.engine.runs import RunCache
 from rota.engine.sessions import SessionMemory
 from rota.store.database import Transaction

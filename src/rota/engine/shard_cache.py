@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from rota.core.shards.agenda import Agenda, agenda_of, carry_over, take_up, to_be_told
 from rota.core.shards.members import ShardPolicy
-from rota.core.shards.service import Service, restored
+from rota.core.shards.restoring import restored
+from rota.core.shards.service import Service
 from rota.store.shards import Shards
 
 

@@ -16,7 +16,7 @@ import structlog
 
 from rota.core.events import LeaseWork
 from rota.core.replies import Granted
-from rota.engine.pipeline import Entry
+from rota.engine.entries import Entry
 from rota.errors import RotaError, StaleIncarnation, WorkerNotFound
 
 log = structlog.get_logger("rota.engine")

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import structlog
 
-from rota.engine.pipeline import Delivery, Entry
+from rota.engine.entries import Delivery, Entry
 
 log = structlog.get_logger("rota.engine")
 

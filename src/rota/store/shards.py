@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from rota.core.shards.agenda import Agenda
 from rota.core.shards.decisions import PutService
 from rota.core.shards.members import Member
-from rota.core.shards.service import StoredShard
+from rota.core.shards.restoring import StoredShard
 from rota.store.database import Row, Transaction
 
 _encode = msgspec.json.Encoder().encode

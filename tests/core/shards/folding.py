@@ -18,7 +18,8 @@ from rota.core.shards.decisions import (
     ShardDecision,
 )
 from rota.core.shards.members import Member
-from rota.core.shards.service import Service, StoredShard, restored
+from rota.core.shards.restoring import StoredShard, restored
+from rota.core.shards.service import Service
 
 
 @dataclass

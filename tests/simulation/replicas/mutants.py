@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 from rota.core.shards import agenda
-from rota.engine import batch, pipeline, refreshing, shard_cache
+from rota.engine import pipeline, refreshing, remembering, shard_cache
 from rota.engine.clock import StoreClock
 from rota.engine.pipeline import Pipeline
 from rota.engine.runs import RunCache
@@ -120,7 +120,7 @@ def numbers_of_events_from_memory() -> Iterator[None]:
     """The log goes on from the last number that this replica gave."""
     refreshed = refreshing.refreshed
 
-    def partly(tx: Any, before: batch.Memory, lanes: Any, runs: Any) -> batch.Memory:
+    def partly(tx: Any, before: remembering.Memory, lanes: Any, runs: Any) -> remembering.Memory:
         memory = refreshed(tx, before, lanes, runs)
         memory.last_seq = before.last_seq or memory.last_seq
         return memory

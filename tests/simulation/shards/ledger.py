@@ -23,7 +23,8 @@ from rota.core.shards.decisions import (
     ShardDecision,
 )
 from rota.core.shards.members import Member
-from rota.core.shards.service import Service, StoredShard, restored
+from rota.core.shards.restoring import StoredShard, restored
+from rota.core.shards.service import Service
 from tests.simulation.trace import Violation
 
 

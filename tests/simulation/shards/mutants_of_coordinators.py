@@ -13,7 +13,8 @@ from rota.core.shards.columns import Shards
 from rota.core.shards.decisions import PutService
 from rota.core.shards.events import BeatMember, LeaveMember, SweepServices
 from rota.core.shards.members import Member, ShardPolicy
-from rota.core.shards.service import Service, StoredShard, Talk, restored
+from rota.core.shards.restoring import StoredShard, restored
+from rota.core.shards.service import Service, Talk
 from tests.simulation.shards import ledger, profiles
 from tests.simulation.shards.mutation import mutant
 

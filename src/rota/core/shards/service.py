@@ -20,13 +20,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import chain, compress, groupby, repeat
-from operator import attrgetter, is_
+from operator import is_
 
 import msgspec
 
 from rota.core.shards.columns import (
     Shards,
-    by_worker,
     exclude,
     fill,
     include,
@@ -52,7 +51,7 @@ from rota.core.shards.decisions import (
 from rota.core.shards.members import Assignment, Departure, Member
 from rota.core.shards.talks import Revoking, Talk
 
-__all__ = ["Revoking", "Service", "StoredShard", "Talk", "restored"]
+__all__ = ["Revoking", "Service", "Talk"]
 
 MOST_SUPERSEDED = 16  # shard counts remembered; an older one would count as new again
 MOST_DEPARTED = 10_000  # names of former members remembered; a late message of others lets them in
@@ -385,59 +384,3 @@ class Service:
                 superseded=self.superseded,
             )
         )
-
-
-@dataclass(frozen=True, slots=True)
-class StoredShard:
-    """A row of a shard, as the store gives it back."""
-
-    shard: int
-    epoch: int
-    owner: str | None
-    target: str | None
-    revoked_in: int | None  # the generation
-
-
-def restored(
-    stored: PutService, members: Iterable[Member], shards: Iterable[StoredShard], *, now_ms: int
-) -> Service:
-    """A service as it was before a restart; nobody is blamed for the time that we were away."""
-    known = {member.worker_id: member for member in members}
-    service = Service(
-        name=stored.name,
-        shard_count=stored.shard_count,
-        pinned=stored.pinned,
-        min_protocol=stored.min_protocol,
-        generation=stored.generation,
-        _restored_in=stored.generation,
-        superseded=stored.superseded,
-        members=known,
-        awake_since_ms=now_ms,
-        # If the clock was set back while we were away, the first sweep shall notice.
-        swept_ms=max([now_ms, *(member.seen_ms for member in known.values())]),
-        # What was to be rebalanced is not known any more; if nothing was, this moves nothing.
-        rebalance_at_ms=now_ms,
-        urgent_at_ms=now_ms,
-    )
-    most = stored.shard_count
-    rows = sorted(shards, key=attrgetter("shard"))
-    if rows:
-        most = max(most, rows[-1].shard + 1)
-    service.owners = [None] * most
-    service.epochs = [0] * most
-    service.targets = [None] * most
-    revoking: dict[str, dict[int, list[int]]] = {}  # by owner and generation
-    for row in rows:
-        service.epochs[row.shard] = row.epoch
-        service.owners[row.shard] = row.owner
-        service.targets[row.shard] = row.target
-        if row.revoked_in is not None and row.owner is not None:
-            revoking.setdefault(row.owner, {}).setdefault(row.revoked_in, []).append(row.shard)
-    service.owned = by_worker(service.owners)
-    service.targeted = by_worker(service.targets)
-    for owner, asked in revoking.items():
-        service.revoking[owner] = tuple(
-            [Revoking(tuple(asked[one]), one, now_ms, 0) for one in sorted(asked)]
-        )
-    service.find_grantable()
-    return service

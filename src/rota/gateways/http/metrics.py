@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from rota.engine.coordinator import Coordinator
 from rota.engine.figures import Figures, ServiceFigures
-from rota.engine.queries import QueueFigures
+from rota.engine.queue_views import QueueFigures
 from rota.engine.scale_views import WorkSelection
 from rota.gateways.http import scale
 from rota.gateways.http.families import counter, gauge, single
