@@ -28,6 +28,7 @@ up: setup ## start a coordinator on SQLite with a small shop on it, to look at
 
 test: setup ## run every test
 	@$(BIN)/python scripts/browser.py
+	@$(BIN)/python scripts/postgres.py
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 check: setup ## format, lint, types, import contracts, generated pages, fast tests
