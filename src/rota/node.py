@@ -57,7 +57,13 @@ def open_database(settings: Settings) -> "SqliteDatabase | PostgresDatabase":
             notify=settings.postgres_notify,
             statement_ms=settings.postgres_statement_ms,
         )
-    return opening.open_database(settings.store, options)
+    database = opening.open_database(settings.store, options)
+    try:
+        opening.check_whole(database, opening.name_of(settings.store))
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
 def _blobs(settings: Settings) -> Blobs | None:

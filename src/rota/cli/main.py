@@ -35,6 +35,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "top": LazyCommand("rota.cli.top", "top", "Show what is going on, live."),
     "token": LazyCommand("rota.cli.tokens", "token", "Create, list and revoke access tokens."),
     "migrate": LazyCommand("rota.cli.migrate", "migrate", "Bring the store's schema up to date."),
+    "copy": LazyCommand(
+        "rota.cli.copy", "copy", "Copy everything in a store to another one, and compare both."
+    ),
     "health": LazyCommand("rota.cli.health", "health", "Probe a coordinator's health."),
     "doctor": LazyCommand("rota.cli.doctor", "doctor", "Check this machine and a coordinator."),
 }

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from rota.addresses import without_password
 from rota.errors import Invalid, StoreError
 from rota.store import migrate
+from rota.store.database import Database
 from rota.store.sqlite import MEMORY, SqliteDatabase, path_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,15 @@ def open_database(
             f"a store on PostgreSQL needs psycopg ({error}): pip install 'rota[postgres]'"
         ) from error
     return PostgresDatabase(address_of(url, options.schema if options else None), options)
+
+
+def check_whole(database: Database, name: str) -> None:
+    """Refuse what is the beginning of a copy: it knows only a part."""
+    if database.read(lambda tx: tx.rows("copying.is_under_way")[0][0]):
+        raise StoreError(
+            f"{name} is a copy that was not finished: finish it with the same `rota copy` that "
+            "began it, or begin with an empty store"
+        )
 
 
 def sql_of(url: str, schema: str) -> str:

@@ -1,0 +1,2 @@
+-- name: is_under_way
+SELECT to_regclass('copy_progress') IS NOT NULL
