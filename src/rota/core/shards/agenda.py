@@ -70,6 +70,9 @@ def carry_over(before: Service, after: Service) -> None:
         after.revoking[worker_id] = tuple(
             [_carried(earlier.get(asked.generation), asked, beats) for asked in several]
         )
+    for worker_id in after.members:
+        if _is_told_the_same(before, after, worker_id):
+            after.note_unchanged(worker_id, before.changed_in(worker_id))
 
 
 def _carried(known: Revoking | None, asked: Revoking, beats: int) -> Revoking:
@@ -84,10 +87,15 @@ def to_be_told(before: Service, after: Service) -> set[str]:
     return {
         worker_id
         for worker_id, member in after.members.items()
-        if before.told(worker_id) != after.told(worker_id)
-        or before.revoked_from(worker_id) != after.revoked_from(worker_id)
+        if not _is_told_the_same(before, after, worker_id)
         or _is_fenced_anew(before, worker_id, member.fenced)
     } | _answered(before, after)
+
+
+def _is_told_the_same(before: Service, after: Service, worker_id: str) -> bool:
+    return before.told(worker_id) == after.told(worker_id) and before.revoked_from(
+        worker_id
+    ) == after.revoked_from(worker_id)
 
 
 def _is_fenced_anew(before: Service, worker_id: str, fenced: str | None) -> bool:

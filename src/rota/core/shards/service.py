@@ -129,6 +129,10 @@ class Service:
         """The generation since which a member is told the same, as far as is known."""
         return self._changed_in.get(worker_id, self._restored_in)
 
+    def note_unchanged(self, worker_id: str, since: int) -> None:
+        """A member is told the same as it was before this was read from the store."""
+        self._changed_in[worker_id] = since
+
     def said(self, worker_id: str) -> Assignment | None:
         """What a member is to be told, if that was worked out before and nothing has changed."""
         known = self._said.get(worker_id)
