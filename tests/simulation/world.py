@@ -8,13 +8,14 @@ import asyncio
 import random
 import tempfile
 from collections.abc import Coroutine
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from rota.core.ids import TaskId
-from rota.engine import pipeline
+from rota.engine import counting, pipeline
 from rota.engine.duties import runner
 from rota.errors import RotaError
 from rota.settings import Settings
@@ -232,7 +233,9 @@ def simulate(seed: int, profile: Profile) -> Outcome:
         world = World(seed, profile, path, loop)
         listener = Listener(world)
         try:
-            with patch.object(pipeline, "log", listener), patch.object(runner, "log", listener):
+            with ExitStack() as patches:
+                for module in (pipeline, counting, runner):
+                    patches.enter_context(patch.object(module, "log", listener))
                 loop.run_until_complete(_run(world))
         except Exception as error:
             raise Violation(
