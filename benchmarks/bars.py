@@ -8,6 +8,7 @@ from benchmarks.workflows import CHAIN_STEPS, FAN_BRANCHES, ITEMS
 
 RATE, LATENCY, TIMES, SECONDS = "{:,.0f}/s", "{:.2f} ms", "{:.2f}x", "{:.2f} s"
 COUNT, BEYOND = "{:,.0f}", "lease + {:.2f} s"
+MEGABYTES, PERCENT = "{:.0f} MB", "{:.1f} %"
 
 Results = dict[str, Any]
 
@@ -123,9 +124,9 @@ BARS = (
     Bar(
         "drain",
         "drain",
-        "≥ 20,000/s",
+        "≥ 45,000/s",
         _rota("drain", "per_s"),
-        lambda rate: rate >= 20_000,
+        lambda rate: rate >= 45_000,
         RATE,
     ),
     Bar("drain, over Celery's", "celery", "≥ 20x", over_celery, lambda times: times >= 20, TIMES),
@@ -148,9 +149,9 @@ BARS = (
     Bar(
         "pick-up, p50",
         "pickup",
-        "< 3 ms",
+        "< 1 ms",
         _rota("pickup", "p50_ms"),
-        lambda latency_ms: latency_ms < 3,
+        lambda latency_ms: latency_ms < 1,
         LATENCY,
     ),
     Bar(
@@ -264,6 +265,30 @@ BARS = (
         _rota("shards-handover", "death_over_lease_s"),
         lambda seconds: seconds <= 1,
         BEYOND,
+    ),
+    Bar(
+        "sockets: 1,000 idle workers, memory",
+        "streams-idle",
+        "< 100 MB",
+        _rota("streams-idle", "added_mb"),
+        lambda added_mb: added_mb < 100,
+        MEGABYTES,
+    ),
+    Bar(
+        "sockets: 1,000 idle workers, processor",
+        "streams-idle",
+        "< 5 % of a core",
+        _rota("streams-idle", "core_percent"),
+        lambda percent: percent < 5,
+        PERCENT,
+    ),
+    Bar(
+        "sockets: 100 beside one that never reads",
+        "streams-neighbours",
+        "≤ 1.1x",
+        _rota("streams-neighbours", "ratio"),
+        lambda times: times <= 1.1,
+        TIMES,
     ),
     *POSTGRES_BARS,
 )

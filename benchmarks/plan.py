@@ -20,6 +20,7 @@ class Plan(NamedTuple):
     chains: int = 30  # of forty steps, one at a time
     fans: int = 50  # of a hundred branches, one at a time
     held_s: float = 60.0  # how long a transaction is held open on PostgreSQL
+    idle_s: float = 30.0  # for which idle workers are watched
     peer_tasks: int = 20_000
     peer_runs: int = 1_000  # of one step, and of three
     limit_s: float = 180.0  # for each measurement
@@ -40,6 +41,7 @@ def quick(plan: Plan) -> Plan:
         chains=10,
         fans=10,
         held_s=10.0,
+        idle_s=10.0,
         peer_runs=500,
         peer_limit_s=15.0,
     )

@@ -42,7 +42,7 @@ def p99_ms(facts: Facts) -> float | None:
 
 
 NONE = "-"
-SHARDS = "shards: "
+SHARDS, SOCKETS = "shards: ", "sockets: "
 COST, MEMORY = "{:.1f} µs", "{:.0f} MiB"
 MEMORY_AFTER = ("drain", "drain-large", "end-to-end")  # the others are in the raw figures
 # Title, Rota's measurement, the peers' one (if they have it), the figure, and how it is written.
@@ -180,7 +180,8 @@ def _own_rows(results: Results) -> OwnRows:
     ]
     if depths and (memory_mib := depths[max(depths)]["memory_mib"]):
         held.append((f"memory with {max(depths):,} queued", memory_mib))
-    rows += [(bar.row, said) for bar, said in rows_with_bars(results, SHARDS)]
+    for kind in (SHARDS, SOCKETS):
+        rows += [(bar.row, said) for bar, said in rows_with_bars(results, kind)]
     return rows + [(title, MEMORY.format(memory_mib["now"])) for title, memory_mib in held]
 
 

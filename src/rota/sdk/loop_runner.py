@@ -8,6 +8,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import copy_context
+from inspect import CORO_CREATED, getcoroutinestate
+from typing import Any
 
 from rota.messages import ResultItem
 from rota.sdk.attempts import Attempt, acarry_out
@@ -33,8 +35,13 @@ class LoopRunner:
             self._context.run(self._pump)
 
     def stop(self, attempt: Attempt) -> None:
-        if attempt.carrier is not None:
-            attempt.carrier.cancel(attempt.stop_reason)
+        task: asyncio.Task[None] | None = attempt.carrier
+        if task is None:
+            return
+        coroutine: Any = task.get_coro()
+        # One that has not begun would be cancelled without a word; it looks for itself.
+        if getcoroutinestate(coroutine) != CORO_CREATED:
+            task.cancel(attempt.stop_reason)
 
     async def close(self, *, is_hurried: bool = False) -> None:
         """Nothing to let go of: tasks end with their handlers."""
@@ -42,7 +49,8 @@ class LoopRunner:
     def _pump(self) -> None:
         waiting, create_task = self._waiting, self._loop.create_task
         for _ in range(min(len(waiting), ATTEMPTS_A_STROKE)):
-            create_task(self._carry_out(waiting.popleft()))
+            attempt = waiting.popleft()
+            attempt.carrier = create_task(self._carry_out(attempt))
         self._is_pumping = bool(waiting)
         if waiting:
             self._loop.call_soon(self._pump)
@@ -52,6 +60,6 @@ class LoopRunner:
             self._on_end(attempt, item_of_error(attempt.lease, asyncio.CancelledError()))
             return
         EXECUTION.set(attempt)
-        attempt.carrier = asyncio.current_task()
         item = await acarry_out(attempt)
+        attempt.carrier = None  # a circle of references would be left to the collector
         self._on_end(attempt, item)

@@ -18,6 +18,7 @@ from websockets.http11 import Request
 from rota.gateways.http.protocol import GatheringTransport
 
 LINE = "rota.line"  # the name of the extension in the ASGI scope
+PATIENCE = 1.1  # intervals of pings that a peer may be silent before it is sent one
 CLOSE_TIMEOUT_S = 2.0  # how long a peer may take to read what is left, and to say goodbye
 
 
@@ -42,6 +43,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(*arguments, **options)
         self.close_timeout = CLOSE_TIMEOUT_S
         self._was_heard = True
+        self._heard_at_s = 0.0  # when something last came in
         self._moved_at_s = 0.0  # when something last came in, or was taken up
         self._abort_timer: asyncio.TimerHandle | None = None
 
@@ -92,12 +94,21 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._was_heard = True
-        self._moved_at_s = self.loop.time()
+        self._heard_at_s = self._moved_at_s = self.loop.time()
         super().data_received(data)
 
     async def receive(self) -> Any:
         self._moved_at_s = self.loop.time()
         return await super().receive()
+
+    def send_keepalive_ping(self) -> None:
+        """Ask only those who are silent: a worker that beats shows by that that it is there."""
+        assert self.ping_interval is not None
+        left_s = self._heard_at_s + self.ping_interval * PATIENCE - self.loop.time()
+        if left_s > 0 and not self.transport.is_closing():
+            self.ping_timer = self.loop.call_later(left_s, self.send_keepalive_ping)
+        else:
+            super().send_keepalive_ping()
 
     def keepalive_timeout(self) -> None:
         if self._moved_at_s > self.ping_sent_at and not self.transport.is_closing():
