@@ -1,6 +1,8 @@
 """Workers on sockets: what they are given, when they live, and how they come back."""
 
-from tests.gateways.serving import Api
+from pathlib import Path
+
+from tests.gateways.serving import Api, served
 from tests.gateways.websocket.talking import MAIN, Peer, peer, turn
 
 LEASE_MS = 15_000
@@ -166,6 +168,22 @@ async def test_a_socket_whose_peer_is_heard_of_keeps_its_workers_alive(
 
     assert (await client.ask("get_status"))["workers"] == ["w1", "w2"]
     assert (await worker_of(api, "w1"))["health"] == "healthy"
+
+
+async def test_a_socket_is_not_late_by_our_own_pace_however_strict_the_settings(
+    tmp_path: Path,
+) -> None:
+    strict = {"degraded_after": 0.5, "unhealthy_after": 1.0}
+    async with (
+        served(tmp_path, store="sqlite://", zmq_port=None, **strict) as api,
+        peer(api) as client,
+    ):
+        await client.register("w")
+        for _ in range(3):
+            for _ in range(8):  # as long as it may take until a silent peer is beaten for
+                await turn(api, 1_000)
+                assert (await worker_of(api, "w"))["health"] == "healthy"
+            await client.quiet()
 
 
 async def test_all_workers_are_beaten_for_in_one_batch(api: Api, client: Peer) -> None:

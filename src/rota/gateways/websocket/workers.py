@@ -1,6 +1,7 @@
 """Workers on sockets, as they speak for themselves: register, beat, leave."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -23,7 +24,16 @@ from rota.gateways.websocket.routing import (
 )
 from rota.messages.sessions import BeatAnswer, NewWorker, OfWorker, WorkerAnswer, WorkerBeat
 
+USUAL_INTERVAL_MS = 5_000
+# A silent peer is pinged after 5.5 s, and beaten for in the next round, up to 2.5 s later.
+MOST_SILENCE_MS = 10_000
+
 # --- coming and going ---------------------------------------------------------------------------
+
+
+def interval_ms(degraded_after: float) -> int:
+    """At which a socket counts as beating: however few may be missed, it is never late by ours."""
+    return max(USUAL_INTERVAL_MS, math.ceil(MOST_SILENCE_MS / degraded_after))
 
 
 async def register(call: Call) -> WorkerAnswer:
@@ -33,7 +43,13 @@ async def register(call: Call) -> WorkerAnswer:
     async with desk.attachments.arriving(worker_id):
         figures = await call.coordinator.queries.worker(worker_id)
         before = _on_socket(None if figures is None else figures.worker)
-        event = _registration(worker_id, queue, asked, before)
+        event = _registration(
+            worker_id,
+            queue,
+            asked,
+            before,
+            heartbeat_interval_ms=interval_ms(desk.settings.degraded_after),
+        )
         for one in event.queues or ():
             access.check_queue(call.caller, one)
         reply = await call.coordinator.handle(event)
@@ -55,7 +71,12 @@ def _on_socket(worker: Worker | None) -> Worker | None:
 
 
 def _registration(
-    worker_id: str, queue: str, asked: NewWorker, before: Worker | None
+    worker_id: str,
+    queue: str,
+    asked: NewWorker,
+    before: Worker | None,
+    *,
+    heartbeat_interval_ms: int,
 ) -> RegisterWorker:
     """A worker may serve several coordinators: each registration adds one."""
     served = () if before is None else before.queues or ()
@@ -67,6 +88,7 @@ def _registration(
         max_concurrent_tasks=asked.max_concurrent_tasks,
         tasks=None if asked.tasks is None else tuple(dict.fromkeys(asked.tasks)),
         queues=tuple(dict.fromkeys((*served, queue))),
+        heartbeat_interval_ms=heartbeat_interval_ms,
         group=asked.group,
         labels=asked.labels,
     )
