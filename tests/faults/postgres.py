@@ -113,17 +113,16 @@ class PostgresPlace:
     def __init__(self, server: Postgres, schema: str) -> None:
         self.server = server
         self.schema = schema
-        self.options = ""  # further parameters of the URL
         self.proxies: dict[int, Proxy] = {}  # by replica
-        self.address: str | None = None  # host and port for all, as of a pooler
+        self.pool_url: str | None = None  # of a pooler, for all of them
 
     def url(self, replica: int) -> str:
-        options = f"schema={self.schema}{self.options}"
+        options = f"schema={self.schema}"
         if replica in self.proxies:
             proxy = self.proxies[replica]
             return f"postgresql://{USER}@{proxy.host}:{proxy.port}/{DATABASE}?{options}"
-        if self.address is not None:
-            return f"postgresql://{USER}@{self.address}/{DATABASE}?{options}"
+        if self.pool_url is not None:
+            return f"{self.pool_url}?{options}"
         return f"{self.server.url}&{options}"
 
     def problems(self, ledger: Ledger) -> list[str]:
