@@ -366,6 +366,14 @@ async def test_what_could_not_be_told_while_the_store_was_away_is_told_later(pai
     assert len((await soon(call)).leases) == 1
 
 
+async def test_a_replica_at_which_nobody_waits_reads_nothing_of_what_others_do(pair: Pair) -> None:
+    a, b = pair
+    await b.submit()
+    a.database.read_problem = AssertionError("read")
+
+    await catch_up(a)
+
+
 # --- time -----------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ url_option = click.option(
     show_envvar=True,
     default=DEFAULT_URL,
     show_default=True,
-    help="Where the coordinator is.",
+    help="Where the coordinator is; several on one store have commas between them.",
 )
 token_option = click.option(
     "--token",

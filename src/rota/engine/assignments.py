@@ -14,18 +14,21 @@ Key = tuple[str, str]  # service and worker
 
 class Assignments:
     def __init__(self) -> None:
-        self._callbacks: dict[object, Callback] = {}
+        self._callbacks: dict[object, tuple[Callback, Callable[[], bool]]] = {}
         self._waiting: dict[Key, set[asyncio.Future[Assignment | None]]] = {}
         self._newest: OrderedDict[Key, Assignment] = OrderedDict()
 
     @property
     def has_listeners(self) -> bool:
-        return bool(self._callbacks or self._waiting)
+        """Whether any member could be told of a change, if there was one."""
+        return bool(self._waiting) or any(is_wanted() for _, is_wanted in self._callbacks.values())
 
-    def watch(self, callback: Callback) -> Callable[[], None]:
+    def watch(
+        self, callback: Callback, is_wanted: Callable[[], bool] = lambda: True
+    ) -> Callable[[], None]:
         """Call back with all pushes of each commit, until what this gives back is called."""
         subscription = object()
-        self._callbacks[subscription] = callback
+        self._callbacks[subscription] = callback, is_wanted
 
         def unsubscribe() -> None:
             self._callbacks.pop(subscription, None)
@@ -65,7 +68,7 @@ class Assignments:
         while len(self._newest) > MOST_REMEMBERED:
             self._newest.popitem(last=False)
         loop = asyncio.get_running_loop()
-        for callback in list(self._callbacks.values()):
+        for callback, _ in list(self._callbacks.values()):
             # Not at once: whoever was answered by an earlier commit is still to send that answer.
             loop.call_soon(callback, pushes)
 

@@ -15,6 +15,7 @@ from rota.engine.wake import Waiters
 SessionsCallback = Callable[[AbstractSet[str]], None]
 PresentSessions = Callable[[], Iterable[str]]
 CancellationsCallback = Callable[[Sequence[TellCancelled]], None]
+IsPresent = Callable[[], bool]  # whether there is anybody to be told
 
 
 class Audience:
@@ -27,14 +28,14 @@ class Audience:
         self.assignments = Assignments()
         self.lines = Lines()
         self._sessions: list[tuple[SessionsCallback, PresentSessions]] = []
-        self._cancellations: list[CancellationsCallback] = []
+        self._cancellations: list[tuple[CancellationsCallback, IsPresent]] = []
         self._told_cancelled: set[tuple[int, int]] = set()
 
     def watch_sessions(self, callback: SessionsCallback, present: PresentSessions) -> None:
         self._sessions.append((callback, present))
 
-    def watch_cancellations(self, callback: CancellationsCallback) -> None:
-        self._cancellations.append(callback)
+    def watch_cancellations(self, callback: CancellationsCallback, is_wanted: IsPresent) -> None:
+        self._cancellations.append((callback, is_wanted))
 
     def tell(self, delivery: Delivery) -> None:
         """On the loop, after a commit of ours, when its callers have been answered."""
@@ -48,7 +49,7 @@ class Audience:
             if self._is_shared:
                 told = [(one.incarnation, one.task_id) for one in delivery.cancelled]
                 self._told_cancelled.update(told)
-            for callback in self._cancellations:
+            for callback, _ in self._cancellations:
                 callback(delivery.cancelled)
 
     def close(self) -> None:
@@ -68,7 +69,7 @@ class Audience:
     @property
     def has_streams(self) -> bool:
         """Whether anybody wants to hear of cancellations at once."""
-        return bool(self._cancellations)
+        return any(is_wanted() for _, is_wanted in self._cancellations)
 
     def wake(self, ended: Iterable[int]) -> None:
         self.waiters.wake([TaskId(one) for one in ended])
@@ -86,5 +87,5 @@ class Audience:
         self._told_cancelled = set(standing)
         if new:
             told = [TellCancelled(incarnation, TaskId(task)) for incarnation, task in sorted(new)]
-            for callback in self._cancellations:
+            for callback, _ in self._cancellations:
                 callback(told)

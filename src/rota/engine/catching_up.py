@@ -40,6 +40,11 @@ class Interests(NamedTuple):
     sessions: Sequence[str]  # that are open
     has_streams: bool  # workers that are told of cancellations at once
     has_members: bool  # of services
+    has_watchers: bool  # of events
+
+    @property
+    def are_none(self) -> bool:
+        return not any(self)
 
 
 class News(NamedTuple):
@@ -128,10 +133,13 @@ class CatchingUp:
             sessions=audience.sessions,
             has_streams=audience.has_streams,
             has_members=audience.assignments.has_listeners,
+            has_watchers=audience.notices.watchers > 0,
         )
 
     async def _catch_up(self) -> None:
         audience, interests = self._audience, self._interests()
+        if interests.are_none:
+            return  # whoever comes to wait looks first
         last_news = 0 if self._facts is None else self._facts.last_news
         news = await self._queries.read(lambda tx: _read(tx, interests, last_news))
         audience.wake(news.ended)

@@ -7,10 +7,8 @@ it speaks of. A call for work that finds none stays parked with the writer, and 
 very transaction that brings work for it.
 
 What may be lost here is a wake-up, never a fact: everything that matters is in the store, and
-each second the duties look at it anew.
-
-Several coordinators may share a store. Their batches come one after the other, each decides on what
-is in the store by then, and what others did is caught up with (`refreshing`, `catching_up`).
+each second the duties look at it anew. Where several coordinators share a store, their batches come
+one after the other, and what others did is caught up with (`refreshing`, `catching_up`).
 """
 
 import asyncio
@@ -33,6 +31,7 @@ from rota.engine.assignments import Callback
 from rota.engine.audience import (
     Audience,
     CancellationsCallback,
+    IsPresent,
     PresentSessions,
     SessionsCallback,
 )
@@ -209,9 +208,11 @@ class Coordinator:
             on_ended=on_ended,
         )
 
-    def watch_cancellations(self, callback: CancellationsCallback) -> None:
+    def watch_cancellations(
+        self, callback: CancellationsCallback, is_wanted: IsPresent = lambda: True
+    ) -> None:
         """Call back on the loop with the leases whose tasks a commit has cancelled."""
-        self._audience.watch_cancellations(callback)
+        self._audience.watch_cancellations(callback, is_wanted)
 
     async def command(self, command: RunCommand) -> RunReply:
         """Carry out what is asked of workflows and runs; returns when it is committed."""
@@ -240,21 +241,20 @@ class Coordinator:
         self._refuse_when_stopped()
         self._writer.put(Entry(event, self._nobody, stays=False, answer=answer))
 
-    def watch_assignments(self, callback: Callback) -> Callable[[], None]:
+    def watch_assignments(
+        self, callback: Callback, is_wanted: IsPresent = lambda: True
+    ) -> Callable[[], None]:
         """Call back on the loop with all pushes of each commit; the answer ends it.
 
         A push and the answer to an earlier call may pass each other on their way to a member:
         whoever sends them must not send one of a lower generation than it has sent before.
         """
-        return self._assignments.watch(callback)
+        return self._assignments.watch(callback, is_wanted)
 
     def watch_sessions(
         self, callback: SessionsCallback, present: PresentSessions = lambda: ()
     ) -> None:
-        """Call back on the loop with the sessions that a commit has news for.
-
-        Of commits of other coordinators only those sessions are looked for that are present.
-        """
+        """Call back on the loop with the sessions that a commit has news for, if they are here."""
         self._audience.watch_sessions(callback, present)
 
     def watch_notices(

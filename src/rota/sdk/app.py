@@ -64,7 +64,8 @@ class Rota:
     """An app: tasks, and a way to a coordinator.
 
     `url` is `http://…`, or `sqlite:///FILE` for a coordinator inside this program; without it
-    `ROTA_URL` counts, or else `sqlite:///rota.db`. `token` defaults to `ROTA_TOKEN`. `concurrency`
+    `ROTA_URL` counts, or else `sqlite:///rota.db`. Several coordinators on one store have commas
+    between their addresses. `token` defaults to `ROTA_TOKEN`. `concurrency`
     is how many tasks the worker of an embedded coordinator runs at once; 0: it has none.
 
     `schema` and `notify` are about tasks that are enqueued with `conn`: which schema Rota has in

@@ -140,7 +140,7 @@ class Streams:
         self._by_connection: dict[Connection, Stream] = {}
         self._by_incarnation: dict[int, Stream] = {}
         self.beats = Beats(coordinator)
-        coordinator.watch_cancellations(self._tell_cancelled)
+        coordinator.watch_cancellations(self._tell_cancelled, lambda: bool(self._by_incarnation))
 
     def __len__(self) -> int:
         return len(self._by_connection)

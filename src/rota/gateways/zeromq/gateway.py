@@ -98,7 +98,9 @@ class ShardGateway:
         """Hear what members say; on the running loop, once the coordinator runs."""
         self._connections.start()
         self._doorkeeper.start()
-        self._unsubscribe = self._coordinator.watch_assignments(self._push)
+        self._unsubscribe = self._coordinator.watch_assignments(
+            self._push, lambda: len(self._peers) > 0
+        )
         self._pump = Pump(self._socket, self._take)
         self._window = Window(self._pump)
 
