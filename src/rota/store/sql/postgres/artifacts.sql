@@ -1,4 +1,5 @@
 -- name: commit
 UPDATE artifact SET committed_at_ms = one.at_ms
   FROM unnest(?::bigint[], ?::bigint[], ?::bigint[]) AS one (at_ms, task, fence)
- WHERE artifact.task = one.task AND artifact.fence = one.fence AND committed_at_ms IS NULL
+ CROSS JOIN artifact AS a ON a.task = one.task AND a.fence = one.fence AND a.committed_at_ms IS NULL
+ WHERE artifact.id = a.id
