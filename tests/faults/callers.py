@@ -21,6 +21,7 @@ from tests.faults.ledger import Ledger
 PATIENCE_S = 60.0
 ANSWER_S = 90.0  # for one answer: the longest wait that is asked for, and some more
 AGAIN_AFTER_S = 0.02  # a refused connection is tried again at a pace that leaves the processor free
+PACED_TASKS = 4  # in each submission of a client that keeps a pace
 PLAIN = "plain"  # the tasks that only a worker without an SDK runs: doubling, as the others
 MAX_ATTEMPTS = 1_000  # kills use them up; what is tested is that nothing gets lost
 
@@ -159,25 +160,33 @@ class Client(CallingThread):
         *,
         pace_s: float = 0.0,
     ) -> None:
-        """Pace: the time from one submission to the next, at the least."""
+        """Pace: the time from one submission to the next, however long an answer takes."""
         super().__init__(f"client-{seed}", urls, book)
         self._names = names
         self._pace_s = pace_s
+        self._next_at = 0.0
         self._dice = random.Random(seed)
         self._numbers = count(seed * 1_000_000)
         self._unanswered: dict[int, str | None] = {}  # keys by number, of the last submission
 
     def step(self) -> None:
         if self._pace_s:
-            self._stop_asked.wait(self._pace_s)
+            self._keep_pace()
         if not self._unanswered:
-            numbers = [next(self._numbers) for _ in range(self._dice.randint(1, 8))]
+            size = PACED_TASKS if self._pace_s else self._dice.randint(1, 8)
+            numbers = [next(self._numbers) for _ in range(size)]
             has_keys = self._dice.random() < 0.5
             self._unanswered = {number: f"k{number}" if has_keys else None for number in numbers}
         last = self._submit(self._unanswered)
         self._unanswered = {}
         if not self._pace_s:
             self.caller.call("GET", f"/api/tasks/{last}?wait_ms=500")
+
+    def _keep_pace(self) -> None:
+        now = time.monotonic()
+        self._stop_asked.wait(max(0.0, self._next_at - now))
+        # What was missed while nobody answered is not made up for.
+        self._next_at = max(self._next_at, now) + self._pace_s
 
     def _submit(self, keys: dict[int, str | None]) -> str:
         """Submit; without an answer and with keys it is made again, until there is one."""
@@ -206,8 +215,10 @@ class Client(CallingThread):
 class PlainWorker(CallingThread):
     """A worker in the words of the contract alone; writes down every answer to its results."""
 
-    def __init__(self, urls: Sequence[str], book: Book, worker_id: str) -> None:
+    def __init__(self, urls: Sequence[str], book: Book, worker_id: str, *, most: int = 4) -> None:
+        """Most: how many tasks it takes at once."""
         super().__init__(worker_id, urls, book)
+        self._most = most
         self._worker_id = worker_id
         self._incarnation: int | None = None
         self._held: dict[str, tuple[int, int]] = {}  # fence and result
@@ -227,7 +238,7 @@ class PlainWorker(CallingThread):
             {
                 "node_id": "here",
                 "worker_id": self._worker_id,
-                "max_concurrent_tasks": 8,
+                "max_concurrent_tasks": 2 * self._most,
                 "tasks": [PLAIN],
                 "heartbeat_interval_ms": 1_000,
             },
@@ -240,7 +251,7 @@ class PlainWorker(CallingThread):
         self._ask("heartbeat", running=[])
         if self._incarnation is None:
             return
-        for lease in self._ask("lease", max=4, wait_ms=100).get("leases", []):
+        for lease in self._ask("lease", max=self._most, wait_ms=100).get("leases", []):
             self.book.leased(lease["task_id"], lease["fence"])
             self._held[lease["task_id"]] = (lease["fence"], lease["payload"]["number"] * 2)
 

@@ -53,6 +53,7 @@ class Postgres:
     def kill_and_start(self) -> None:
         """`kill -9` of the server and of all its processes, each by its id, and a new start."""
         postmaster = self._server.pid
+        os.kill(postmaster, signal.SIGSTOP)  # it has no more children while they are counted
         family = [postmaster, *_children_of(postmaster)]
         for pid in family:
             with contextlib.suppress(ProcessLookupError):

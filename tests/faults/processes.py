@@ -27,7 +27,8 @@ from tests.faults.places import Place, SqlitePlace
 
 ROOT = Path(__file__).parents[2]
 UNCLAIMED_MS = 1_000
-PACE_S = 0.1
+PACE_S = 0.25
+PACED_MOST = 64  # tasks that a worker takes at once, so that it is never what is waited for
 LOOK_AGAIN_S = 0.1
 SHIFT = "FAULTS_CLOCK_SHIFT_MS"
 
@@ -111,9 +112,14 @@ class Scene:
         for replica in range(len(self.coordinators)):
             self.wait_serves(replica)
 
-    def wait_for_trouble(self) -> None:
-        """Until a coordinator says that it cannot serve."""
-        self._wait(lambda: any(not self._is_ready(url) for url in self.urls))
+    def wait_for_trouble(self, make: Callable[[], None]) -> None:
+        """Make trouble again and again, until a coordinator says that it cannot serve."""
+
+        def is_in_trouble() -> bool:
+            make()
+            return any(not self._is_ready(url) for url in self.urls)
+
+        self._wait(is_in_trouble)
 
     def wait_all_ready(self) -> None:
         self._wait(lambda: all(self._is_ready(url) for url in self.urls))
@@ -162,7 +168,7 @@ class Scene:
 
     def load(self) -> float:
         """Callers that come at a pace of their own; the answer is how much gets done a second."""
-        self.start_plain_worker("plain")
+        self.start_plain_worker("plain", most=PACED_MOST)
         self.start_clients(3, PLAIN, pace_s=PACE_S)
         return usual_rate(self.book)
 
@@ -176,8 +182,10 @@ class Scene:
         start = number % len(self.urls)
         return self.urls[start:] + self.urls[:start]
 
-    def start_plain_worker(self, worker_id: str) -> None:
-        self._start_caller(PlainWorker(self._from(len(self._callers)), self.book, worker_id))
+    def start_plain_worker(self, worker_id: str, *, most: int = 4) -> None:
+        self._start_caller(
+            PlainWorker(self._from(len(self._callers)), self.book, worker_id, most=most)
+        )
 
     def _start_caller(self, caller: CallingThread) -> None:
         self._callers.append(caller)

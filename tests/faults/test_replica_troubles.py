@@ -47,10 +47,12 @@ def test_coordinators_that_get_no_connection_get_their_work_done_when_there_are_
 
         with ExitStack() as taken:
             own = taken.enter_context(place.server.connect())
-            use_up_connections(place.server, taken)
-            terminate_backends(own)  # whoever comes back later than we take the place, has none
-            use_up_connections(place.server, taken)
-            staged.wait_for_trouble()
+
+            def take_places() -> None:
+                terminate_backends(own)  # whoever comes back later than we, has no place any more
+                use_up_connections(place.server, taken)
+
+            staged.wait_for_trouble(take_places)
         wait_recovered(staged.book, usual)
         staged.wait_all_ready()
         staged.finish()
