@@ -118,9 +118,12 @@ def _measure_rota(name: str, plan: Plan, scratch: Path, servers: Servers) -> dic
                 facts = MEASUREMENTS[name](plan, scratch)
             else:
                 facts = postgres.MEASUREMENTS[name](plan, scratch, server)
+    except LeftOut as error:
+        facts = {"left_out": str(error)}
     except (Failed, OSError, rota.RotaError) as error:
         facts = {"problem": str(error)}
-    _say(f"  {facts.get('problem') or summary(facts)}  [{time.monotonic() - start_s:.0f} s]")
+    said = facts.get("left_out") or facts.get("problem") or summary(facts)
+    _say(f"  {said}  [{time.monotonic() - start_s:.0f} s]")
     return facts | {"pace_ms": pace_ms}
 
 

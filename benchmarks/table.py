@@ -94,6 +94,8 @@ def show(results: Results, verdicts: list[Verdict]) -> None:
     for key, facts in results["peers"].items():
         console.print(_about(key, facts), highlight=False, markup=False)
     for name, facts in results["rota"].items():
+        if "left_out" in facts:
+            console.print(f"{name} LEFT OUT: {facts['left_out']}", markup=False)
         if "problem" in facts:
             console.print(f"{name} could not be measured: {facts['problem']}", markup=False)
 
