@@ -53,6 +53,11 @@ class Server:
         finally:
             self._run(f"DROP DATABASE {name} WITH (FORCE)")
 
+    def analyze_command(self, url: str) -> list[str]:
+        place = binaries()
+        assert place is not None, "it runs"
+        return [str(place / "vacuumdb"), "--analyze-only", f"--dbname={url}"]
+
     def _url(self, database: str) -> str:
         return f"postgresql://{USER}@127.0.0.1:{self._port}/{database}"
 

@@ -3,6 +3,7 @@
 One that cannot be had is looked for once, and everybody who needs it is left out for that reason.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -57,6 +58,7 @@ class Servers:
             environment[measuring.POSTGRES_VARIABLE] = url
             environment[measuring.POSTGRES_SETTINGS_VARIABLE] = server.about
             environment[measuring.SERVER_VARIABLE] = str(server.process_id)
+            environment[measuring.ANALYZE_VARIABLE] = json.dumps(server.analyze_command(url))
             yield environment
 
 
