@@ -14,8 +14,12 @@ from structlog.testing import capture_logs
 from rota.engine.coordinator import Coordinator
 from rota.settings import Settings
 from rota.store.database import Row, Transaction
+from rota.store.postgres.address import address_of
+from rota.store.postgres.database import PostgresDatabase
 from rota.store.sqlite import MEMORY, SqliteDatabase
 from tests.conftest import TurnedClock
+from tests.databases import schemas as databases
+from tests.databases.schemas import OPTIONS, schemas, url
 from tests.engine.running import Engine, WatchedDatabase
 
 T = TypeVar("T")
@@ -34,6 +38,25 @@ class SharedStore:
 
     def close(self) -> None:
         self.inner.close()
+
+
+class PostgresStore:
+    """The real thing, for tests that are meant for it."""
+
+    def __init__(self, clock: TurnedClock) -> None:
+        self.clock = clock
+        self._address = address_of(url(), schemas.lend("shared"))
+
+    def handle(self) -> PostgresDatabase:
+        return PostgresDatabase(self._address, OPTIONS)
+
+    def close(self) -> None:
+        """The schema is taken back when the test is over."""
+
+
+def open_shared(clock: TurnedClock) -> SharedStore | PostgresStore:
+    """A store for several, of the kind that the test which runs is meant for."""
+    return SharedStore(clock) if databases.kind == "sqlite" else PostgresStore(clock)
 
 
 class SharedTransaction:
@@ -109,10 +132,14 @@ class SharedHandle:
 
 @asynccontextmanager
 async def replica(
-    store: SharedStore, name: str, *, own_clock: TurnedClock | None = None, **settings: Any
+    store: SharedStore | PostgresStore,
+    name: str,
+    *,
+    own_clock: TurnedClock | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Engine]:
     """A coordinator on the store. Its duties and looks stand still unless a test asks for them."""
-    database = WatchedDatabase(store.handle())
+    database = WatchedDatabase(store.handle(), store.clock)
     coordinator = Coordinator(
         database,
         Settings(replica_name=name, **settings),
@@ -129,12 +156,13 @@ async def replica(
             yield Engine(coordinator, database, store.clock, log)
         finally:
             await coordinator.stop()
+            database.close()
 
 
 @asynccontextmanager
 async def replicas(clock: TurnedClock, count: int = 2, **settings: Any) -> AsyncIterator[Any]:
     """So many coordinators on one new store, called a, b, c…"""
-    store = SharedStore(clock)
+    store = open_shared(clock)
     async with AsyncExitStack() as stack:
         stack.callback(store.close)
         yield [

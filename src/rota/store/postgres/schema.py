@@ -65,16 +65,18 @@ def beginnings(address: Address, options: PostgresOptions) -> Beginnings:
     }
     pairs = [f"set_config('{one}', '{value}', true)" for one, value in settings.items()]
     common = f"SELECT {', '.join(pairs)}; "
+    # A sequence that nobody has asked yet has the number that it gives first.
+    turn = "CASE WHEN is_called THEN last_value ELSE 0 END"
     now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
     return Beginnings(
         write=(
             f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {common}"  # noqa: S608 - a checked name
             f"SELECT pg_advisory_xact_lock({address.key('write')}); "
-            f"SELECT last_value, {now_ms} FROM {name}.turn"
+            f"SELECT {turn}, {now_ms} FROM {name}.turn"
         ).encode(),
         commit=f"SELECT nextval('{name}.turn'); COMMIT".encode(),
         read=f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {common}".encode(),
-        turn=f"SELECT last_value FROM {name}.turn".encode(),  # noqa: S608 - a checked name
+        turn=f"SELECT {turn} FROM {name}.turn".encode(),  # noqa: S608 - a checked name
     )
 
 
