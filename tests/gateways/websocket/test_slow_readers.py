@@ -131,6 +131,9 @@ async def test_tasks_that_never_left_for_their_worker_go_back_at_once(
         await client.assign({"taskId": f"t{number}", "payload": LARGE})
     async with deaf_peer(api) as deaf:
         await deaf.say("register_worker", {"workerId": "deaf", "maxConcurrentTasks": 100})
+        await stuck(api)
+        # A call for work may have been under way; what it brings is waited for, too.
+        await until(lambda: api.node.coordinator.figures().waiting == 0)
         deaf_socket = await stuck(api)
         unsent = len(deaf_socket._outbox)
         given = len((await client.ask("get_status"))["activeTasks"])

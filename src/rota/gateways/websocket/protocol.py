@@ -106,7 +106,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         assert self.ping_interval is not None
         left_s = self._heard_at_s + self.ping_interval * PATIENCE - self.loop.time()
         if left_s > 0 and not self.transport.is_closing():
-            self.ping_timer = self.loop.call_later(left_s, self.send_keepalive_ping)
+            # Not at once, however little is left: timers are exact to a millisecond, if that.
+            wait_s = max(left_s, self.ping_interval * (PATIENCE - 1))
+            self.ping_timer = self.loop.call_later(wait_s, self.send_keepalive_ping)
         else:
             super().send_keepalive_ping()
 
