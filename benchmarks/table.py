@@ -199,7 +199,7 @@ def postgres_rows(results: Results) -> OwnRows:
         rows.append(("pick-up across replicas, no NOTIFY", LATENCY.format(polling["p50_ms"])))
     held = results["rota"].get("postgres-held", {})
     if "during_per_s" in held:
-        name = f"a transaction held for {held['held_s']:.0f} s (µs of the server)"
+        name = f"transaction held {held['held_s']:.0f} s"
         rates = (held["before_per_s"], *held["during_per_s"], held["after_per_s"])
         costs = held["server_us"]
         for when, index in (("before", 0), ("first", 1), ("last", -2), ("after", -1)):
