@@ -1,7 +1,7 @@
 """Procrastinate on PostgreSQL: one asyncio worker, woken by LISTEN/NOTIFY.
 
-It fetches jobs one by one, so its concurrency is what keeps it busy meanwhile. More than 20 made it
-no faster here.
+It fetches jobs one by one, so its concurrency is what keeps it busy meanwhile: 20 was faster than 4
+and than 1.
 """
 
 import asyncio

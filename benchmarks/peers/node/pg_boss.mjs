@@ -1,8 +1,8 @@
 // pg-boss: `node pg_boss.mjs work` or `node pg_boss.mjs submit`.
 //
-// Its own `work` polls twice a second at most. Fetching in a loop, which it documents as well, is
-// what drains and picks up fastest: while one batch is being completed the next is fetched, and
-// an empty queue is asked again after a millisecond.
+// Its own `work` polls twice a second at most, and takes one batch each time. So jobs are fetched in
+// a loop, which it offers as well: while one batch is being completed the next is fetched, and an
+// empty queue is asked again after a millisecond.
 
 import { setTimeout as sleep } from "node:timers/promises";
 
