@@ -1,5 +1,8 @@
 -- name: commit
-UPDATE artifact SET committed_at_ms = one.at_ms
-  FROM unnest(?::bigint[], ?::bigint[], ?::bigint[]) AS one (at_ms, task, fence)
- CROSS JOIN artifact AS a ON a.task = one.task AND a.fence = one.fence AND a.committed_at_ms IS NULL
- WHERE artifact.id = a.id
+UPDATE artifact SET committed_at_ms = found.at_ms
+  FROM (SELECT a.place, one.at_ms
+          FROM unnest(?::bigint[], ?::bigint[], ?::bigint[]) AS one (at_ms, task, fence)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM artifact
+                              WHERE task = one.task AND fence = one.fence
+                                AND committed_at_ms IS NULL OFFSET 0) AS a) AS found
+ WHERE artifact.ctid = found.place

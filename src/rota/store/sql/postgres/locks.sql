@@ -7,5 +7,8 @@ SELECT * FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[]
        replica = excluded.replica
 
 -- name: drop_waiter
-DELETE FROM lock_waiter USING unnest(?::text[], ?::bigint[]) AS one (lock, ticket)
- WHERE lock_waiter.lock = one.lock AND lock_waiter.ticket = one.ticket
+DELETE FROM lock_waiter
+ USING (SELECT w.place FROM unnest(?::text[], ?::bigint[]) AS one (lock, ticket)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM lock_waiter
+                              WHERE lock = one.lock AND ticket = one.ticket OFFSET 0) AS w) AS found
+ WHERE lock_waiter.ctid = found.place

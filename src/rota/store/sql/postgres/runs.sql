@@ -6,11 +6,13 @@ SELECT one.*, 'running'
               ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[]) AS one
 
 -- name: set_state
-UPDATE run SET state = one.state, context = one.context, output = one.output, error = one.error,
-               finished_at_ms = one.finished_at_ms
-  FROM unnest(?::text[], ?::bytea[], ?::bytea[], ?::bytea[], ?::bigint[], ?::bigint[])
-    AS one (state, context, output, error, finished_at_ms, id)
- WHERE run.id = one.id
+UPDATE run SET state = found.state, context = found.context, output = found.output,
+               error = found.error, finished_at_ms = found.finished_at_ms
+  FROM (SELECT r.place, one.*
+          FROM unnest(?::text[], ?::bytea[], ?::bytea[], ?::bytea[], ?::bigint[], ?::bigint[])
+            AS one (state, context, output, error, finished_at_ms, id)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM run WHERE id = one.id OFFSET 0) AS r) AS found
+ WHERE run.ctid = found.place
 
 -- name: append
 INSERT INTO journal (run, number, at_ms, event, decisions, links)
@@ -22,8 +24,13 @@ SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::text[], ?::bigint[])
     ON CONFLICT DO NOTHING
 
 -- name: drop_timer
-DELETE FROM run_timer USING unnest(?::bigint[], ?::text[], ?::bigint[]) AS one (run, kind, number)
- WHERE run_timer.run = one.run AND run_timer.kind = one.kind AND run_timer.number = one.number
+DELETE FROM run_timer
+ USING (SELECT t.place
+          FROM unnest(?::bigint[], ?::text[], ?::bigint[]) AS one (run, kind, number)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM run_timer
+                              WHERE run = one.run AND kind = one.kind AND number = one.number
+                             OFFSET 0) AS t) AS found
+ WHERE run_timer.ctid = found.place
 
 -- name: page_of_workflow
 SELECT id FROM run WHERE workflow = ? AND id < ? AND (?::text IS NULL OR state = ?::text)

@@ -4,15 +4,21 @@ INSERT INTO session_task (id, session) SELECT * FROM unnest(?::bigint[], ?::text
 
 -- name: note_end
 -- Of several ends of one task the last counts.
-UPDATE session_task SET news = one.news
-  FROM (SELECT max(news), id, session
-          FROM unnest(?::bigint[], ?::bigint[], ?::text[]) AS note (news, id, session)
-         GROUP BY id, session) AS one (news, id, session)
- WHERE session_task.id = one.id AND session_task.session = one.session
+UPDATE session_task SET news = found.news
+  FROM (SELECT s.place, one.news
+          FROM (SELECT max(news), id, session
+                  FROM unnest(?::bigint[], ?::bigint[], ?::text[]) AS note (news, id, session)
+                 GROUP BY id, session) AS one (news, id, session)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM session_task
+                              WHERE id = one.id AND session = one.session OFFSET 0) AS s) AS found
+ WHERE session_task.ctid = found.place
 
 -- name: clear
 -- Matches no row when the task has ended anew since.
 UPDATE session_task SET news = NULL
-  FROM unnest(?::bigint[], ?::text[], ?::bigint[]) AS one (id, session, news)
- WHERE session_task.id = one.id AND session_task.session = one.session
-   AND session_task.news = one.news
+  FROM (SELECT s.place
+          FROM unnest(?::bigint[], ?::text[], ?::bigint[]) AS one (id, session, news)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM session_task
+                              WHERE id = one.id AND session = one.session AND news = one.news
+                             OFFSET 0) AS s) AS found
+ WHERE session_task.ctid = found.place

@@ -14,13 +14,21 @@ SELECT m.number, max(one.seen_ms)
 
 -- name: drop_seen
 DELETE FROM member_seen
- USING unnest(?::bigint[], ?::text[]) AS one (service, worker_id)
- CROSS JOIN member AS m ON m.service = one.service AND m.worker_id = one.worker_id
- WHERE member_seen.member = m.number
+ USING (SELECT s.place FROM unnest(?::bigint[], ?::text[]) AS one (service, worker_id)
+         CROSS JOIN LATERAL (SELECT number FROM member
+                              WHERE service = one.service AND worker_id = one.worker_id
+                             OFFSET 0) AS m
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM member_seen
+                              WHERE member = m.number OFFSET 0) AS s) AS found
+ WHERE member_seen.ctid = found.place
 
 -- name: drop_member
-DELETE FROM member USING unnest(?::bigint[], ?::text[]) AS one (service, worker_id)
- WHERE member.service = one.service AND member.worker_id = one.worker_id
+DELETE FROM member
+ USING (SELECT m.place FROM unnest(?::bigint[], ?::text[]) AS one (service, worker_id)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM member
+                              WHERE service = one.service AND worker_id = one.worker_id
+                             OFFSET 0) AS m) AS found
+ WHERE member.ctid = found.place
 
 -- name: put_run
 INSERT INTO shard (service, epoch, owner, target, revoked_in, shard)

@@ -21,8 +21,13 @@ INSERT INTO task_label (label, id) SELECT * FROM unnest(?::text[], ?::bigint[])
     ON CONFLICT DO NOTHING
 
 -- name: take_ready_one
-DELETE FROM ready USING unnest(?::bigint[]) AS wanted (id) CROSS JOIN task AS t ON t.id = wanted.id
- WHERE ready.lane = t.lane AND ready.rank = -t.priority AND ready.id = t.id
+DELETE FROM ready
+ USING (SELECT r.place FROM unnest(?::bigint[]) AS wanted (id)
+         CROSS JOIN LATERAL (SELECT * FROM task WHERE task.id = wanted.id OFFSET 0) AS t
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM ready
+                              WHERE lane = t.lane AND rank = -t.priority AND id = t.id
+                             OFFSET 0) AS r) AS found
+ WHERE ready.ctid = found.place
 
 -- name: take_scheduled_one
 DELETE FROM scheduled WHERE id = ANY(?::bigint[])
@@ -77,12 +82,17 @@ SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t
 
 -- name: drop_lease_at
 -- Matches no row when the lease has moved on.
-DELETE FROM lease USING unnest(?::bigint[], ?::bigint[]) AS one (id, fence)
- WHERE lease.id = one.id AND lease.fence = one.fence
+DELETE FROM lease
+ USING (SELECT l.place FROM unnest(?::bigint[], ?::bigint[]) AS one (id, fence)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM lease
+                              WHERE id = one.id AND fence = one.fence OFFSET 0) AS l) AS found
+ WHERE lease.ctid = found.place
 
 -- name: set_log
-UPDATE task SET log = one.log FROM unnest(?::bytea[], ?::bigint[]) AS one (log, id)
- WHERE task.id = one.id
+UPDATE task SET log = found.log
+  FROM (SELECT t.place, one.log FROM unnest(?::bytea[], ?::bigint[]) AS one (log, id)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM task WHERE id = one.id OFFSET 0) AS t) AS found
+ WHERE task.ctid = found.place
 
 -- name: queue_again
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
@@ -114,19 +124,25 @@ SELECT h.lane, -h.priority, h.id, h.fence, 0, one.since_ms
 
 -- name: note_progress
 -- Of several notes on one task the last of each kind counts.
-UPDATE lease SET progress = coalesce(one.progress, lease.progress),
-                 partial = coalesce(one.partial, lease.partial)
-  FROM (SELECT id, fence,
-               (array_agg(progress ORDER BY n DESC) FILTER (WHERE progress IS NOT NULL))[1],
-               (array_agg(partial ORDER BY n DESC) FILTER (WHERE partial IS NOT NULL))[1]
-          FROM unnest(?::bytea[], ?::bytea[], ?::bigint[], ?::bigint[])
-          WITH ORDINALITY AS note (progress, partial, id, fence, n)
-         GROUP BY id, fence) AS one (id, fence, progress, partial)
- WHERE lease.id = one.id AND lease.fence = one.fence
+UPDATE lease SET progress = coalesce(found.progress, lease.progress),
+                 partial = coalesce(found.partial, lease.partial)
+  FROM (SELECT l.place, one.progress, one.partial
+          FROM (SELECT id, fence,
+                       (array_agg(progress ORDER BY n DESC) FILTER (WHERE progress IS NOT NULL))[1],
+                       (array_agg(partial ORDER BY n DESC) FILTER (WHERE partial IS NOT NULL))[1]
+                  FROM unnest(?::bytea[], ?::bytea[], ?::bigint[], ?::bigint[])
+                  WITH ORDINALITY AS note (progress, partial, id, fence, n)
+                 GROUP BY id, fence) AS one (id, fence, progress, partial)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM lease
+                              WHERE id = one.id AND fence = one.fence OFFSET 0) AS l) AS found
+ WHERE lease.ctid = found.place
 
 -- name: drop_label
-DELETE FROM task_label USING unnest(?::text[], ?::bigint[]) AS one (label, id)
- WHERE task_label.label = one.label AND task_label.id = one.id
+DELETE FROM task_label
+ USING (SELECT l.place FROM unnest(?::text[], ?::bigint[]) AS one (label, id)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM task_label
+                              WHERE label = one.label AND id = one.id OFFSET 0) AS l) AS found
+ WHERE task_label.ctid = found.place
 
 -- name: old_stretch
 SELECT * FROM old_stretch(?::bigint, ?::bigint, ?::bigint)

@@ -1,11 +1,15 @@
 -- name: beat
 -- Of several beats of one worker the last counts, and the last load that was told.
-UPDATE worker SET last_heartbeat_ms = one.at_ms, load = coalesce(one.load, worker.load)
-  FROM (SELECT id, (array_agg(at_ms ORDER BY n DESC))[1],
-               (array_agg(load ORDER BY n DESC) FILTER (WHERE load IS NOT NULL))[1]
-          FROM unnest(?::bigint[], ?::bytea[], ?::text[]) WITH ORDINALITY AS beat (at_ms, load, id, n)
-         GROUP BY id) AS one (id, at_ms, load)
- WHERE worker.id = one.id
+UPDATE worker SET last_heartbeat_ms = found.at_ms, load = coalesce(found.load, worker.load)
+  FROM (SELECT w.place, one.at_ms, one.load
+          FROM (SELECT id, (array_agg(at_ms ORDER BY n DESC))[1],
+                       (array_agg(load ORDER BY n DESC) FILTER (WHERE load IS NOT NULL))[1]
+                  FROM unnest(?::bigint[], ?::bytea[], ?::text[])
+                  WITH ORDINALITY AS beat (at_ms, load, id, n)
+                 GROUP BY id) AS one (id, at_ms, load)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM worker WHERE id = one.id OFFSET 0) AS w)
+    AS found
+ WHERE worker.ctid = found.place
 
 -- name: put_quality
 -- Of several notes on one worker and name the last counts.
@@ -22,8 +26,12 @@ INSERT INTO cancelled (incarnation, id) SELECT * FROM unnest(?::bigint[], ?::big
     ON CONFLICT DO NOTHING
 
 -- name: drop_cancelled
-DELETE FROM cancelled USING unnest(?::bigint[], ?::bigint[]) AS one (incarnation, id)
- WHERE cancelled.incarnation = one.incarnation AND cancelled.id = one.id
+DELETE FROM cancelled
+ USING (SELECT c.place FROM unnest(?::bigint[], ?::bigint[]) AS one (incarnation, id)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM cancelled
+                              WHERE incarnation = one.incarnation AND id = one.id
+                             OFFSET 0) AS c) AS found
+ WHERE cancelled.ctid = found.place
 
 -- name: set_counter
 UPDATE counter SET value = greatest(value, ?) WHERE name = ?
