@@ -89,6 +89,7 @@ class ZeroMQLine:
     def _open(self, address: str, keys: Keys | None) -> zmq.Socket[Any]:
         socket: zmq.Socket[Any] = self._context.socket(zmq.DEALER)
         for option, value in (
+            (zmq.LINGER, 0),  # what is left for one that we have left must not hold up the end
             (zmq.SNDHWM, MOST_UNSENT),
             (zmq.MAXMSGSIZE, MOST_MESSAGE_BYTES),
             (zmq.RECONNECT_IVL, RECONNECT_MS),
