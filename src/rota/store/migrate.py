@@ -15,7 +15,7 @@ def migrations() -> dict[int, str]:
     folder = resources.files("rota.store") / "sql" / "migrations"
     files = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
     found = {int(name.split("_")[0]): (folder / name).read_text() for name in files}
-    assert len(found) == len(files), "no two migrations have the same number"
+    assert list(found) == list(range(1, len(files) + 1)), "numbered without a gap, none twice"
     return found
 
 
