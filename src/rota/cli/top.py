@@ -37,9 +37,10 @@ LEAST_S, MOST_S = 0.2, 60.0
 @connected
 @json_flag
 def top(client: Client, *, interval_s: float, once: bool, as_json: bool) -> None:
-    """Show what waits and why, queues, workers, runs and shards, until Ctrl-C.
+    """Show what is going on, live.
 
-    Where there is no terminal, and with --json, it is shown once.
+    What waits and why, queues, workers, runs and shards, until Ctrl-C. Where there is no terminal,
+    and with --json, it is shown once.
     """
     seen = glance(client)
     if as_json or once or not is_terminal(sys.stdout):
