@@ -7,7 +7,7 @@ told what it is to give up, and a store that would give back the same service.
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rota.core.shards.allocation import Claim, seats_of
@@ -137,7 +137,19 @@ def test_when_nothing_more_happens_all_is_owned_and_balanced(
     assert all(member.fenced is None for member in service.members.values())
 
 
+TAKEN_OVER_AND_ASKED_BACK = [
+    ("register", "w1", 0, 0),
+    ("register", "w2", 5898, 0),
+    ("register", "w1", 0, 60),
+    ("drain", "w2", 0, 0),
+    ("register", "w1", 0, 60),
+    ("undrain", "w2", 0, 0),
+    ("beat", "w2", 1175, 60),
+]
+
+
 @given(st.lists(happenings, max_size=30), st.integers(0, 20_000))
+@example(TAKEN_OVER_AND_ASKED_BACK, 0)
 def test_nothing_is_to_be_done_before_the_next_moment(
     story: list[tuple[str, str, int, int]], early_ms: int
 ) -> None:
