@@ -143,6 +143,7 @@ async def test_a_dialog_that_is_refused_changes_nothing(api: Api) -> None:
         page = await visit.open(f"/tasks/{task['id']}")
 
         await page.get_by_role("button", name="cancel", exact=True).click()
+        await expect(page.locator("dialog")).to_be_visible()
         await page.keyboard.press("Escape")
         await expect(page.locator("dialog")).to_have_count(0)
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import apsw
 
-from rota.errors import Invalid, StoreError, StoreLocked
+from rota.errors import Invalid, StoreError, StoreLocked, Unavailable
 from rota.store import migrate
 from rota.store.database import Row, Transaction, load_queries
 
@@ -39,6 +39,8 @@ SETTINGS = (
     f"PRAGMA cache_size = -{CACHE_KIBIBYTES}",
     "PRAGMA temp_store = MEMORY",
 )
+# What is the disk's doing, or another program's that has the file open, and may be over soon.
+DISK_TROUBLES = (apsw.IOError, apsw.FullError, apsw.BusyError, apsw.CantOpenError)
 FIRST_LOOK = "SELECT 1 FROM lane LIMIT 1"
 # Rows on their way to history: one statement moves them all, which takes a sixth of the time that
 # a statement for each does. Lives in memory only.
@@ -177,8 +179,11 @@ class SqliteDatabase:
                 # before they are committed: one that begins later could hold half a batch.
                 connection.execute(FIRST_LOOK).fetchall()
                 return body(SqliteTransaction(connection, self._queries))
+            except DISK_TROUBLES as error:
+                raise Unavailable(f"the store cannot be read now: {error}") from error
             finally:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # an error of the disk may have ended it already
+                    connection.execute("ROLLBACK")
         finally:
             self._readers.put(connection)
 
