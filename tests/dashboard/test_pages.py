@@ -243,7 +243,7 @@ async def test_keys_lead_everywhere(api: Api) -> None:
         await page.keyboard.type("gt")
         await heading(page, "Tasks")
         await page.keyboard.press("/")
-        assert await page.evaluate("document.activeElement.matches('[data-search]')")
+        await expect(page.locator("[data-search]")).to_be_focused()
         await page.keyboard.press("Escape")
         await page.keyboard.type("gw")
         await heading(page, "Workers")
@@ -252,7 +252,9 @@ async def test_keys_lead_everywhere(api: Api) -> None:
         await page.keyboard.press("Escape")
         await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.keyboard.press("Control+k")
+        await expect(page.get_by_role("combobox", name="command")).to_be_focused()
         await page.keyboard.type("fail")
+        await expect(page.get_by_role("option").first).to_contain_text("Failures")
         await page.keyboard.press("Enter")
         await heading(page, "Failures")
 
