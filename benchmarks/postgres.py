@@ -30,15 +30,11 @@ def drain(plan: Plan, folder: Path, server: Server) -> Facts:
     return repeated(once, plan)
 
 
-REPLICA_TURNS = 4  # times the tasks of another drain
+REPLICA_TURNS = 4  # times the tasks of another drain: how two begin and end is not the question
 
 
 def replicas(plan: Plan, folder: Path, server: Server) -> Facts:
-    """Two coordinators on one database, each with a worker process, and one of each in turn.
-
-    The workers are alike in both cases. More tasks than elsewhere: how two begin and end is not
-    what is asked.
-    """
+    """Two coordinators on one database, each with a worker process, and one of each in turn."""
     rates: dict[int, list[float]] = {1: [], 2: []}
     for turn in range(plan.repeats):
         for size, measured in rates.items():
