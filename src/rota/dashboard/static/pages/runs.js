@@ -58,14 +58,14 @@ function Standing({ tasks, state }) {
 export function Table({ items, isOne }) {
   const standings = useStandings(items);
   return html`<div class="scroll"><table>
-  <thead><tr><th class=${isOne ? "" : "hide-narrow"}>run</th>${!isOne && html`<th>workflow</th>`}<th>state</th><th class="hide-narrow">at work, or what came of it</th><th class="right">started</th><th class="right">took</th></tr></thead>
+  <thead><tr><th class=${isOne ? "" : "hide-narrow"}>run</th>${!isOne && html`<th>workflow</th>`}<th>state</th><th class="hide-narrow">at work, or what came of it</th><th class="right">started</th><th class="right hide-narrow">took</th></tr></thead>
   <tbody>${items.map((run) => html`<tr key=${run.id} ...${opens(`/runs/${segment(run.id)}`)}>
     <td class=${isOne ? "tight" : "tight hide-narrow"}><a class="mono" href=${`/runs/${segment(run.id)}`}>${run.id}</a></td>
     ${!isOne && html`<td class="nowrap"><a href=${`/workflows/${segment(run.workflow)}`}>${run.workflow}</a> <span class="faint hide-narrow">v${run.version}</span></td>`}
     <td class="tight"><${Badge} state=${run.state} /></td>
     <td class="hide-narrow grow">${run.error ? html`<span class="error-text">${run.error.type}: ${run.error.message}</span>` : OPEN.includes(run.state) ? html`<${Standing} tasks=${standings.get(run.id)} state=${run.state} />` : run.parent_run_id ? html`<span class="faint">sub-run of ${run.parent_run_id}</span>` : run.output !== null ? html`<code class="faint">${JSON.stringify(run.output).slice(0, 160)}</code>` : run.key ? html`<span class="faint">key ${run.key}</span>` : ""}</td>
     <td class="right tight"><a href=${`/runs/${segment(run.id)}`} tabindex="-1"><${Time} at=${run.created_at_ms} /></a></td>
-    <td class="right tight"><${Duration} from=${run.created_at_ms} to=${run.finished_at_ms} /></td>
+    <td class="right tight hide-narrow"><${Duration} from=${run.created_at_ms} to=${run.finished_at_ms} /></td>
   </tr>`)}</tbody></table></div>`;
 }
 
