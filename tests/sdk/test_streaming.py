@@ -12,6 +12,8 @@ from rota.core.tasks import TaskState
 from rota.errors import Invalid
 from rota.node import Node
 from rota.sdk import streaming
+from rota.sdk.http import endpoint_of
+from rota.sdk.streaming_socket import open_socket
 from tests.sdk.relaying import Relay, relayed
 from tests.sdk.serving import PATIENCE_S, Server, working
 from tests.sdk.test_shift import Gate
@@ -167,6 +169,22 @@ def test_a_stopping_worker_hands_back_what_is_still_on_its_way(server: Server, a
     assert sorted(handle.status() for handle in handles) == ["queued"] * 2 + ["succeeded"] * 2
     assert {handle.view().attempt for handle in handles} == {0, 1}
     assert streams(server) == 0
+
+
+async def test_a_socket_that_is_given_up_while_it_says_goodbye_is_closed_all_the_same(
+    server: Server,
+) -> None:
+    socket = await open_socket(endpoint_of(server.url, None), timeout_s=PATIENCE_S)
+    transport = socket._transport
+    assert transport is not None
+    ending = asyncio.ensure_future(socket.end())
+    await asyncio.sleep(0)
+
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+
+    assert transport.is_closing()
 
 
 # --- from one stream to another -----------------------------------------------------------------

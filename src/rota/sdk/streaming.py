@@ -226,7 +226,7 @@ class Streaming:
             socket = await self._open_socket()
         except RotaError:
             return False
-        socket.close()
+        await socket.end()
         return True
 
     # --- what the heartbeat thread asks ---------------------------------------------------------

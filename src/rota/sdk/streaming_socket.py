@@ -86,10 +86,12 @@ class StreamSocket(asyncio.Protocol):
     async def end(self) -> None:
         """Say goodbye, and see the connection gone: a loop that ends would leave it open."""
         self.close()
-        await asyncio.wait([self.lost], timeout=CLOSE_TIMEOUT_S)
-        if not self.lost.done():
-            self.abort()
-            await asyncio.sleep(0)
+        try:
+            await asyncio.wait([self.lost], timeout=CLOSE_TIMEOUT_S)
+        finally:
+            if not self.lost.done():  # nobody answers, or nobody waits for it any more
+                self.abort()
+        await asyncio.sleep(0)
 
     def abort(self) -> None:
         if self._transport is not None:
