@@ -18,7 +18,10 @@ settings.load_profile("ordinary")
 
 # Where real processes, sockets and browsers meet the machine's own troubles. Rules are never tried
 # again: what fails there once is wrong.
-REAL = frozenset({"cli", "dashboard", "faults", "gateways", "sdk"})
+REAL = frozenset(
+    {"cli", "dashboard", "faults", "gateways", "sdk"}
+    | {"test_examples.py", "test_sharded_consumer.py", "test_up.py"}
+)
 TESTS = Path(__file__).parent
 
 
