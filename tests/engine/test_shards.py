@@ -260,9 +260,9 @@ async def test_answers_may_be_given_by_calls_and_one_that_breaks_is_alone(engine
     def break_down(_: object) -> None:
         raise ZeroDivisionError
 
-    coordinator.hear_shard(peers[0].said(), break_down)
-    coordinator.hear_shard(DrainMember(service=SERVICE, worker_id="z"), given.put_nowait)
-    coordinator.hear_shard(peers[1].said(), given.put_nowait)
+    coordinator.hear(peers[0].said(), break_down)
+    coordinator.hear(DrainMember(service=SERVICE, worker_id="z"), given.put_nowait)
+    coordinator.hear(peers[1].said(), given.put_nowait)
     async with asyncio.timeout(TIMEOUT_S):
         refused, answer = await given.get(), await given.get()
 
@@ -275,7 +275,7 @@ async def test_nothing_is_heard_after_the_stop(engine: Engine) -> None:
     await engine.coordinator.stop()
 
     with pytest.raises(Unavailable):
-        engine.coordinator.hear_shard(Peer(engine, "a").said(), print)
+        engine.coordinator.hear(Peer(engine, "a").said(), print)
 
 
 # --- time -----------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from rota.core.events import LeaseWork, SubmitTasks
 from rota.core.replies import Granted
-from rota.core.tasks import Task
+from rota.core.tasks import NewTask, Task
 from rota.core.workers import Worker
 from rota.engine.entries import Entry
 from rota.engine.standing import StandingCall
@@ -133,3 +133,36 @@ async def test_what_is_granted_while_its_worker_withdraws_goes_back_with_the_res
 
     assert leaving.given == []
     assert [task.id for task in staying.given] == [*submitting.result(), *later]
+
+
+async def test_a_worker_that_idles_is_given_its_work_before_the_submitter_hears_of_it(
+    engine: Engine,
+) -> None:
+    worker = await connected(engine)
+    order: list[str] = []
+    take = worker._take
+
+    def noted(granted: Granted) -> int:
+        order.append("given")
+        return take(granted)
+
+    worker.call._on_granted = noted
+    submitted = engine.coordinator.submit(SubmitTasks([NewTask(name="work")]))
+    submitted.add_done_callback(lambda _: order.append("answered"))
+    await submitted
+    await settle()
+
+    assert order == ["given", "answered"]
+
+
+async def test_a_mistake_of_one_that_is_given_work_does_not_keep_answers_from_others(
+    engine: Engine,
+) -> None:
+    worker = await connected(engine)
+
+    def mistaken(_: Granted) -> int:
+        raise ZeroDivisionError
+
+    worker.call._on_granted = mistaken
+
+    assert len(await engine.submit()) == 1

@@ -1,6 +1,6 @@
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from rota.core.replies import Done
 from rota.core.tasks import NewTask
 from rota.engine.counting import count_batch
 from rota.engine.entries import Delivery, Entry
-from rota.engine.writer import MOST_PER_BATCH, InlineWriter, ThreadWriter, Writer
+from rota.engine.writer import ALONE_AFTER, MOST_PER_BATCH, InlineWriter, ThreadWriter, Writer
 from tests.engine.running import running, settle, soon
 
 LIGHT = SubmitTasks([NewTask(name="work")])
@@ -28,23 +28,34 @@ class Bench:
         self.may_run = threading.Event()
         self.may_run.set()
         self.has_begun = threading.Event()
+        self.mistake: Exception | None = None
+        self.on_delivery: Callable[[], object] | None = None
         self.writer: Writer = kind(self._run, self._deliver)
         self.writer.start(asyncio.get_running_loop())
 
     def _run(self, entries: Sequence[Entry]) -> Delivery:
         self.has_begun.set()
         assert self.may_run.wait(30)
+        if self.mistake is not None:
+            raise self.mistake
         self.batches.append(list(entries))
         self.threads.append(threading.current_thread().name)
         return Delivery([(entry, Done()) for entry in entries])
 
     def _deliver(self, delivery: Delivery) -> None:
+        on_delivery, self.on_delivery = self.on_delivery, None
         for entry, outcome in delivery.answers:
-            entry.future.set_result(outcome)
+            if isinstance(outcome, Exception):
+                entry.future.set_exception(outcome)
+            else:
+                entry.future.set_result(outcome)
+        if on_delivery is not None:
+            on_delivery()
 
-    def put(self, event: Event) -> "asyncio.Future[Done]":
+    def put(self, event: Event, *, is_alone: bool = False) -> "asyncio.Future[Done]":
         future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
-        self.writer.put(Entry(event, future, stays=False))
+        entry = Entry(event, future, stays=False)
+        (self.writer.put_alone if is_alone else self.writer.put)(entry)
         return future
 
 
@@ -151,3 +162,99 @@ async def test_a_mistake_after_the_commit_is_answered_and_work_goes_on(
             await soon(asyncio.ensure_future(engine.submit_all([NewTask(name="work")] * 50)))
 
         assert len(await engine.submit()) == 1
+
+
+# --- callers that are alone ---------------------------------------------------------------------
+
+
+async def grown_lonely(bench: Bench) -> None:
+    """So many came one by one that whoever comes next is taken to be alone."""
+    for _ in range(ALONE_AFTER):
+        await soon(bench.put(LIGHT))
+
+
+async def test_a_caller_that_is_alone_is_answered_before_it_could_wait() -> None:
+    bench = Bench(ThreadWriter)
+    await grown_lonely(bench)
+
+    for _ in range(3):
+        assert bench.put(LIGHT, is_alone=True).done()
+        await settle()
+    await bench.writer.stop()
+
+    assert [len(entries) for entries in bench.batches[-3:]] == [1, 1, 1]
+    assert bench.writer.weight == 0
+
+
+async def test_nobody_is_taken_to_be_alone_at_first() -> None:
+    bench = Bench(ThreadWriter)
+    futures = [bench.put(LIGHT, is_alone=True) for _ in range(3)]
+
+    assert not any(future.done() for future in futures)
+    await soon(asyncio.gather(*futures))
+    await bench.writer.stop()
+
+    assert [len(entries) for entries in bench.batches] == [3]
+
+
+async def test_those_who_come_together_share_commits_until_each_comes_alone_again() -> None:
+    bench = Bench(ThreadWriter)
+    await grown_lonely(bench)
+    bench.batches.clear()
+
+    together = [bench.put(LIGHT, is_alone=True) for _ in range(4)]
+    await soon(asyncio.gather(*together))
+    assert [len(entries) for entries in bench.batches] == [1, 3]
+    for _ in range(ALONE_AFTER):
+        one = bench.put(LIGHT, is_alone=True)
+        assert not one.done()
+        await soon(one)
+    assert bench.put(LIGHT, is_alone=True).done()
+    await bench.writer.stop()
+
+
+async def test_who_is_alone_waits_all_the_same_for_what_came_before_and_for_what_is_heavy() -> None:
+    bench = Bench(ThreadWriter)
+    await grown_lonely(bench)
+    bench.batches.clear()
+
+    before, after = bench.put(LIGHT), bench.put(LIGHT, is_alone=True)
+    assert not after.done()
+    await soon(asyncio.gather(before, after))
+    await grown_lonely(bench)
+    heavy = bench.put(HEAVY, is_alone=True)
+    assert not heavy.done()
+    await soon(heavy)
+    await bench.writer.stop()
+
+    assert [entry.event for entry in bench.batches[0]] == [LIGHT, LIGHT]
+    assert bench.threads[-1] == "rota-writer"
+
+
+async def test_what_an_answer_leads_to_is_not_carried_out_in_the_middle_of_it() -> None:
+    bench = Bench(ThreadWriter)
+    await grown_lonely(bench)
+    inner: list[asyncio.Future[Done]] = []
+    bench.on_delivery = lambda: inner.append(bench.put(LIGHT, is_alone=True))
+
+    outer = bench.put(LIGHT, is_alone=True)
+    bench.on_delivery = None
+    assert outer.done()
+    assert [one.done() for one in inner] == [False]
+    await soon(inner[0])
+    await bench.writer.stop()
+
+
+async def test_a_mistake_in_a_batch_of_the_loops_is_answered_too() -> None:
+    bench = Bench(ThreadWriter)
+    await grown_lonely(bench)
+    bench.mistake = ZeroDivisionError()
+
+    alone = bench.put(LIGHT, is_alone=True)
+    assert isinstance(alone.exception(), ZeroDivisionError)
+    gathered = bench.put(LIGHT)
+    with pytest.raises(ZeroDivisionError):
+        await soon(gathered)
+    bench.mistake = None
+    await soon(bench.put(LIGHT))
+    await bench.writer.stop()

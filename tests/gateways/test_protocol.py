@@ -116,6 +116,29 @@ async def test_a_body_that_comes_bit_by_bit_is_taken_whole(api: Api) -> None:
     assert b'"payload":{"n": 1}' in content
 
 
+async def test_a_body_that_breaks_off_is_refused_and_nothing_is_submitted(api: Api) -> None:
+    head = b"POST /api/tasks HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with socket_to(api) as (reader, writer):
+        writer.write(head + b'11\r\n{"name": "work",\r\nno size\r\n')
+
+        assert (await reader.readline()) == b"HTTP/1.1 400 Bad Request\r\n"
+        await reader.read()
+
+    assert (await api.get("/api/tasks")).json()["items"] == []
+
+
+async def test_a_caller_in_a_hurry_is_answered_each_time(api: Api) -> None:
+    task = b'{"name":"work"}'
+    submit = b"POST /api/tasks HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n%b"
+    async with socket_to(api) as (reader, writer):
+        for _ in range(50):
+            writer.write(submit % (len(task), task))
+            head, _body = await answer(reader)
+            assert head[0] == b"HTTP/1.1 201 Created"
+
+    assert len((await api.get("/api/tasks?limit=100")).json()["items"]) == 50
+
+
 async def test_a_caller_that_waits_to_be_asked_for_the_body_is_asked(api: Api) -> None:
     body = b'{"name": "work"}'
     ask = b"POST /api/tasks HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"

@@ -22,13 +22,23 @@ def answer_all(
             called.append((entry.answer, outcome))
         elif entry.future.done():
             take_back(entry, outcome)
-        elif isinstance(outcome, Exception):
-            entry.future.set_exception(outcome)
         else:
-            entry.future.set_result(outcome)
+            if isinstance(outcome, Exception):
+                entry.future.set_exception(outcome)
+            else:
+                entry.future.set_result(outcome)
+            if entry.on_answered is not None:
+                _call(entry.on_answered)
     if called:
         # Not at once: what earlier commits have to say to the same peers comes first.
         asyncio.get_running_loop().call_soon(_give, called)
+
+
+def _call(on_answered: Callable[[], None]) -> None:
+    try:
+        on_answered()
+    except Exception:
+        log.exception("an answer could not be taken")
 
 
 def _give(answers: Iterable[tuple[Answer, object]]) -> None:

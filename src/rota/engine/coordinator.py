@@ -174,9 +174,12 @@ class Coordinator:
         """See what others on the store have done, now; False: nothing. Tests call this."""
         return False if self._others is None else await self._others.look()
 
-    async def handle(self, event: Event) -> Reply:
-        """Carry out one event; returns when it is committed."""
-        reply: Reply = await self._enter(event).future
+    async def handle(self, event: Event, *, is_alone: bool = False) -> Reply:
+        """Carry out one event; returns when it is committed.
+
+        Is alone: the caller has nothing else to ask in this moment.
+        """
+        reply: Reply = await self._enter(event, is_alone=is_alone).future
         return reply
 
     async def handle_together(self, events: Sequence[Event]) -> list[Reply | BaseException]:
@@ -231,10 +234,8 @@ class Coordinator:
         """As `shard`, without a coroutine: members beat by the thousand."""
         return self._enter(event).future
 
-    def hear_shard(
-        self, event: ShardEvent, answer: Callable[[ShardReply | Exception], None]
-    ) -> None:
-        """As `submit_shard`, without even a future: all answers of a commit are given in one go.
+    def hear(self, event: Event | ShardEvent, answer: Callable[[Any], None]) -> None:
+        """As `submit`, without even a future: all answers of a commit are given in one go.
 
         They are given in the order in which futures of their commits would be resolved.
         """
@@ -349,7 +350,9 @@ class Coordinator:
         self._figures.watchers = self._notices.watchers
         return self._figures
 
-    def _enter(self, event: Anything, *, stays: bool = False, stands: bool = False) -> Entry:
+    def _enter(
+        self, event: Anything, *, stays: bool = False, stands: bool = False, is_alone: bool = False
+    ) -> Entry:
         self._refuse_when_stopped()
         future = asyncio.get_running_loop().create_future()
         entry = Entry(event, future, stays=stays, stands=stands)
@@ -357,7 +360,7 @@ class Coordinator:
             self._refuse_when_full(entry.weight)
         elif isinstance(event, LeaseWork) and self._pipeline.has_little_for(event.worker_id):
             entry.is_light = True
-        self._writer.put(entry)
+        (self._writer.put_alone if is_alone else self._writer.put)(entry)
         return entry
 
     def _refuse_when_stopped(self) -> None:

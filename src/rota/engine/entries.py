@@ -47,6 +47,7 @@ class Entry:
         "is_gone",
         "is_light",
         "is_parked",
+        "on_answered",
         "rest",
         "stands",
         "stays",
@@ -65,6 +66,8 @@ class Entry:
         self.event = event
         self.future = future
         self.answer = answer  # called with what became of it, instead of the future
+        # Called as soon as the future is done, before anybody who waits for a future goes on.
+        self.on_answered: Callable[[], None] | None = None
         self.stays = stays  # a call for work that may be parked
         self.stands = stands  # one that waits on for what it was not given
         self.rest: Entry | None = None  # which does that, when it was given something

@@ -9,7 +9,6 @@ before the next. How much room there is may change while it waits.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import structlog
@@ -97,12 +96,12 @@ class StandingCall:
         self._wait(entry, most)
 
     def _wait(self, entry: Entry, most: int) -> None:
+        """Take the answer in the moment it is given: a worker that idles comes first."""
         self._waiting[entry] = most
-        entry.future.add_done_callback(lambda future: self._take(entry, future))
+        entry.on_answered = lambda: self._take(entry)
 
-    def _take(self, entry: Entry, future: "asyncio.Future[Any]") -> None:
-        if future.cancelled():
-            return
+    def _take(self, entry: Entry) -> None:
+        future = entry.future
         error = future.exception()
         if self._waiting.pop(entry, None) is None:
             self._take_back(entry, error or future.result())

@@ -7,6 +7,10 @@ the cost of a commit is shared.
 Going to another thread and back costs about as much as a small commit. So when the thread is idle
 and all that waits is light, the batch is run where it is, as long as the disk answers quickly; the
 loop stands still for no longer than that. There is never more than one writer at a time.
+
+A caller that is alone need not even wait until the loop comes round: there is nobody to share a
+commit with. Whether it is alone is told by what came lately: as soon as two come within one turn
+of the loop, callers are gathered again, until many batches in a row had one in them.
 """
 
 import asyncio
@@ -26,6 +30,7 @@ MOST_PER_BATCH = 10_000  # weight after which a batch is closed, so that none ta
 MOST_LIGHT_ENTRIES = 64  # more than this at once is no trifle
 QUICK_S = 0.004  # light batches that take longer than this on average go to the thread
 DURATION_SHARE = 0.1  # how much the newest duration counts in that average
+ALONE_AFTER = 16  # batches of one in a row, after which a caller is taken to be alone
 
 Run = Callable[[Sequence[Entry]], Delivery]
 Deliver = Callable[[Delivery], None]
@@ -38,6 +43,10 @@ class Writer(Protocol):
     def start(self, loop: asyncio.AbstractEventLoop) -> None: ...
 
     def put(self, entry: Entry) -> None: ...
+
+    def put_alone(self, entry: Entry) -> None:
+        """As `put`, for what nothing follows: it may be answered before this returns."""
+        ...
 
     async def stop(self) -> None:
         """Work off what was put, then end."""
@@ -56,6 +65,9 @@ class ThreadWriter:
         self._thread = threading.Thread(target=self._work, name="rota-writer", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._usual_s = 0.0  # how long light batches have taken lately
+        self._ones = 0  # batches of one in a row
+        self._is_turn_used = False  # whether a batch was run in this turn of the loop
+        self._is_busy = False  # in the middle of a batch of the loop's, or of its delivery
         self.is_running = False
         self.weight = 0
 
@@ -80,6 +92,27 @@ class ThreadWriter:
             entries, self._gathered = self._gathered, []
             self._hand_over([*entries, entry])
 
+    def put_alone(self, entry: Entry) -> None:
+        if (
+            self._ones < ALONE_AFTER
+            or self._is_turn_used
+            or self._is_busy
+            or self._gathered
+            or self._loop is None
+            or not self._is_trifle([entry])
+        ):
+            if self._is_turn_used:
+                self._ones = 0  # others come as well
+            self.put(entry)
+            return
+        self.weight += entry.weight
+        self._is_turn_used = True
+        self._loop.call_soon(self._end_turn)
+        self._run_here([entry])
+
+    def _end_turn(self) -> None:
+        self._is_turn_used = False
+
     async def stop(self) -> None:
         if self.is_running:
             self.is_running = False
@@ -93,20 +126,40 @@ class ThreadWriter:
     def _set_out(self) -> None:
         """Run what was gathered here, or hand it over."""
         entries, self._gathered = self._gathered, []
-        is_trifle = (
+        self._ones = self._ones + 1 if len(entries) == 1 else 0
+        if not self._is_trifle(entries):
+            self._hand_over(entries)
+        elif entries:
+            self._run_here(entries)
+
+    def _is_trifle(self, entries: Sequence[Entry]) -> bool:
+        return (
             not self._handed_over
             and not self._is_shared
             and len(entries) <= MOST_LIGHT_ENTRIES
             and self._usual_s < QUICK_S
             and all(entry.is_light for entry in entries)
         )
-        if not is_trifle:
-            self._hand_over(entries)
-        elif entries:
-            started = time.perf_counter()
-            delivery = self._run(entries)
-            self._note_duration(time.perf_counter() - started)
+
+    def _run_here(self, entries: Sequence[Entry]) -> None:
+        self._is_busy = True
+        try:
+            delivery, seconds = self._timed(entries)
+            self._note_duration(seconds)
             self._arrive(delivery, sum(entry.weight for entry in entries))
+        finally:
+            self._is_busy = False
+
+    def _timed(self, entries: Sequence[Entry]) -> tuple[Delivery, float]:
+        """Run a batch; how long it took."""
+        started = time.perf_counter()
+        try:
+            delivery = self._run(entries)
+        except Exception as error:
+            # Our own mistake, after the commit: the callers hear of it, and work goes on.
+            log.exception("batch could not be answered")
+            delivery = Delivery([(entry, error) for entry in entries])
+        return delivery, time.perf_counter() - started
 
     def _note_duration(self, seconds: float) -> None:
         self._usual_s += (seconds - self._usual_s) * DURATION_SHARE
@@ -122,14 +175,7 @@ class ThreadWriter:
         while not is_last:
             entries, is_last = self._take()
             if entries:
-                started = time.perf_counter()
-                try:
-                    delivery = self._run(entries)
-                except Exception as error:
-                    # Our own mistake, after the commit: the callers hear of it, and work goes on.
-                    log.exception("batch could not be answered")
-                    delivery = Delivery([(entry, error) for entry in entries])
-                seconds = time.perf_counter() - started
+                delivery, seconds = self._timed(entries)
                 self._loop.call_soon_threadsafe(self._come_back, delivery, entries, seconds)
 
     def _take(self) -> tuple[list[Entry], bool]:
@@ -182,6 +228,9 @@ class InlineWriter:
         self._waiting.append(entry)
         if len(self._waiting) == 1:
             self._loop.call_soon(self._work)
+
+    def put_alone(self, entry: Entry) -> None:
+        self.put(entry)
 
     async def stop(self) -> None:
         self.is_running = False

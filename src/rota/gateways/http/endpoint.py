@@ -125,6 +125,9 @@ class Endpoint:
     refuse: Callable[[RotaError], Answered] = problem
     refusal: Any = None  # the schema of an error answer; None: a problem
     description: str = ""
+    # Whether it is begun without a task of its own. Until it first waits for something it must not
+    # ask for the running task, as `asyncio.timeout` does.
+    is_brisk: bool = False
     decoder: msgspec.json.Decoder[Any] = field(init=False)
 
     def __post_init__(self) -> None:

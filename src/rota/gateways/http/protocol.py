@@ -18,6 +18,9 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
+from rota.gateways.http.beginning import begin, is_brisk
+from rota.gateways.http.lingering import Lingering
+
 ANSWERING = "rota.answering"  # the name of the extension in the ASGI scope
 HEADS_KEPT = 256  # kinds of answers
 PATHS_KEPT = 1_024
@@ -159,6 +162,30 @@ class GatheringProtocol(HttpToolsProtocol):
 
     # --- requests -------------------------------------------------------------------------------
 
+    _unbegun: Cycle | None = None  # a request whose head has come, and perhaps its body
+    _lingering: Lingering | None = None  # made when it is needed
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle = self._unbegun
+        if cycle is not None:
+            self._unbegun = None
+            self._begin(cycle)
+
+    def _begin(self, cycle: Cycle) -> None:
+        if cycle.more_body or not is_brisk(self.app, cycle.scope):
+            self._start_asgi_task(cycle, self.app)
+            return
+        if self._lingering is None:
+            self._lingering = Lingering(self.loop)
+        self._lingering.came()
+        task = begin(cycle.run_asgi(self.app), self.loop)
+        if task is None:
+            self._lingering.answered()
+        else:
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
+
     def on_headers_complete(self) -> None:
         """As the server's own, without what our settings never ask for."""
         parser, scope = self.parser, self.scope
@@ -172,7 +199,7 @@ class GatheringProtocol(HttpToolsProtocol):
         cycle = self.cycle = Cycle(self, keep_alive=keep_alive)
         scope["extensions"] = {ANSWERING: cycle}  # type: ignore[dict-item]  # ASGI lets it be anything
         if before is None or before.response_complete:
-            self._start_asgi_task(cycle, self.app)
+            self._unbegun = cycle  # until all that came with it has been read
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))

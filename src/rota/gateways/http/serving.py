@@ -84,6 +84,12 @@ class Application:
         self._site = site
         self._sockets = sockets
 
+    def is_brisk(self, scope: Scope) -> bool:
+        """Whether a request may be begun without a task: most of those are answered at once."""
+        found = self._table.find(_raw_path(scope))
+        endpoint = None if found is None else found.methods.get(scope["method"])
+        return endpoint is not None and endpoint.is_brisk
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await self._sockets(scope, receive, send)

@@ -68,7 +68,7 @@ async def submit(call: Call[NewTask | list[NewTask], NoQuery]) -> Answered:
     _check(tasks, call.caller, most_bytes=call.settings.max_payload_bytes, is_batch=is_batch)
     if not tasks:
         return encoded([], 201)
-    reply = await call.coordinator.handle(SubmitTasks(tasks))
+    reply = await call.coordinator.handle(SubmitTasks(tasks), is_alone=True)
     assert isinstance(reply, Submitted)
     views = _views(reply.items)
     is_new = not all(view.duplicate for view in views)
@@ -213,6 +213,7 @@ ENDPOINTS = (
         status=201,
         other_statuses=(200,),
         errors=(Overloaded, Unavailable),
+        is_brisk=True,
     ),
     Endpoint(
         method="GET",

@@ -4,7 +4,6 @@ No message waits for a commit before the next one is read, and none has a task o
 asks for is handed to the coordinator, and the reply is sent by whatever brings the answer.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from rota.core.access import Action
 from rota.core.events import Heartbeat, Progress, ReportProgress, ReportResults, Result
 from rota.core.replies import Beat, Outcomes, Registered
 from rota.core.values import check_value
-from rota.errors import Invalid, StaleIncarnation, Unavailable, WorkerNotFound
+from rota.errors import Invalid, StaleIncarnation, WorkerNotFound
 from rota.gateways.http.bodies import invalid_field
 from rota.gateways.http.problems import presentable
 from rota.gateways.http.reports import task_error
@@ -112,27 +111,26 @@ def _stream(call: Call) -> Stream:
 # --- working ------------------------------------------------------------------------------------
 
 
-async def credit(call: Call) -> object:
+def credit(call: Call) -> object:
     asked = call.read(StreamCredit)
     _stream(call).credit(asked.free, asked.taken)
     return SILENT
 
 
-async def results(call: Call) -> object:
+def results(call: Call) -> object:
     asked, stream = call.read(StreamResults), _stream(call)
     reported = _checked(asked.results, most_bytes=call.desk.settings.max_payload_bytes)
     event = ReportResults(
         worker_id=stream.worker_id, incarnation=stream.incarnation, results=reported
     )
-    future = call.coordinator.submit(event)
-    future.add_done_callback(_replying(call, stream, lambda reply: _noted(reported, reply)))
+    call.coordinator.hear(event, _replying(call, stream, lambda reply: _noted(reported, reply)))
     if asked.free is not None:
         # In the same batch as the results, which make the room that it speaks of.
         stream.credit(asked.free, asked.taken)
     return SILENT
 
 
-async def progress(call: Call) -> object:
+def progress(call: Call) -> object:
     asked, stream = call.read(StreamProgress), _stream(call)
     most_bytes = call.desk.settings.max_payload_bytes
     for index, item in enumerate(asked.items):
@@ -143,12 +141,11 @@ async def progress(call: Call) -> object:
     event = ReportProgress(
         worker_id=stream.worker_id, incarnation=stream.incarnation, items=asked.items
     )
-    future = call.coordinator.submit(event)
-    future.add_done_callback(_replying(call, stream, lambda reply: _noted(asked.items, reply)))
+    call.coordinator.hear(event, _replying(call, stream, lambda reply: _noted(asked.items, reply)))
     return SILENT
 
 
-async def beat(call: Call) -> object:
+def beat(call: Call) -> object:
     asked, stream = call.read(StreamBeat), _stream(call)
     event = Heartbeat(
         worker_id=stream.worker_id,
@@ -238,22 +235,17 @@ def _noted(items: Sequence[Result | Progress], reply: Any) -> StreamNoted:
     return StreamNoted(count=len(items), refused=[*refused])
 
 
-def _replying(
-    call: Call, stream: Stream, answer: Callable[[Any], Any]
-) -> Callable[["asyncio.Future[Any]"], None]:
+def _replying(call: Call, stream: Stream, answer: Callable[[Any], Any]) -> Callable[[Any], None]:
     """A callback that replies when the coordinator has answered."""
 
-    def reply(future: "asyncio.Future[Any]") -> None:
-        if future.cancelled():
+    def reply(outcome: Any) -> None:
+        if not isinstance(outcome, Exception):
+            _reply(call, answer(outcome))
             return
-        error = future.exception()
-        if error is None:
-            _reply(call, answer(future.result()))
-            return
-        shown = presentable(error) if isinstance(error, Exception) else Unavailable("cancelled")
+        shown = presentable(outcome)
         _reply(call, FrameError(error=shown.detail, code=shown.code))
-        if isinstance(error, WorkerNotFound | StaleIncarnation):
-            stream.dismiss(error)
+        if isinstance(outcome, WorkerNotFound | StaleIncarnation):
+            stream.dismiss(outcome)
 
     return reply
 
@@ -295,6 +287,7 @@ ROUTES = (
         type=streams.CREDIT,
         action=Action.WORK,
         handler=credit,
+        is_brisk=True,
         payload=StreamCredit,
         summary="How many tasks a streaming worker has room for. Not replied to.",
     ),
@@ -303,6 +296,7 @@ ROUTES = (
         type=streams.RESULTS,
         action=Action.WORK,
         handler=results,
+        is_brisk=True,
         payload=StreamResults,
         answer=StreamNoted,
         summary="What became of tasks. The reply means that it is committed.",
@@ -312,6 +306,7 @@ ROUTES = (
         type=streams.PROGRESS,
         action=Action.WORK,
         handler=progress,
+        is_brisk=True,
         payload=StreamProgress,
         answer=StreamNoted,
         summary="How far a streaming worker is with tasks.",
@@ -321,6 +316,7 @@ ROUTES = (
         type=streams.BEAT,
         action=Action.WORK,
         handler=beat,
+        is_brisk=True,
         payload=StreamBeat,
         answer=StreamBeatAnswer,
         summary="A streaming worker is alive, and runs these.",

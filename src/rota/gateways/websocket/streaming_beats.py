@@ -15,7 +15,7 @@ from rota.errors import RotaError
 PATIENCE = 1 / 20  # of the interval, that a beat may wait
 MOST_WAIT_S = 0.25
 
-Answer = Callable[["asyncio.Future[Any]"], None]
+Answer = Callable[[Any], None]  # takes the outcome, or the exception
 
 
 class Beats:
@@ -27,7 +27,7 @@ class Beats:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, beat: Heartbeat, *, interval_ms: int, answer: Answer) -> None:
-        """`answer` is called with the done future of this beat."""
+        """`answer` is called with what became of this beat."""
         loop = asyncio.get_running_loop()
         self._waiting.append((beat, answer))
         when = loop.time() + min(MOST_WAIT_S, interval_ms / 1000 * PATIENCE)
@@ -42,8 +42,6 @@ class Beats:
         waiting, self._waiting = self._waiting, []
         for beat, answer in waiting:
             try:
-                future: asyncio.Future[Any] = self._coordinator.submit(beat)
+                self._coordinator.hear(beat, answer)
             except RotaError as error:
-                future = asyncio.get_running_loop().create_future()
-                future.set_exception(error)
-            future.add_done_callback(answer)
+                answer(error)

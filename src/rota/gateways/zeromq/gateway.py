@@ -149,7 +149,7 @@ class ShardGateway:
 
     def _hand_in(self, peer: bytes, event: MemberEvent, length: int) -> None:
         assert self._window is not None
-        self._coordinator.hear_shard(event, partial(self._answer, peer, event, length))
+        self._coordinator.hear(event, partial(self._answer, peer, event, length))
         self._window.enter(length)
 
     # --- saying ---------------------------------------------------------------------------------
