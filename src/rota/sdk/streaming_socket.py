@@ -1,10 +1,12 @@
 """How are frames carried to the coordinator? On a WebSocket without an event loop of its own.
 
 The protocol itself is that of `websockets`, fed here by the transport directly: what comes in is
-handed on in the same turn of the loop, and what goes out is written at once.
+handed on in the same turn of the loop, and what goes out is written at once. Messages of one frame,
+which is nearly all of them, are read and written without it.
 """
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from typing import cast
 
@@ -17,11 +19,13 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from rota.errors import Unavailable
+from rota.messages.frames import MASK_BYTES, FrameReader, framed
 from rota.messages.sessions import MSGPACK
 from rota.sdk.endpoint import Endpoint
 
 MOST_FRAME_BYTES = 256 * 1024 * 1024
 CLOSE_TIMEOUT_S = 1.0
+END_OF_HEAD = b"\r\n\r\n"
 _TEXT_SHOWN = 200
 
 
@@ -66,15 +70,17 @@ class StreamSocket(asyncio.Protocol):
         )
         self._transport: asyncio.Transport | None = None
         self._pieces: list[bytes] = []  # of a message that comes in several frames
+        self._head = b""  # of the answer to our wish for a socket, as far as it has come
+        self._reader: FrameReader | None = None  # when that was a yes
         self._loop = loop
         self.opened: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[str] = loop.create_future()
 
     def send(self, data: bytes) -> None:
         """Send a message, if anybody is there to read it."""
-        if self._protocol.state is State.OPEN:
-            self._protocol.send_binary(data)
-            self._flush()
+        transport = self._transport
+        if self._protocol.state is State.OPEN and transport is not None:
+            transport.write(framed(data, secrets.token_bytes(MASK_BYTES)))
 
     def close(self) -> None:
         """Say goodbye, and wait a little for the other side's."""
@@ -118,6 +124,31 @@ class StreamSocket(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
+        if self._reader is None:
+            data = self._shake_hands(data)
+        for piece in self._reader.feed(data) if self._reader is not None else ():
+            if piece.message is None or self._pieces or self._protocol.state is not State.OPEN:
+                self._receive(piece.raw)
+            else:
+                self.on_message(piece.message)
+
+    def _shake_hands(self, data: bytes) -> bytes:
+        """Take the head of the answer; what follows it are frames."""
+        self._head += data
+        _, end, frames = self._head.partition(END_OF_HEAD)
+        if not end or self.opened.done():  # not all of it yet, or it was a no, and has a body
+            self._receive(data)
+            return b""
+        self._head = b""
+        self._receive(data.removesuffix(frames))
+        if self._protocol.state is not State.OPEN:
+            self._receive(frames)
+            return b""
+        self._reader = FrameReader(is_masked=False, most_bytes=MOST_FRAME_BYTES)
+        return frames
+
+    def _receive(self, data: bytes) -> None:
+        """What is the protocol's business."""
         self._protocol.receive_data(data)
         self._handle_events()
         self._flush()

@@ -16,7 +16,7 @@ from starlette.types import Send
 
 from rota.core.access import Caller
 from rota.gateways.websocket.codecs import Codec
-from rota.gateways.websocket.protocol import Line
+from rota.gateways.websocket.protocol import Line, Taker
 from rota.messages.sessions import Outgoing
 
 MOST_WAITING_FRAMES = 10_000
@@ -72,6 +72,11 @@ class Connection:
     def was_heard(self) -> bool:
         """Whether the peer was heard of since this was last asked; an answer to a ping counts."""
         return self._line is None or self._line.take_pulse()
+
+    def take_with(self, taker: Taker) -> None:
+        """Have binary messages taken as they come in, where the socket can do so."""
+        if self._line is not None and not self.codec.is_text:
+            self._line.taker = taker
 
     def put(self, message: Outgoing, receipt: Receipt | None = None) -> None:
         """Have something sent, after all that was put before."""

@@ -57,6 +57,28 @@ class Conversation:
             for task in self._later:
                 task.cancel()
 
+    def take_at_once(self, data: bytes) -> bool:
+        """Take a message that asks for nothing that has to be waited for; False: it does."""
+        connection = self._connection
+        if not connection.is_open or not connection.is_roomy:
+            return False
+        envelopes = connection.codec.decode(data)
+        if len(envelopes) != 1 or envelopes[0] is None:
+            return False
+        envelope = envelopes[0]
+        kind, _, address = (envelope.to or "").partition(":")
+        route = TABLE.get((kind, envelope.type or ""))
+        if route is None or not route.is_brisk or not address:
+            return False
+        call = Call(self._desk, connection, envelope, address)
+        try:
+            payload = _begun(route, call)
+        except Exception as error:  # noqa: BLE001 - the last place that can answer
+            payload = _refused(route, error)
+        if payload is not SILENT:
+            self._reply(envelope, payload, route.proxy)
+        return True
+
     async def _take(self, message: Any) -> None:
         connection, codec = self._connection, self._connection.codec
         data = message.get("text") if codec.is_text else message.get("bytes")
@@ -103,18 +125,14 @@ class Conversation:
             self._reply(envelope, payload, route.proxy)
 
     async def _called(self, route: Route, call: Call) -> Any:
-        access.check(call.caller, route.action)
-        return await route.handler(call)
+        answer = _begun(route, call)
+        return answer if route.is_brisk else await answer
 
     async def _payload(self, route: Route, work: Awaitable[Any]) -> Any:
-        """What is answered; what is our own fault is logged with its reason."""
         try:
             return await work
-        except Exception as error:
-            shown = presentable(error)
-            if isinstance(error, StoreError) or isinstance(shown, Internal):
-                log.exception("message_failed", type=route.type)
-            return refusal(shown)
+        except Exception as error:  # noqa: BLE001 - the last place that can answer
+            return _refused(route, error)
 
     # --- what takes long ------------------------------------------------------------------------
 
@@ -164,6 +182,19 @@ class Conversation:
             reply_to=reply_to,
         )
         connection.put(message)
+
+
+def _begun(route: Route, call: Call) -> Any:
+    access.check(call.caller, route.action)
+    return route.handler(call)
+
+
+def _refused(route: Route, error: Exception) -> FrameError:
+    """What is answered; what is our own fault is logged with its reason."""
+    shown = presentable(error)
+    if isinstance(error, StoreError) or isinstance(shown, Internal):
+        log.error("message_failed", type=route.type, exc_info=error)
+    return refusal(shown)
 
 
 def refusal(error: RotaError) -> FrameError:

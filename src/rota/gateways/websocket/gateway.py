@@ -102,6 +102,7 @@ class SocketGateway:
             self._rounds = asyncio.create_task(self._go_round())
         conversation = Conversation(self.desk, connection)
         conversation.greet()
+        connection.take_with(conversation.take_at_once)
         writing = asyncio.create_task(connection.write())
         talking = asyncio.create_task(conversation.run(receive))
         self._sessions.enter(connection)

@@ -5,25 +5,36 @@ has read what is buffered, and a peer that never reads keeps it open for ever: s
 after a while. A ping is taken for unanswered while the answer waits behind messages that we have
 not come round to: so here a peer that was heard of since is not given up. And the application
 cannot see pings: so here it is given a `Line`, on which it can ask whether the peer is alive, and
-over which it can send at once as long as the peer reads.
+over which it can send at once as long as the peer reads. By the same line it can take a message in
+the moment it comes in, instead of having a task woken up for it.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.http11 import Request
+from websockets.protocol import OPEN
 
 from rota.gateways.http.protocol import GatheringTransport
+from rota.gateways.websocket.pinging import Rounds
+from rota.messages.frames import FrameReader, framed
 
 LINE = "rota.line"  # the name of the extension in the ASGI scope
 PATIENCE = 1.1  # intervals of pings that a peer may be silent before it is sent one
 CLOSE_TIMEOUT_S = 2.0  # how long a peer may take to read what is left, and to say goodbye
 
 
+Taker = Callable[[bytes], bool]
+
+
 class Line(Protocol):
     """What a socket can do beyond ASGI."""
+
+    taker: Taker | None
+    """Called with a binary message as it comes in, if none waits; False: then it does, too."""
 
     def take_pulse(self) -> bool:
         """Whether the peer was heard of since this was last asked."""
@@ -46,6 +57,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._heard_at_s = 0.0  # when something last came in
         self._moved_at_s = 0.0  # when something last came in, or was taken up
         self._abort_timer: asyncio.TimerHandle | None = None
+        self._reader: FrameReader | None = None  # None: what comes in is the library's
+        self._is_awaited = False  # the application waits for a message
+        self.taker: Taker | None = None
 
     # --- the line -------------------------------------------------------------------------------
 
@@ -57,14 +71,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         is_open = self.handshake_complete and not self.close_sent and not self.disconnected
         if not is_open or not self.writable.is_set() or self.transport.is_closing():
             return False
-        try:
-            if is_text:
-                self.conn.send_text(data)
-            else:
-                self.conn.send_binary(data)
-        except InvalidState:
+        if self.conn.state is not OPEN:
             return False  # the peer has begun to close, and hears no more
-        self.transport.write(b"".join(self.conn.data_to_send()))
+        if is_text:
+            self.conn.send_text(data)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+        else:
+            self.transport.write(framed(data))
         return True
 
     def hang_up(self, code: int, reason: str) -> None:
@@ -91,26 +104,58 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if hasattr(self, "scope"):
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[LINE] = self
+            # What comes next is frames, from the first byte on.
+            self._reader = FrameReader(is_masked=True, most_bytes=self.config.ws_max_size)
 
     def data_received(self, data: bytes) -> None:
         self._was_heard = True
         self._heard_at_s = self._moved_at_s = self.loop.time()
-        super().data_received(data)
+        if self._reader is None:
+            super().data_received(data)
+            return
+        for piece in self._reader.feed(data):
+            is_plain = piece.message is not None and not self.frames and self.conn.state is OPEN
+            if not is_plain or piece.message is None:
+                super().data_received(piece.raw)
+            elif not self._is_taken(piece.message):
+                self.curr_msg_data_type = "bytes"
+                self.frames = [piece.message]
+                self.send_receive_event_to_app()
+
+    def _is_taken(self, message: bytes) -> bool:
+        return (
+            self.taker is not None
+            and self._is_awaited
+            and self.queue.empty()
+            and not self.close_sent
+            and self.taker(message)
+        )
 
     async def receive(self) -> Any:
         self._moved_at_s = self.loop.time()
-        return await super().receive()
+        self._is_awaited = True
+        try:
+            return await super().receive()
+        finally:
+            self._is_awaited = False
 
-    def send_keepalive_ping(self) -> None:
+    def start_keepalive(self) -> None:
+        if self.ping_interval:
+            Rounds.on(self.loop).add(self)
+
+    def stop_keepalive(self) -> None:
+        Rounds.on(self.loop).drop(self)
+        super().stop_keepalive()
+
+    def schedule_ping(self) -> None:
+        """The next round will show whether it needs one."""
+
+    def look(self, now_s: float) -> None:
         """Ask only those who are silent: a worker that beats shows by that that it is there."""
         assert self.ping_interval is not None
-        left_s = self._heard_at_s + self.ping_interval * PATIENCE - self.loop.time()
-        if left_s > 0 and not self.transport.is_closing():
-            # Not at once, however little is left: timers are exact to a millisecond, if that.
-            wait_s = max(left_s, self.ping_interval * (PATIENCE - 1))
-            self.ping_timer = self.loop.call_later(wait_s, self.send_keepalive_ping)
-        else:
-            super().send_keepalive_ping()
+        is_silent = now_s - self._heard_at_s > self.ping_interval * PATIENCE
+        if is_silent and self.pong_timer is None:
+            self.send_keepalive_ping()
 
     def keepalive_timeout(self) -> None:
         if self._moved_at_s > self.ping_sent_at and not self.transport.is_closing():

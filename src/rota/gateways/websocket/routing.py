@@ -5,11 +5,11 @@ and returns the payload of the reply, or raises a `RotaError`. What takes long i
 `Later`: whatever the socket says next does not wait for it.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from rota.core import access, limits
 from rota.core.access import Action, Caller
@@ -57,8 +57,7 @@ class Desk:
     streams: "Streams"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One envelope, as its handler sees it."""
 
     desk: Desk
@@ -105,7 +104,8 @@ def checked_name(text: str | None, field: str) -> str:
     return text
 
 
-Handler = Callable[[Call], Awaitable[Any]]
+# One that is brisk returns its answer, all others what brings it.
+Handler = Callable[[Call], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +118,4 @@ class Route:
     payload: Any = None  # what it takes; None: anything, it is not looked at
     answer: Any = None
     proxy: str = UI  # to whom the reply is addressed
+    is_brisk: bool = False  # it waits for nothing: it is called in the moment its message comes in
