@@ -207,7 +207,7 @@ def test_leases_are_found_by_task_and_by_holder(store: Opened) -> None:
     store.lease(4, incarnation=JOB_INCARNATION, holder="me", deadline_ms=7)
 
     assert store.tasks.leases([1, 4, 99]).keys() == {1, 4}
-    assert store.tasks.leases_of(2).keys() == {1, 3}
+    assert store.tasks.leases_of([2]).keys() == {1, 3}
     assert store.tasks.held([1, 2, 5]) == {1: 1, 2: 2, 5: 0}
     assert (store.tasks.leases([]), store.tasks.held([])) == ({}, {})
     job = store.tasks.leases([4])[TaskId(4)]

@@ -1,5 +1,6 @@
 from typing import Any
 
+import msgspec
 import pytest
 
 from rota.core.breakers import Breaker, BreakerState
@@ -67,6 +68,28 @@ def test_beats_are_noted_and_the_last_load_stays(store: Opened) -> None:
     found = store.workers.every()
     assert (found["w1"].last_heartbeat_ms, found["w1"].load) == (10, {"lag_ms": 1.5})
     assert (found["w2"].last_heartbeat_ms, found["w2"].load) == (9, {})
+
+
+def test_the_silent_are_told_from_those_that_beat_as_they_said(store: Opened) -> None:
+    now_ms = 10_000
+    for number, (worker_id, heard_ms, interval_ms) in enumerate(
+        [
+            ("lively", 9_000, 1_000),
+            ("slow", 1_000, 5_000),
+            ("silent", 7_999, 1_000),
+            ("quick", 9_799, 100),
+            ("ahead", 10_001, 1_000),  # the clock was set back
+        ]
+    ):
+        one = worker(worker_id, number, last_heartbeat_ms=heard_ms)
+        store.workers.put(msgspec.structs.replace(one, heartbeat_interval_ms=interval_ms))
+
+    silent, fleet = store.workers.silent(now_ms=now_ms, intervals=2.0, also=["lively", "nobody"])
+
+    assert silent.keys() == {"silent", "quick", "ahead", "lively"}
+    assert silent["quick"].last_heartbeat_ms == 9_799
+    assert fleet == 5
+    assert store.workers.silent(now_ms=now_ms, intervals=100.0, also=())[0].keys() == {"ahead"}
 
 
 def test_an_operators_wish_is_kept_for_the_incarnation_it_was_about(store: Opened) -> None:

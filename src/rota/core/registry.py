@@ -213,7 +213,7 @@ def sweep(snapshot: Snapshot) -> tuple[list[Decision], Done]:
     ]
     verdict = valves.evictions(
         dying,
-        fleet=len(snapshot.workers),
+        fleet=snapshot.fleet,
         held_since_ms=watch.held_since_ms,
         now_ms=snapshot.now_ms,
         policy=snapshot.rules.valves,

@@ -140,7 +140,15 @@ class Batch:
         keeping = self._keep(tx, answered)
         if not self._kinds <= ASIDES:
             events = [cast("Event", event) for event in self._events if type(event) not in ASIDES]
-            load(tx, self._lanes, snapshot, events, has_cancelled=self._memory.has_cancelled)
+            memory = self._memory
+            load(
+                tx,
+                self._lanes,
+                snapshot,
+                events,
+                has_cancelled=memory.has_cancelled,
+                unwell=memory.healths.keys(),
+            )
         leases = dict(snapshot.leases)
         outcomes, decided = self._decide()
         for index, answer in answered.items():

@@ -66,8 +66,9 @@ def load(
     events: Sequence[Event],
     *,
     has_cancelled: bool,
+    unwell: Collection[str],
 ) -> None:
-    """Fill the snapshot with what the events touch."""
+    """Fill the snapshot with what the events touch; unwell: the workers that were not healthy."""
     kinds = {type(event) for event in events}
     tasks, workers = Tasks(tx, lanes), Workers(tx)
     if kinds & NAMES_TASKS:
@@ -75,7 +76,7 @@ def load(
     if TakeInbox in kinds:
         _load_inbox(tx, tasks, lanes, snapshot, events)
     if kinds & NAMES_WORKERS:
-        _load_workers(workers, tasks, snapshot, events, has_cancelled=has_cancelled)
+        _load_workers(workers, tasks, snapshot, events, has_cancelled=has_cancelled, unwell=unwell)
     if kinds & DUTIES:
         _load_duties(tasks, snapshot, kinds)
     if kinds & NAMES_LEASES:
@@ -130,13 +131,21 @@ def _load_workers(
     events: Iterable[Event],
     *,
     has_cancelled: bool,
+    unwell: Collection[str],
 ) -> None:
     calls = [event for event in events if isinstance(event, WORKER_CALLS)]
     sweeps = any(isinstance(event, SweepWorkers) for event in events)
     fails = any(isinstance(event, ReportResults) and _fails(event) for event in events)
-    if sweeps or fails:
+    if fails:
         snapshot.workers = workers.every()
         snapshot.fleet = len(snapshot.workers)
+    elif sweeps:
+        also = {*unwell, *(event.worker_id for event in calls)}
+        snapshot.workers, snapshot.fleet = workers.silent(
+            now_ms=snapshot.now_ms,
+            intervals=snapshot.rules.health.degraded_after,
+            also=also,
+        )
     elif calls:
         _load_callers(workers, snapshot, calls)
     if not calls and not sweeps:
@@ -167,11 +176,11 @@ def _load_leases_at_stake(
     tasks: Tasks, snapshot: Snapshot, calls: Sequence[Any], *, sweeps: bool
 ) -> None:
     """The leases of workers that may lose or give back some, with their tasks."""
-    at_stake = {
+    registering = {event.worker_id for event in calls if isinstance(event, RegisterWorker)}
+    at_stake = registering | {
         event.worker_id
         for event in calls
-        if isinstance(event, RegisterWorker | LeaveWorker)
-        or (isinstance(event, Heartbeat) and event.running is not None)
+        if (type(event) is Heartbeat and event.running is not None) or type(event) is LeaveWorker
     }
     if sweeps:
         at_stake |= {
@@ -179,13 +188,17 @@ def _load_leases_at_stake(
             for worker in snapshot.workers.values()
             if health_of(snapshot, worker) is Health.UNHEALTHY
         }
-    for worker_id in at_stake & snapshot.workers.keys():
-        held = tasks.leases_of(snapshot.workers[worker_id].incarnation)
-        snapshot.leases |= held
-        if sweeps or any(
-            isinstance(event, RegisterWorker) and event.worker_id == worker_id for event in calls
-        ):
-            snapshot.tasks |= tasks.by_ids([*held])
+    standing = at_stake & snapshot.workers.keys()
+    if not standing:
+        return
+    held = tasks.leases_of([snapshot.workers[one].incarnation for one in standing])
+    if not held:
+        return
+    snapshot.leases |= held
+    losing = standing if sweeps else standing & registering
+    lost = {snapshot.workers[one].incarnation for one in losing}
+    ids = [task_id for task_id, lease in held.items() if lease.incarnation in lost]
+    snapshot.tasks |= tasks.by_ids([*ids])
 
 
 def _fails(event: ReportResults) -> bool:

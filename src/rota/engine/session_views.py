@@ -53,7 +53,7 @@ class SessionViews:
 
         def body(tx: Transaction) -> list[Task]:
             tasks = Tasks(tx, self._lanes)
-            leases = tasks.leases_of(incarnation)
+            leases = tasks.leases_of([incarnation])
             found = tasks.by_ids([*leases])
             return [found[one] for one in sorted(found)]
 

@@ -168,8 +168,9 @@ class Tasks:
     def leases(self, ids: list[int]) -> dict[TaskId, Lease]:
         return self._leases(self._tx.rows("tasks.leases", ids)) if ids else {}
 
-    def leases_of(self, incarnation: int) -> dict[TaskId, Lease]:
-        return self._leases(self._tx.rows("tasks.leases_of", incarnation))
+    def leases_of(self, incarnations: list[int]) -> dict[TaskId, Lease]:
+        """All that these incarnations of workers hold."""
+        return self._leases(self._tx.rows("tasks.leases_of", incarnations))
 
     def _leases(self, found: Iterable[Row]) -> dict[TaskId, Lease]:
         return reading.leases(found, self._lanes.by_number)

@@ -19,6 +19,9 @@ REMEMBERED = 2_048  # registrations that need not be decoded anew
 _encode = msgspec.json.Encoder().encode
 # A registration does not change, and is read with every word of its worker.
 _decode_worker = lru_cache(maxsize=REMEMBERED)(msgspec.json.Decoder(Worker).decode)
+_interval_ms = lru_cache(maxsize=REMEMBERED)(
+    lambda registration: _decode_worker(registration).heartbeat_interval_ms
+)
 _decode_load = msgspec.json.Decoder(dict[str, Any]).decode
 # Sixty-four floats are half as long in MessagePack, and no person reads them.
 _pack = msgspec.msgpack.Encoder().encode
@@ -46,6 +49,21 @@ class Workers:
 
     def every(self) -> dict[str, Worker]:
         return _workers(self._tx.rows("workers.every"))
+
+    def silent(
+        self, *, now_ms: int, intervals: float, also: Iterable[str]
+    ) -> tuple[dict[str, Worker], int]:
+        """Those not heard for so many of their intervals, and these; and how many there are in all.
+
+        Who was heard in the future is silent, too: the clock was set back.
+        """
+        heard = self._tx.rows("workers.heard")
+        ids = {
+            worker_id
+            for worker_id, at_ms, registration in heard
+            if not 0 <= now_ms - at_ms <= intervals * _interval_ms(registration)
+        }
+        return self.by_ids([*ids.union(also)]), len(heard)
 
     def count(self) -> int:
         return int(self._tx.rows("workers.count")[0][0])

@@ -72,7 +72,7 @@ SELECT l.id, l.lane, l.incarnation, l.fence, l.attempt, l.started_at_ms, l.deadl
 
 -- name: leases_of
 SELECT id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms, holder
-  FROM lease WHERE incarnation = ?
+  FROM lease WHERE incarnation IN carray(?)
 
 -- name: held
 SELECT incarnation, count(*) FROM lease WHERE incarnation IN carray(?) GROUP BY incarnation

@@ -16,6 +16,9 @@ SELECT 1 FROM cancelled LIMIT 1
 -- name: every
 SELECT id, incarnation, state, last_heartbeat_ms, registration, load FROM worker ORDER BY id
 
+-- name: heard
+SELECT id, last_heartbeat_ms, registration FROM worker
+
 -- name: count
 SELECT count(*) FROM worker
 
