@@ -92,6 +92,9 @@ PEERS: dict[str, Peer] = {
     "huey": Peer("Huey", "huey_sqlite", ("huey",), "tuned"),
     "huey-default": Peer("Huey, default", "huey_sqlite", ("huey",), "default"),
     "huey-unsynced": Peer("Huey, no fsync", "huey_sqlite", ("huey",), "unsynced"),
+    "huey-redis": Peer(
+        "Huey on Redis", "huey_redis", ("huey", "redis", "hiredis"), needs_redis=True
+    ),
     "dbos": Peer("DBOS", "dbos_sqlite", ("dbos",)),
     "celery": Peer("Celery", "celery_redis", ("celery[redis]", "hiredis"), needs_redis=True),
     **POSTGRES_PEERS,
