@@ -190,6 +190,18 @@ def test_whoever_can_serve_is_found_and_nobody_else(data: st.DataObject) -> None
     assert set(found) == {call for call, queue in waiting.items() if queue in queues}
 
 
+def test_whoever_waits_behind_those_who_have_gone_is_found_however_few_are_wanted() -> None:
+    parking: Parking[Waiting] = Parking()
+    calls = [Waiting() for _ in range(100)]
+    for number, call in enumerate(calls):
+        parking.park(call, worker_of(number, "a"))
+    for call in calls[:-1]:
+        call.is_gone = True
+
+    assert parking.some(LANES, 1, but=()) == [calls[-1]]
+    assert len(parking) == 1
+
+
 def test_those_who_were_not_asked_for_longest_are_asked_first() -> None:
     parking: Parking[Waiting] = Parking()
     calls = [Waiting() for _ in range(10)]

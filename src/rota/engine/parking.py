@@ -118,16 +118,20 @@ class Parking(Generic[Call]):
     def _take(
         self, kind: _Kind[Call], most: int, found: dict[Call, None], but: Collection[Call]
     ) -> None:
-        calls = kind.calls
-        for call in [*calls] if len(calls) <= most + len(but) else _first(calls, most + len(but)):
+        calls, gone, taken = kind.calls, list[Call](), list[Call]()
+        for call in calls:
+            if len(found) + len(taken) >= most:
+                break
             if call.is_gone:
-                self.drop(call)
+                gone.append(call)  # however many stand at the head of the line
             elif call not in but and call not in found:
-                del calls[call]
-                calls[call] = None
-                found[call] = None
-                if len(found) >= most:
-                    return
+                taken.append(call)
+        for call in gone:
+            self.drop(call)
+        for call in taken:
+            del calls[call]
+            calls[call] = None
+            found[call] = None
 
     def _servers_of(self, number: int, lane: Lane) -> "deque[_Kind[Call]]":
         servers = self._servers.get(number)
@@ -150,7 +154,3 @@ class Parking(Generic[Call]):
 
 def serves(worker: Worker, lane: Lane) -> bool:
     return can_serve(worker, queue=lane.queue, name=lane.name, requires=lane.requires)
-
-
-def _first(calls: Iterable[Call], most: int) -> list[Call]:
-    return [call for _, call in zip(range(most), calls, strict=False)]
