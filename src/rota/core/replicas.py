@@ -1,10 +1,28 @@
 """Which coordinators share a store, and which of them are gone?"""
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from msgspec import Struct
 
 BEAT_MS = 2_000  # how often a coordinator says that it is there
 SILENT_MS = 10_000  # one that has not said so for this long is gone; its callers are elsewhere
 FORGOTTEN_MS = 3_600_000  # what is gone for this long is not listed any more
+
+
+class Counts(NamedTuple):
+    """What has happened to the tasks of a queue."""
+
+    submitted: int = 0
+    finished: int = 0
+    failed: int = 0  # among the finished
+
+
+class Counted(Struct, frozen=True, kw_only=True):
+    """What a coordinator has counted from one beat to another."""
+
+    number: int  # the first is 1
+    queues: Mapping[str, Counts]  # '' is all that are not named
 
 
 class Replica(Struct, frozen=True, kw_only=True):
@@ -16,6 +34,7 @@ class Replica(Struct, frozen=True, kw_only=True):
     version: str
     started_at_ms: int
     seen_ms: int = 0
+    counts: tuple[Counted, ...] = ()  # of its last beats, the oldest first
 
 
 class BeatReplica(Struct, frozen=True, kw_only=True, tag=True):

@@ -28,7 +28,7 @@ from rota.core.decisions import (
 from rota.core.events import Event, LeaseWork, PruneHistory, ReportResults
 from rota.core.ids import TaskId
 from rota.core.notices import Notice, PruneNotices
-from rota.core.replicas import BeatReplica
+from rota.core.replicas import BeatReplica, Replica
 from rota.core.replies import Done, Granted, Reply
 from rota.core.sessions import ClearNews
 from rota.core.shards.events import ShardEvent
@@ -87,6 +87,7 @@ class BatchResult(Struct, kw_only=True):
     sessions: set[str]  # that there is news for
     workers: Mapping[str, Worker]  # those whose calls were looked at
     open_lanes: Collection[Lane] = ()  # in which work may be left
+    replicas: Sequence[Replica] = ()  # with a beat: all that share the store
 
     @property
     def next_sweep_ms(self) -> int | None:
@@ -168,9 +169,10 @@ class Batch:
         )
         told = write_notices(tx, happened, last_seq=self._memory.last_seq)
         memory = self._remember(happened, told, sessions.memory)
+        replicas: list[Replica] = []
         if self._sharing is not None:
             before, after = self._memory.known, memory.known
-            share(tx, before, after, self._events, now_ms=snapshot.now_ms)
+            replicas = share(tx, self._sharing, before, after, self._events, now_ms=snapshot.now_ms)
         return BatchResult(
             outcomes=outcomes,
             parked=parked,
@@ -188,6 +190,7 @@ class Batch:
             sessions=sessions.told,
             workers=snapshot.workers,
             open_lanes=self._open_lanes,
+            replicas=replicas,
         )
 
     def _carry_out_shards(self, tx: Transaction, answered: dict[int, Any]) -> ShardKeeper | None:

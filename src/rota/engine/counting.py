@@ -21,6 +21,8 @@ def count_batch(figures: Figures, result: BatchResult, *, events: int) -> None:
     figures.leased += len(decisions.get(LeaseTask, ()))
     figures.note_submitted(result.tally.submitted, result.now_ms)
     figures.note_finished(result.tally.finished, result.now_ms)
+    if result.replicas:
+        figures.note_others(result.replicas, result.now_ms)
     for requeued in decisions.get(RequeueTask, ()):
         figures.requeued[requeued.ended.ending] += 1
     for removed in decisions.get(RemoveWorker, ()):

@@ -1,11 +1,13 @@
 """What has this coordinator done, and how fast? In memory, cheap, for metrics and health."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from rota.core.replicas import Counts, Replica
 from rota.engine.series import Series
 from rota.engine.shard_changes import ServiceChanges, ServiceGauges
+from rota.engine.tallies import Tallies
 
 RATE_WINDOW_S = 60
 
@@ -108,6 +110,7 @@ class Figures:
     duty_runs_ms: dict[str, int] = field(default_factory=dict)  # when each duty last ran
     rates: dict[str, QueueRates] = field(default_factory=dict)
     series: Series = field(default_factory=Series)
+    tallies: Tallies | None = None  # where others count as well
     services: dict[str, ServiceFigures] = field(default_factory=dict)
     fenced_effects: int = 0  # of all services, those we do not know included
     wire: WireFigures = field(default_factory=WireFigures)
@@ -115,18 +118,38 @@ class Figures:
     def note_submitted(self, by_queue: Mapping[str, int], now_ms: int) -> None:
         for queue, count in by_queue.items():
             self.submitted[queue] += count
-            self._rates(queue).submitted.add(count, now_ms)
-            self.series.add(queue, "submitted", count, now_ms)
+            self._note_own(queue, Counts(submitted=count), now_ms)
 
     def note_finished(self, ends: Mapping[tuple[str, str], int], now_ms: int) -> None:
         for (queue, state), count in ends.items():
             self.finished[queue, state] += count
-            rates = self._rates(queue)
-            rates.finished.add(count, now_ms)
-            self.series.add(queue, "finished", count, now_ms)
-            if state == "failed":
-                rates.failed.add(count, now_ms)
-                self.series.add(queue, "failed", count, now_ms)
+            failed = count if state == "failed" else 0
+            self._note_own(queue, Counts(finished=count, failed=failed), now_ms)
+
+    def note_others(self, replicas: Iterable[Replica], now_ms: int) -> None:
+        """Rates and charts are of all coordinators together; all else is of this one."""
+        if self.tallies is not None:
+            for queues in self.tallies.new_of(replicas):
+                for queue, counts in queues.items():
+                    self._pace(queue, counts, now_ms)
+
+    def _note_own(self, queue: str, counts: Counts, now_ms: int) -> None:
+        if self.tallies is not None:
+            self.tallies.add(queue, counts)
+        self._pace(queue, counts, now_ms)
+
+    def _pace(self, queue: str, counts: Counts, now_ms: int) -> None:
+        rates, series = self._rates(queue), self.series
+        submitted, finished, failed = counts
+        if submitted:
+            rates.submitted.add(submitted, now_ms)
+            series.add(queue, "submitted", submitted, now_ms)
+        if finished:
+            rates.finished.add(finished, now_ms)
+            series.add(queue, "finished", finished, now_ms)
+        if failed:
+            rates.failed.add(failed, now_ms)
+            series.add(queue, "failed", failed, now_ms)
 
     def service(self, name: str) -> ServiceFigures:
         known = self.services.get(name)

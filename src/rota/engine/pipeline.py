@@ -35,6 +35,7 @@ from rota.engine.series import HOUR_MS
 from rota.engine.sessions import SessionMemory, recalled
 from rota.engine.shard_cache import ShardCache
 from rota.engine.sharing import Sharing
+from rota.engine.tallies import Tallies
 from rota.errors import RotaError, Unavailable
 from rota.store.artifacts import Artifacts
 from rota.store.blobs import Blobs
@@ -84,6 +85,8 @@ class Pipeline:
         self._database = database
         self._is_shared = database.is_shared
         self._replica = replica
+        if self._is_shared:
+            figures.tallies = Tallies(replica)
         self._blobs = blobs
         self._lanes = lanes
         self._figures = figures
@@ -255,8 +258,10 @@ class Pipeline:
         is_foreign = tx.is_foreign or self._is_unsure
         if is_foreign:
             memory = refreshed(tx, before, self._lanes, self._runs)
+        assert self._figures.tallies is not None
         return memory, Sharing(
             replica=self._replica,
+            counts=self._figures.tallies.draw_up,
             is_foreign=is_foreign,
             workers_changed=memory.workers != before.workers,
         )

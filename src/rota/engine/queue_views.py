@@ -1,4 +1,4 @@
-"""How do queues stand? Counted by lane in the store, added up here, with this process's rates."""
+"""How do queues stand? Counted by lane in the store, added up here, with the rates."""
 
 from collections.abc import Mapping
 

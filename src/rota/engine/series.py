@@ -120,7 +120,7 @@ class Series:
 
     def add(self, queue: str, name: str, count: int, now_ms: int) -> None:
         self.all.add(name, count, now_ms)
-        track = self._track(queue)
+        track = None if queue == ALL else self._track(queue)
         if track is not None:
             track.add(name, count, now_ms)
 

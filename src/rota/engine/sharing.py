@@ -4,13 +4,13 @@ It knows whether others have written, and it writes down for them what is else k
 coordinator alone. What comes of the passing of time is done once, whoever does it first.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
 from rota.core.events import SweepWorkers
 from rota.core.registry import SWEEP_INTERVAL_MS
-from rota.core.replicas import BeatReplica
+from rota.core.replicas import BeatReplica, Counted, Replica
 from rota.core.valves import Watch
 from rota.core.workers import Health
 from rota.engine.neighbours import note_replica
@@ -23,6 +23,7 @@ class Sharing(Struct, frozen=True, kw_only=True):
     """That there are other coordinators on the store, and what they have done."""
 
     replica: str  # our name among them
+    counts: Callable[[], tuple[Counted, ...]]  # what we have counted, asked for with a beat
     is_foreign: bool  # they have written since our last batch
     workers_changed: bool  # workers came or left by that
 
@@ -40,16 +41,24 @@ class Known(Struct, frozen=True):
 
 
 def share(
-    tx: Transaction, before: Known, after: Known, events: Iterable[object], *, now_ms: int
-) -> None:
-    """Write down what has changed about it, and who of the others is there."""
+    tx: Transaction,
+    sharing: Sharing,
+    before: Known,
+    after: Known,
+    events: Iterable[object],
+    *,
+    now_ms: int,
+) -> list[Replica]:
+    """Write down what has changed about it, and, with a beat, who is there and what they count."""
     if (before.watch, before.healths) != (after.watch, after.healths):
         Replicas(tx).put_watch(WorkerWatch(watch=after.watch, healths=after.healths))
     if after.last_news > before.last_news:
         Workers(tx).raise_counter("news", after.last_news)
+    replicas: list[Replica] = []
     for event in events:
         if type(event) is BeatReplica:
-            note_replica(tx, event, now_ms=now_ms)
+            replicas = note_replica(tx, event, sharing.counts(), now_ms=now_ms)
+    return replicas
 
 
 def is_swept(event: object, watch: Watch, *, now_ms: int) -> bool:

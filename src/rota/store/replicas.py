@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from rota.core.replicas import Replica
+from rota.core.replicas import Counted, Replica
 from rota.core.valves import Watch
 from rota.core.workers import Health
 from rota.store.database import Transaction
@@ -21,6 +21,7 @@ class WorkerWatch(Struct, frozen=True, kw_only=True):
     healths: Mapping[str, Health] = {}  # of workers that are not healthy
 
 
+_decode_counts = msgspec.json.Decoder(tuple[Counted, ...]).decode
 _decode_watch = msgspec.json.Decoder(WorkerWatch).decode
 
 
@@ -95,6 +96,7 @@ class Replicas:
             one.version,
             one.started_at_ms,
             one.seen_ms,
+            _encode(one.counts),
         )
 
     def every(self) -> list[Replica]:
@@ -106,8 +108,11 @@ class Replicas:
                 version=version,
                 started_at_ms=started_at_ms,
                 seen_ms=seen_ms,
+                counts=() if counts is None else _decode_counts(counts),
             )
-            for name, url, host, version, started_at_ms, seen_ms in self._tx.rows("replicas.every")
+            for name, url, host, version, started_at_ms, seen_ms, counts in self._tx.rows(
+                "replicas.every"
+            )
         ]
 
     def silent(self, before_ms: int) -> list[str]:

@@ -24,13 +24,15 @@ INSERT INTO watch (name, value) VALUES ('workers', ?)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value
 
 -- name: beat
-INSERT INTO replica (name, url, host, version, started_at_ms, seen_ms) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO replica (name, url, host, version, started_at_ms, seen_ms, counts)
+VALUES (?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (name) DO UPDATE
    SET url = excluded.url, host = excluded.host, version = excluded.version,
-       started_at_ms = excluded.started_at_ms, seen_ms = excluded.seen_ms
+       started_at_ms = excluded.started_at_ms, seen_ms = excluded.seen_ms,
+       counts = excluded.counts
 
 -- name: every
-SELECT name, url, host, version, started_at_ms, seen_ms FROM replica ORDER BY name
+SELECT name, url, host, version, started_at_ms, seen_ms, counts FROM replica ORDER BY name
 
 -- name: silent
 SELECT name FROM replica WHERE seen_ms < ?
