@@ -11,7 +11,8 @@ from rota.core.events import CancelTasks, RetryTasks, TaskFilter
 from rota.core.replies import Changed
 from rota.core.tasks import TaskState
 from rota.core.workflow.decisions import CancelTask
-from rota.errors import IllegalState, NodeNotFound, RunNotFound
+from rota.engine import run_commands
+from rota.errors import IllegalState, NodeNotFound, RunNotFound, TooMany
 from tests.conftest import TurnedClock
 from tests.engine.flows import Failure, Flows, ended_tokens, flowing, perform
 from tests.engine.graphs import ANY, ANY_PARENT, CHILD, FRAGILE, LINE, PARENT
@@ -349,6 +350,27 @@ async def test_a_run_that_has_ended_cannot_be_steered(flows: Flows, wish: Any) -
     with pytest.raises(IllegalState):
         await flows.signal(run_id, "hello")
     assert len(await flows.journal(run_id)) == 1
+
+
+WAITS = """
+name: waits
+initial_node: hold
+nodes:
+  hold: {wait_for: {event: go}}
+"""
+
+
+async def test_a_run_keeps_so_many_signals_and_what_it_waits_for_reaches_it_all_the_same(
+    flows: Flows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_commands, "MAX_KEPT_SIGNALS", 3)
+    run_id = await flows.start(WAITS)
+    for name in ("later", "later", "other"):
+        await flows.signal(run_id, name)
+
+    with pytest.raises(TooMany, match="keeps 3 signals"):
+        await flows.signal(run_id, "later")
+    assert (await flows.signal(run_id, "go")).state == "completed"
 
 
 async def test_a_run_that_is_not_there_is_not_found(flows: Flows) -> None:

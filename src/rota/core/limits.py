@@ -27,6 +27,7 @@ MAX_JSON_DEPTH = 64  # levels of nesting in a payload, result or progress value
 MAX_ERROR_LENGTH = 20_000  # of a type or message; longer ones are cut, never refused
 MAX_LOGGED_ATTEMPTS = 50  # ended attempts a task remembers, the newest ones
 MAX_ARTIFACTS_PER_ATTEMPT = 1_000  # named blobs that one attempt of a task may attach
+MAX_KEPT_SIGNALS = 1_000  # signals that a run keeps until something waits for them
 MAX_CONCURRENT_TASKS = 100_000  # tasks that one worker may hold at once
 
 MIN_HEARTBEAT_INTERVAL_MS = 100  # between two beats of a worker, at the least

@@ -5,6 +5,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 
 from rota.core.ids import to_text
+from rota.core.limits import MAX_KEPT_SIGNALS
 from rota.core.replies import Done
 from rota.core.workflow import schemas
 from rota.core.workflow.commands import (
@@ -35,7 +36,14 @@ from rota.core.workflow.run import RUN_ENDED
 from rota.engine.artifacts import ArtifactKeeper
 from rota.engine.run_notices import workflow_notice
 from rota.engine.runs import LiveRun, RunAdvancer
-from rota.errors import IllegalState, Invalid, NodeNotFound, RunNotFound, WorkflowNotFound
+from rota.errors import (
+    IllegalState,
+    Invalid,
+    NodeNotFound,
+    RunNotFound,
+    TooMany,
+    WorkflowNotFound,
+)
 from rota.store.database import Transaction
 from rota.store.runs import Runs
 from rota.store.workers import Workers
@@ -208,6 +216,12 @@ class RunCommands:
             raise IllegalState(
                 f"run {to_text(command.run_id)!r} is {live.run.state}; nobody listens",
                 state=live.run.state,
+            )
+        run, most = live.run, MAX_KEPT_SIGNALS
+        if not run.waiting.get(command.name) and sum(map(len, run.signals.values())) >= most:
+            raise TooMany(
+                f"run {to_text(command.run_id)!r} keeps {most} signals that nothing waits for yet",
+                limit=most,
             )
         event = Signalled(self._now_ms, command.name, command.payload)
         self._advancer.feed(command.run_id, event)
