@@ -3,13 +3,13 @@ from itertools import permutations
 
 import pytest
 
-from rota.core.tasks import Lane
+from rota.core.tasks import Lane, TaskState
 from rota.errors import TooMany
 from rota.store import lanes as lanes_module
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
 from rota.store.sqlite import SqliteDatabase
-from tests.store.opened import Opened
+from tests.store.opened import NOW_MS, Opened
 
 
 def test_each_distinct_wish_has_one_number(store: Opened) -> None:
@@ -81,6 +81,36 @@ def test_there_is_an_end_to_new_lanes_and_known_ones_go_on(
     store.add(4, name="a")
 
     assert store.task(4).lane.name == "a"
+
+
+def test_lanes_that_no_task_is_left_of_are_struck_out_when_there_are_many(
+    store: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["queued", "unused", "leased", "finished", "later", "cancelled", "last"]
+    for name in names:
+        store.lanes.number(store.tx, "default", name, ())
+    store.add(1, name="queued")
+    store.add(2, name="leased")
+    store.lease(2)
+    store.add(3, name="finished")
+    store.lease(3)
+    store.finish(3)
+    store.add(4, name="later", due_at_ms=NOW_MS + 1)
+    store.add(5, name="cancelled")
+    store.finish(5, was=TaskState.QUEUED, state=TaskState.CANCELLED)
+
+    assert store.lanes.strike_out(store.tx) == 0  # there is room
+    monkeypatch.setattr(lanes_module, "MAX_LANES", 12)
+    assert store.lanes.strike_out(store.tx) == 2
+
+    kept = [lane.name for lane in store.lanes.by_number.values()]
+    assert kept == ["queued", "leased", "finished", "later", "cancelled"]
+    assert [store.task(number).lane.name for number in range(1, 6)] == kept
+    assert store.lanes.number(store.tx, "default", "unused", ()) == 7
+    fresh = Lanes()
+    fresh.read(store.tx)
+    assert fresh.by_number == store.lanes.by_number
+    assert fresh.number(store.tx, "default", "another", ()) == 8
 
 
 def test_lanes_are_chosen_by_queue_and_name(store: Opened) -> None:

@@ -42,6 +42,7 @@ LOOKS_AT_ALL = {
     "queues.depth_by_lane",
     "queues.running_by_lane",
     "queues.scheduled_by_lane",
+    "queues.unused_lanes",
     "scaling.running_by_lane",
     "tasks.count_running",
     "tasks.count_scheduled",

@@ -16,7 +16,7 @@ MAX_REQUIRES = 32  # capabilities that one task may require
 MAX_LABELS = 32  # labels on one task or worker
 MAX_CAPABILITIES = 256  # capabilities of one worker
 MAX_WORKER_NAMES = 1_000  # task names or queues one worker may list
-MAX_LANES = 10_000  # distinct (queue, name, requires) sets ever seen
+MAX_LANES = 10_000  # distinct (queue, name, requires) sets of the tasks that are kept
 
 MAX_PRIORITY = 1_000_000  # either way from 0
 MAX_ATTEMPTS = 1_000  # attempts that one task may be given

@@ -110,6 +110,7 @@ class Pipeline:
             self._lanes.read(tx)
             if self._is_shared:
                 return self._join(tx)
+            self._lanes.strike_out(tx)
             runs = Runs(tx)
             self._runs.has_tasks = runs.has_tasks()
             self._runs.has_staged = Artifacts(tx).has_staged()

@@ -1,7 +1,8 @@
 """The lanes: what tasks ask of workers, each distinct wish interned under a number.
 
 The book is kept in memory, since it is small, grows only, and is asked for every task. It is
-written in the transaction that first needs a lane; after a rollback it is read again.
+written in the transaction that first needs a lane; after a rollback it is read again. When it has
+grown long, lanes that no task is left of are struck out of it, before a coordinator begins.
 """
 
 import msgspec
@@ -16,6 +17,7 @@ class Lanes:
     def __init__(self) -> None:
         self.by_number: dict[int, Lane] = {}
         self._numbers: dict[tuple[str, str, tuple[str, ...]], int] = {}
+        self._last = 0  # the highest number
 
     def read(self, tx: Transaction) -> None:
         """Take everything anew from the store. Readers meanwhile see the old book or the new."""
@@ -23,13 +25,27 @@ class Lanes:
         for number, queue, name, requires in tx.rows("queues.lanes"):
             fresh._remember(number, Lane(queue, name, tuple(msgspec.json.decode(requires))))
         self.by_number, self._numbers = fresh.by_number, fresh._numbers
+        self._last = fresh._last
 
     def keep_up(self, tx: Transaction, last: int | None = None) -> None:
         """Read the book again if others have written on; `last` is the number they have come to."""
         if last is None:
             last = tx.rows("replicas.last_lane")[0][0] or 0
-        if last != len(self.by_number):
+        if last != self._last:
             self.read(tx)
+
+    def strike_out(self, tx: Transaction) -> int:
+        """Forget lanes that no task is left of, if there are many lanes; how many those were.
+
+        Only where nobody else has a book of the same store.
+        """
+        if len(self.by_number) <= MAX_LANES // 2:
+            return 0
+        unused = [number for (number,) in tx.rows("queues.unused_lanes")]
+        if unused:
+            tx.run("queues.drop_lanes", unused)
+            self.read(tx)
+        return len(unused)
 
     def number(self, tx: Transaction, queue: str, name: str, requires: tuple[str, ...]) -> int:
         """The number of a lane, given to it now if it is new."""
@@ -40,7 +56,7 @@ class Lanes:
         number = self._numbers.get((lane.queue, lane.name, lane.requires))
         if number is None:
             check_lanes(len(self.by_number), 1, most=MAX_LANES)
-            number = len(self.by_number) + 1
+            number = self._last + 1
             text = msgspec.json.encode(lane.requires).decode()
             tx.run("queues.add_lane", number, lane.queue, lane.name, text)
             self._remember(number, lane)
@@ -48,6 +64,7 @@ class Lanes:
 
     def _remember(self, number: int, lane: Lane) -> None:
         self.by_number[number] = lane
+        self._last = max(self._last, number)
         self._numbers[lane.queue, lane.name, lane.requires] = number
 
     def has(self, lane: Lane) -> bool:

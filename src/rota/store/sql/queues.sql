@@ -4,6 +4,18 @@ SELECT number, queue, name, requires FROM lane
 -- name: add_lane
 INSERT INTO lane (number, queue, name, requires) VALUES (?, ?, ?, ?)
 
+-- name: unused_lanes
+-- Those that no task is left of, neither live nor finished. Looks at all that are live: it is asked
+-- before a coordinator begins, and only where there are very many lanes.
+SELECT number FROM lane
+ WHERE NOT EXISTS (SELECT 1 FROM history WHERE state = 'succeeded' AND lane = lane.number)
+   AND NOT EXISTS (SELECT 1 FROM history WHERE state = 'failed' AND lane = lane.number)
+   AND NOT EXISTS (SELECT 1 FROM history WHERE state = 'cancelled' AND lane = lane.number)
+   AND number NOT IN (SELECT lane FROM task)
+
+-- name: drop_lanes
+DELETE FROM lane WHERE number IN carray(?)
+
 -- name: paused
 SELECT name FROM queue WHERE paused = 1
 
