@@ -21,12 +21,15 @@ LEASE_MS = 1_500
 PROGRAM = """
 import sys
 import threading
+import structlog
 from rota import ShardWorker
 
+# The log would write a line and its end apart, and what another thread says could come between.
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 held = {}
 
 def say(*words):
-    # In one piece, for the log goes to the same place.
+    # In one piece, for two threads speak.
     sys.stdout.write(" ".join(map(str, words)) + "\\n")
     sys.stdout.flush()
 
@@ -60,12 +63,9 @@ class Process:
         self.process = process
 
     def next_line(self) -> str:
-        """What it says next, apart from its log."""
+        """What it says next; nothing once it has ended."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if not line.startswith("20"):  # a date
-                return line.strip()
-        return ""
+        return self.process.stdout.readline().strip()
 
     def ask(self, line: str) -> None:
         assert self.process.stdin is not None
