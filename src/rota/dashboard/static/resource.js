@@ -47,7 +47,9 @@ class Entry {
 
   async fetch() {
     if (this.isFetching || !this.users.size) return;
-    if (isPaused() && this.text !== null) return; // `wakeAll` comes when somebody looks again
+    // `wakeAll` comes when somebody looks again. A hidden tab asks once, whatever the answer; under
+    // the eyes of somebody who paused, what was refused is asked for until there is something to show.
+    if (isPaused() && (document.hidden ? this.fetchedAt : this.text !== null)) return;
     this.isFetching = true;
     this.isWanted = false;
     try {

@@ -52,7 +52,8 @@ export function Slider({ last, at, past, tokens, onStep }) {
     if (!isPlaying) return undefined;
     if (shown >= last) { setPlaying(false); return undefined; }
     const leap = Math.max(1, Math.round(last / MOST_PLAYED));
-    const timer = setTimeout(() => onStep(Math.min(last, shown + leap)), PLAY_MS);
+    const step = () => (document.hidden ? setPlaying(false) : onStep(Math.min(last, shown + leap))); // nobody looks: stop
+    const timer = setTimeout(step, PLAY_MS);
     return () => clearTimeout(timer);
   }, [isPlaying, shown, last]);
   const play = () => { if (shown >= last) onStep(1); setPlaying(!isPlaying); };
