@@ -74,6 +74,12 @@ class SharedTransaction:
     def many(self, query: str, rows: Iterable[Sequence[object]], /) -> int:
         return self._tx.many(query, rows)
 
+    def put(self, query: str, /, *parameters: object) -> None:
+        self.run(query, *parameters)
+
+    def put_many(self, query: str, rows: Iterable[Sequence[object]], /) -> None:
+        self.many(query, rows)
+
 
 class SharedHandle:
     """What one coordinator has of the store."""

@@ -62,6 +62,12 @@ class CountedTransaction:
         self._counts["written"] += len(listed)
         return self._inner.many(query, listed)
 
+    def put(self, query: str, /, *parameters: object) -> None:
+        self.run(query, *parameters)
+
+    def put_many(self, query: str, rows: Iterable[Sequence[object]], /) -> None:
+        self.many(query, rows)
+
 
 class CountedDatabase:
     def __init__(self, inner: Database) -> None:

@@ -56,6 +56,12 @@ class ListeningTransaction:
     def many(self, query: str, rows: Iterable[Sequence[object]], /) -> int:
         return self._heard(query, self._tx.many(query, rows))
 
+    def put(self, query: str, /, *parameters: object) -> None:
+        self.run(query, *parameters)
+
+    def put_many(self, query: str, rows: Iterable[Sequence[object]], /) -> None:
+        self.many(query, rows)
+
     def _heard(self, query: str, changes: int) -> int:
         self.is_quiet = self.is_quiet and (changes == 0 or query in QUIET)
         return changes

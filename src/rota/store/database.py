@@ -40,6 +40,17 @@ class Transaction(Protocol):
         """Run one statement for each row of parameters; the answer is as with `run`."""
         ...
 
+    def put(self, query: str, /, *parameters: object) -> None:
+        """As `run`, for what changes rows and nobody asks how many: it need not be waited for.
+
+        It is done before whatever comes next; what is wrong with it may be heard of only then.
+        """
+        ...
+
+    def put_many(self, query: str, rows: Iterable[Sequence[object]], /) -> None:
+        """As `many`, in the same way."""
+        ...
+
 
 class Database(Protocol):
     """A place where state is kept. Writes are one after the other, whoever makes them."""

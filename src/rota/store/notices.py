@@ -37,7 +37,7 @@ class Notices:
 
     def add(self, notices: Sequence[Notice], *, after: int, at_ms: int) -> None:
         """Write notices under the numbers that follow; nobody else has given them."""
-        self._tx.many(
+        self._tx.put_many(
             "notices.add",
             [
                 (seq, at_ms, one.type, one.subject, _encode(one.data))

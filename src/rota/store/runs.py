@@ -40,11 +40,11 @@ class Runs:
     def write_gathered(self) -> None:
         """Write what was gathered. Until then nothing of it can be read back."""
         if self._added:
-            self._tx.many("runs.add", self._added)
+            self._tx.put_many("runs.add", self._added)
         if self._states:
-            self._tx.many("runs.set_state", self._states.values())
+            self._tx.put_many("runs.set_state", self._states.values())
         if self._entries:
-            self._tx.many("runs.append", self._entries)
+            self._tx.put_many("runs.append", self._entries)
         self._added, self._states, self._entries = [], {}, []
 
     def last_id(self) -> int:
@@ -67,7 +67,7 @@ class Runs:
             )
         )
         if run.key is not None:
-            self._tx.run("runs.add_key", run.key, run.id)
+            self._tx.put("runs.add_key", run.key, run.id)
 
     def id_by_key(self, key: str) -> int | None:
         rows = self._tx.rows("runs.by_key", key)
@@ -138,7 +138,7 @@ class Runs:
 
     def add_tasks(self, tasks: Iterable[tuple[int, int, int]]) -> None:
         """Note which run and token each task works for."""
-        self._tx.many("runs.add_task", tasks)
+        self._tx.put_many("runs.add_task", tasks)
 
     def tasks(self, ids: list[int]) -> dict[int, tuple[int, int]]:
         """Of these tasks, those that work for a run: its id, and the token."""
@@ -150,10 +150,10 @@ class Runs:
     # --- timers -----------------------------------------------------------------------------------
 
     def set_timers(self, timers: Iterable[tuple[int, int, str, int]]) -> None:
-        self._tx.many("runs.set_timer", timers)
+        self._tx.put_many("runs.set_timer", timers)
 
     def drop_timers(self, timers: Iterable[tuple[int, str, int]]) -> None:
-        self._tx.many("runs.drop_timer", timers)
+        self._tx.put_many("runs.drop_timer", timers)
 
     def drop_all_timers(self, run_id: int) -> None:
         self._tx.run("runs.drop_timers", run_id)

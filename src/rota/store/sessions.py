@@ -20,7 +20,7 @@ class Sessions:
 
     def add(self, submitted: Iterable[tuple[TaskId, str]]) -> None:
         """Tell these sessions when these tasks end."""
-        self._tx.many("sessions.add", submitted)
+        self._tx.put_many("sessions.add", submitted)
 
     def of_tasks(self, ids: list[int]) -> list[tuple[TaskId, str]]:
         """The sessions that are to be told of these tasks."""
@@ -28,7 +28,9 @@ class Sessions:
 
     def note_ends(self, news: Sequence[News], *, most: int) -> int:
         """Keep what is to be told, no more than so much for a session; the rest is forgotten."""
-        self._tx.many("sessions.note_end", [(one.seq, one.task_id, one.session_id) for one in news])
+        self._tx.put_many(
+            "sessions.note_end", [(one.seq, one.task_id, one.session_id) for one in news]
+        )
         sessions = sorted({one.session_id for one in news})
         return sum(self._tx.run("sessions.forget_oldest", one, one, most) for one in sessions)
 

@@ -150,20 +150,22 @@ class Shards:
         self._tx.run("shards.note_version", version, _encode(agenda), number)
 
     def put_members(self, number: int, members: Sequence[Member]) -> None:
-        self._tx.many(
+        self._tx.put_many(
             "shards.put_member", [(number, one.worker_id, _encode(one)) for one in members]
         )
         self.note_seen(number, members)
 
     def note_seen(self, number: int, members: Iterable[Member]) -> None:
         """When these members were last heard of, and nothing else."""
-        self._tx.many("shards.note_seen", [(one.seen_ms, number, one.worker_id) for one in members])
+        self._tx.put_many(
+            "shards.note_seen", [(one.seen_ms, number, one.worker_id) for one in members]
+        )
 
     def remove_members(self, number: int, worker_ids: Iterable[str]) -> None:
         """Nothing may name them any more: their numbers may be given to others."""
         gone = [(number, worker_id) for worker_id in worker_ids]
-        self._tx.many("shards.drop_seen", gone)
-        self._tx.many("shards.drop_member", gone)
+        self._tx.put_many("shards.drop_seen", gone)
+        self._tx.put_many("shards.drop_member", gone)
 
     def put_shards(self, number: int, runs: Sequence[ShardRun]) -> None:
         """Quickest in the order of the shards. A run is a statement, however long it is."""
@@ -181,11 +183,11 @@ class Shards:
                 rows += [(number, shard, *standing) for shard in shards]
             elif self._tx.run("shards.change_run", *standing, number, first, last) < len(shards):
                 self._tx.run("shards.put_run", number, *standing, list(shards))
-        self._tx.many("shards.put_shard", rows)
+        self._tx.put_many("shards.put_shard", rows)
 
     def put_checkpoints(self, rows: Iterable[tuple[int, int, int, int, bytes]]) -> None:
         """Of each: the service's number, the shard, the epoch, when it was saved, the value."""
-        self._tx.many("shards.put_checkpoint", rows)
+        self._tx.put_many("shards.put_checkpoint", rows)
 
 
 def _service(row: Row) -> PutService:

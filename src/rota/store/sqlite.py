@@ -86,6 +86,15 @@ class SqliteTransaction:
         self._connection.executemany(self._queries[query], rows)
         return self._connection.total_changes() - before
 
+    def put(self, query: str, /, *parameters: object) -> None:
+        self._connection.execute(self._queries[query], _bound(parameters))
+
+    def put_many(self, query: str, rows: Iterable[Sequence[object]], /) -> None:
+        if query in STAGED:
+            self._staged(query, rows)
+        else:
+            self._connection.executemany(self._queries[query], rows)
+
     def _staged(self, query: str, rows: Iterable[Sequence[object]]) -> int:
         self._connection.executemany(self._queries["tasks.stage_finished"], rows)
         moved = self.run(query)

@@ -71,9 +71,9 @@ class Tasks:
                 open_lanes.add(lane)
             if _is_special(one):
                 special.append(one)
-        tx.many("tasks.add", rows)
+        tx.put_many("tasks.add", rows)
         for first, last in _runs_of_ready(added) if special else _whole(added):
-            tx.run("tasks.add_ready_range", first, last)
+            tx.put("tasks.add_ready_range", first, last)
         if special:
             self._add_extras(special)
         return open_lanes
@@ -82,22 +82,22 @@ class Tasks:
         """Rows beside the task, for what most tasks do not have."""
         tx = self._tx
         if scheduled := [(one.due_at_ms, one.id) for one in added if one.due_at_ms is not None]:
-            tx.many("tasks.add_scheduled", scheduled)
+            tx.put_many("tasks.add_scheduled", scheduled)
         if keys := [(one.task.key, one.id) for one in added if one.task.key is not None]:
-            tx.many("tasks.add_key", keys)
+            tx.put_many("tasks.add_key", keys)
         if labels := [
             (label, one.id)
             for one in added
             if one.task.labels
             for label in normalised_labels(one.task.labels)
         ]:
-            tx.many("tasks.add_label", labels)
+            tx.put_many("tasks.add_label", labels)
         if limits := [
             (one.created_at_ms + one.task.start_within_ms, one.id)
             for one in added
             if one.task.start_within_ms is not None
         ]:
-            tx.many("tasks.add_start_limit", limits)
+            tx.put_many("tasks.add_start_limit", limits)
 
     def by_keys(self, keys: list[str]) -> dict[str, Task]:
         if not keys:
@@ -187,7 +187,7 @@ class Tasks:
 
     def note_progress(self, notes: Sequence[NoteProgress]) -> None:
         rows = [(_blob(note.progress), _blob(note.partial), note.id, note.fence) for note in notes]
-        self._tx.many("tasks.note_progress", rows)
+        self._tx.put_many("tasks.note_progress", rows)
 
     # --- ending -----------------------------------------------------------------------------
 
@@ -260,13 +260,13 @@ class Tasks:
         if now := [
             (one.fence, one.attempt, now_ms, one.id) for one in requeued if one.due_at_ms is None
         ]:
-            tx.many("tasks.queue_again", now)
+            tx.put_many("tasks.queue_again", now)
         if later := [
             (one.due_at_ms, one.id, one.fence, one.attempt)
             for one in requeued
             if one.due_at_ms is not None
         ]:
-            tx.many("tasks.schedule_again", later)
+            tx.put_many("tasks.schedule_again", later)
         return self._lanes_of([one.id for one in requeued if one.due_at_ms is None])
 
     def queue(self, ids: list[int], *, now_ms: int) -> set[int]:

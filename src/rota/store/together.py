@@ -58,9 +58,11 @@ def write_leases(tx: Transaction, leases: Sequence[LeaseTask], lanes: Sequence[i
     alike, others = grouped(pairs, kinds) if leases[0].holder is None else ([], pairs)
     for group in alike:
         ids = [one.id for _, one in group]
-        tx.run("tasks.lease_alike", *_terms(*group[0]), ids)
+        tx.put("tasks.lease_alike", *_terms(*group[0]), ids)
     if others:
-        tx.many("tasks.lease", [(one.id, *_terms(lane, one), one.holder) for lane, one in others])
+        tx.put_many(
+            "tasks.lease", [(one.id, *_terms(lane, one), one.holder) for lane, one in others]
+        )
 
 
 def _terms(lane: int, one: LeaseTask) -> tuple[object, ...]:
@@ -97,6 +99,6 @@ def drop(tx: Transaction, table: str, ids: list[int]) -> None:
     """Delete rows of `leases` or `tasks`; of ids that follow each other, from the first to last."""
     first, last = min(ids), max(ids)
     if last - first + 1 == len(ids):
-        tx.run(f"tasks.drop_{table}_between", first, last)
+        tx.put(f"tasks.drop_{table}_between", first, last)
     else:
-        tx.run(f"tasks.drop_{table}", ids)
+        tx.put(f"tasks.drop_{table}", ids)

@@ -81,7 +81,7 @@ class Workers:
         self.raise_counter("incarnation", worker.incarnation)
 
     def beat(self, beats: Sequence[NoteHeartbeat]) -> None:
-        self._tx.many(
+        self._tx.put_many(
             "workers.beat",
             [
                 (one.at_ms, None if one.load is None else _encode(one.load), one.worker_id)
@@ -124,7 +124,7 @@ class Workers:
         }
 
     def put_qualities(self, notes: Iterable[NoteQuality]) -> None:
-        self._tx.many(
+        self._tx.put_many(
             "workers.put_quality",
             [
                 (

@@ -122,10 +122,10 @@ class PostgresDatabase:
 
     def _commit(self, link: Link, transaction: PostgresTransaction, last_turn: int) -> int:
         """Commit; the answer is the turn that is ours."""
-        text = self._begin.commit if transaction.has_changed else COMMIT
+        statements = self._begin.commit if transaction.has_changed else [COMMIT]
         self._turn, before = None, self._turn
         try:
-            results = link.script(text)
+            results = link.finish(statements)
         except LinkLost as lost:
             self._drop_writer()
             self._away(str(lost))

@@ -3,6 +3,9 @@
 The server ends statements that take too long, and the connection ends when we hear nothing for
 somewhat longer than that: behind a proxy, or when a machine is gone without a word, nobody else
 would.
+
+Each statement that is waited for is a way to the server and back. Those whose answers nobody needs
+are sent ahead (libpq's pipeline), and go along with the next one, or with the commit.
 """
 
 import contextlib
@@ -71,6 +74,7 @@ class Link:
         self._poll = select.poll()
         self._poll.register(self.pgconn.socket, select.POLLIN)
         self._statements: dict[bytes, bytes] = {}  # that the server has planned, by their text
+        self._ahead = 0  # statements that were sent, and whose answers were not waited for
         self.is_direct = self._is_direct()
 
     @property
@@ -84,30 +88,95 @@ class Link:
     def script(self, text: bytes) -> list[pq.abc.PGresult]:
         """Run statements without parameters, all in one message; the answer is each one's."""
         try:
+            self._catch_up()
             self.pgconn.send_query(text)
             return self._results()
         except psycopg.Error as error:
             raise self._lost(reason_of(error)) from error
+
+    def send(self, text: bytes, values: Sequence[Buffer | None], formats: Sequence[Format]) -> None:
+        """Have one statement run, and do not wait for it: it goes along with the next that is.
+
+        What is wrong with it is raised then. Behind a pooler nothing goes along with anything.
+        """
+        if not self.is_direct:
+            self.run(text, values, formats)
+            return
+        try:
+            self._send_ahead(text, values, formats, Format.BINARY)
+        except psycopg.Error as error:
+            raise self._lost(reason_of(error)) from error
+
+    def finish(self, texts: Sequence[bytes]) -> list[pq.abc.PGresult]:
+        """Run statements without parameters behind those that were sent; the answer is theirs."""
+        if not self._ahead:
+            return self.script(b"; ".join(texts))
+        try:
+            for text in texts:
+                self._known(text)
+            for text in texts:
+                self._send_ahead(text, (), (), Format.TEXT)
+            return self._catch_up()[-len(texts) :]
+        except psycopg.Error as error:
+            raise self._lost(reason_of(error)) from error
+
+    def _send_ahead(
+        self,
+        text: bytes,
+        values: Sequence[Buffer | None],
+        formats: Sequence[Format],
+        answer: Format,
+    ) -> None:
+        name = self._known(text)
+        if not self._ahead:
+            self.pgconn.enter_pipeline_mode()
+        self._ahead += 1
+        self.pgconn.send_query_prepared(name, values, formats, answer)
+
+    def _catch_up(self) -> list[pq.abc.PGresult]:
+        """Wait for all that were sent; the first that was refused is what is raised."""
+        if not self._ahead:
+            return []
+        ends_at = time.monotonic() + self._limit_s * self._ahead
+        self._ahead = 0
+        self.pgconn.pipeline_sync()
+        self._flush(ends_at)
+        results: list[pq.abc.PGresult] = []
+        while True:
+            result = self._next(ends_at)
+            if result is None:
+                continue  # between the answers to two statements
+            if result.status == ExecStatus.PIPELINE_SYNC:
+                break
+            results.append(result)
+        self.pgconn.exit_pipeline_mode()
+        return self._checked(results)
 
     def run(
         self, text: bytes, values: Sequence[Buffer | None], formats: Sequence[Format]
     ) -> pq.abc.PGresult:
         """Run one statement. Where the server will know it again, it is planned once."""
         try:
+            if self._ahead:
+                self._send_ahead(text, values, formats, Format.BINARY)
+                return self._catch_up()[-1]
             if self.is_direct:
-                name = self._statements.get(text) or self._prepare(text)
-                self.pgconn.send_query_prepared(name, values, formats, Format.BINARY)
+                self.pgconn.send_query_prepared(self._known(text), values, formats, Format.BINARY)
             else:
                 self.pgconn.send_query_params(text, values, None, formats, Format.BINARY)
             return self._results()[-1]
         except psycopg.Error as error:
             raise self._lost(reason_of(error)) from error
 
-    def _prepare(self, text: bytes) -> bytes:
-        name = b"rota_%d" % len(self._statements)
-        self.pgconn.send_prepare(name, text)
-        self._results()
-        self._statements[text] = name
+    def _known(self, text: bytes) -> bytes:
+        """The name under which the server has planned a statement; now, if it is new."""
+        name = self._statements.get(text)
+        if name is None:
+            self._catch_up()
+            name = b"rota_%d" % len(self._statements)
+            self.pgconn.send_prepare(name, text)
+            self._results()
+            self._statements[text] = name
         return name
 
     def _is_direct(self) -> bool:
@@ -138,18 +207,21 @@ class Link:
 
     def _results(self) -> list[pq.abc.PGresult]:
         """Wait for all that the server has to say to what was sent."""
-        pgconn = self.pgconn
         ends_at = time.monotonic() + self._limit_s
-        results: list[pq.abc.PGresult] = []
         self._flush(ends_at)
-        while True:
-            while pgconn.is_busy():
-                self._wait(ends_at)
-                pgconn.consume_input()
-            result = pgconn.get_result()
-            if result is None:
-                break
+        results: list[pq.abc.PGresult] = []
+        while (result := self._next(ends_at)) is not None:
             results.append(result)
+        return self._checked(results)
+
+    def _next(self, ends_at: float) -> pq.abc.PGresult | None:
+        """The next answer of the server; None: that was all to one statement, or script."""
+        while self.pgconn.is_busy():
+            self._wait(ends_at)
+            self.pgconn.consume_input()
+        return self.pgconn.get_result()
+
+    def _checked(self, results: list[pq.abc.PGresult]) -> list[pq.abc.PGresult]:
         for result in results:
             if result.status in FAILED:
                 raise self._failed(result)

@@ -49,7 +49,7 @@ class Beginnings(NamedTuple):
     """Messages that are the same for every transaction of a database."""
 
     write: bytes
-    commit: bytes  # of a transaction that changed something
+    commit: tuple[bytes, ...]  # of a transaction that changed something
     read: bytes
     turn: bytes
 
@@ -74,7 +74,7 @@ def beginnings(address: Address, options: PostgresOptions) -> Beginnings:
             f"SELECT pg_advisory_xact_lock({address.key('write')}); "
             f"SELECT {turn}, {now_ms} FROM {name}.turn"
         ).encode(),
-        commit=f"SELECT nextval('{name}.turn'); COMMIT".encode(),
+        commit=(f"SELECT nextval('{name}.turn')".encode(), b"COMMIT"),
         read=f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {common}".encode(),
         turn=f"SELECT {turn} FROM {name}.turn".encode(),  # noqa: S608 - a checked name
     )

@@ -41,6 +41,20 @@ class PostgresTransaction:
         found = self._queries[query]
         return self._changed(found, encoded_columns(found, listed))
 
+    def put(self, query: str, /, *parameters: object) -> None:
+        found = self._queries[query]
+        self._sent(found, encoded(found, parameters))
+
+    def put_many(self, query: str, rows: Iterable[Sequence[object]], /) -> None:
+        listed = rows if isinstance(rows, Sequence) else list(rows)
+        if listed:
+            found = self._queries[query]
+            self._sent(found, encoded_columns(found, listed))
+
+    def _sent(self, query: Query, parameters: Encoded) -> None:
+        self.has_changed = True  # as it will have; to know it would mean to wait
+        self._link.send(query.text, *parameters)
+
     def _changed(self, query: Query, parameters: Encoded) -> int:
         changed = self._link.run(query.text, *parameters).command_tuples or 0
         if changed:
