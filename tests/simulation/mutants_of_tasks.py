@@ -17,7 +17,11 @@ from rota.store.sqlite import SqliteDatabase
 from rota.store.tasks import Tasks
 from rota.store.workers import Workers
 from tests.simulation import profiles
-from tests.simulation.mutation import mutant, skipping
+from tests.simulation.mutation import Mutants, skipping
+from tests.simulation.profiles import Profile
+
+MUTANTS = Mutants[Profile](seeds=10)
+mutant = MUTANTS.add
 
 FAR_MS = 10**10
 

@@ -16,7 +16,11 @@ from rota.engine import batch, coordinator, rules
 from rota.errors import WorkerNotFound
 from rota.store.tasks import Tasks
 from tests.simulation import profiles
-from tests.simulation.mutation import mutant, skipping
+from tests.simulation.mutation import Mutants, skipping
+from tests.simulation.profiles import Profile
+
+MUTANTS = Mutants[Profile](seeds=10)
+mutant = MUTANTS.add
 
 FAR_MS = 10**10
 

@@ -3,34 +3,57 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 from unittest.mock import patch
 
 from rota.store.sqlite import SqliteTransaction
-from tests.simulation.profiles import Profile
+from tests.simulation.trace import Violation
+
+
+class Named(Protocol):
+    """A kind of bad day; each simulation has its own."""
+
+    @property
+    def name(self) -> str: ...
+
+
+ProfileT = TypeVar("ProfileT", bound=Named)
+Body = Callable[[], Iterator[None]]
 
 
 @dataclass(frozen=True)
-class Mutant:
-    """A broken rule, the profile in which it matters most, and how many seeds will notice."""
+class Mutant(Generic[ProfileT]):
+    """A broken rule, the profile in which it matters most, and how many seeds it may take."""
 
     name: str
-    profile: Profile
+    profile: ProfileT
     seeds: int
     applied: Callable[[], AbstractContextManager[None]]
 
 
-MUTANTS: list[Mutant] = []
+class Mutants(list[Mutant[ProfileT]]):
+    """The broken rules of a module, each added by its decorator."""
 
-Body = Callable[[], Iterator[None]]
+    def __init__(self, *, seeds: int) -> None:
+        super().__init__()
+        self._seeds = seeds
+
+    def add(self, profile: ProfileT, *, seeds: int | None = None) -> Callable[[Body], Body]:
+        def register(body: Body) -> Body:
+            self.append(Mutant(body.__name__, profile, seeds or self._seeds, contextmanager(body)))
+            return body
+
+        return register
 
 
-def mutant(profile: Profile, *, seeds: int = 10) -> Callable[[Body], Body]:
-    def register(body: Body) -> Body:
-        MUTANTS.append(Mutant(body.__name__, profile, seeds, contextmanager(body)))
-        return body
-
-    return register
+def seed_that_notices(mutant: Mutant[ProfileT], simulate: Callable[[int, ProfileT], object]) -> int:
+    for seed in range(mutant.seeds):
+        with mutant.applied():
+            try:
+                simulate(seed, mutant.profile)
+            except Violation:
+                return seed
+    raise AssertionError(f"{mutant.name} survived {mutant.seeds} seeds of {mutant.profile.name}")
 
 
 def skipping(*queries: str) -> AbstractContextManager[Any]:

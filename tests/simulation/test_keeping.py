@@ -5,10 +5,10 @@ import os
 import pytest
 
 from tests.simulation.keeping import profiles
-from tests.simulation.keeping.mutants import MUTANTS, Mutant
-from tests.simulation.keeping.profiles import PROFILES, profile_of
+from tests.simulation.keeping.mutants import MUTANTS
+from tests.simulation.keeping.profiles import PROFILES, Profile, profile_of
 from tests.simulation.keeping.world import simulate
-from tests.simulation.trace import Violation
+from tests.simulation.mutation import Mutant, seed_that_notices
 
 SCHEDULES = int(os.environ.get("ROTA_KEEPING_SCHEDULES", "60"))
 SCHEDULES_A_CHUNK = 15
@@ -40,15 +40,7 @@ def test_what_comes_too_late_is_sent_and_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_broken_rule_is_noticed_and_the_whole_one_is_not(mutant: Mutant) -> None:
-    noticed = None
-    for seed in range(mutant.seeds):
-        with mutant.applied():
-            try:
-                simulate(seed, mutant.profile)
-            except Violation:
-                noticed = seed
-                break
+def test_a_broken_rule_is_noticed_and_the_whole_one_is_not(mutant: Mutant[Profile]) -> None:
+    seed = seed_that_notices(mutant, simulate)
 
-    assert noticed is not None, f"{mutant.name} survived {mutant.seeds} seeds"
-    simulate(noticed, mutant.profile)
+    simulate(seed, mutant.profile)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.mutation import Mutant, seed_that_notices
 from tests.simulation.shards import profiles
-from tests.simulation.shards.mutants import MUTANTS, Mutant
+from tests.simulation.shards.mutants import MUTANTS
 from tests.simulation.shards.profiles import PROFILES, Profile, profile_of
 from tests.simulation.shards.world import simulate
-from tests.simulation.trace import Violation
 
 ORDINARY_SCHEDULES = 50 * len(PROFILES)
 SCHEDULES_A_CHUNK = 2 * len(PROFILES)
@@ -82,20 +82,11 @@ def test_the_same_seed_is_the_same_minute_in_any_process() -> None:
 # --- mutants ------------------------------------------------------------------------------------
 
 
-def seed_that_notices(mutant: Mutant) -> int | None:
-    for seed in range(mutant.seeds):
-        with mutant.applied():
-            try:
-                simulate(seed, mutant.profile)
-            except Violation:
-                return seed
-    return None
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_broken_rule_about_shards_is_noticed_and_the_whole_one_is_not(mutant: Mutant) -> None:
-    seed = seed_that_notices(mutant)
+def test_a_broken_rule_about_shards_is_noticed_and_the_whole_one_is_not(
+    mutant: Mutant[Profile],
+) -> None:
+    seed = seed_that_notices(mutant, simulate)
 
-    assert seed is not None, f"{mutant.name} survived {mutant.seeds} seeds of {mutant.profile.name}"
     simulate(seed, mutant.profile)

@@ -1,8 +1,6 @@
 """Which rules about locks and values, if broken, would the simulation notice? All of these."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -17,33 +15,15 @@ from tests.simulation.keeping.clients import Client
 from tests.simulation.keeping.coordinator import SimulatedCoordinator
 from tests.simulation.keeping.ledger import Ledger
 from tests.simulation.keeping.profiles import Profile
+from tests.simulation.mutation import Mutants
+
+MUTANTS = Mutants[Profile](seeds=20)
+mutant = MUTANTS.add
 
 _given = locks._given
 _leave_line = locks.leave_line
 _restart = Ledger.restart
 _settled = locks.settled
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """A broken rule, the profile in which it matters most, and how many seeds it may take."""
-
-    name: str
-    profile: Profile
-    seeds: int
-    applied: Callable[[], AbstractContextManager[None]]
-
-
-MUTANTS: list[Mutant] = []
-Body = Callable[[], Iterator[None]]
-
-
-def mutant(profile: Profile, *, seeds: int = 20) -> Callable[[Body], Body]:
-    def register(body: Body) -> Body:
-        MUTANTS.append(Mutant(body.__name__, profile, seeds, contextmanager(body)))
-        return body
-
-    return register
 
 
 @mutant(profiles.CALM)

@@ -1,7 +1,6 @@
 """What goes wrong if a coordinator trusts its memory although others write? Each way, broken."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -13,67 +12,60 @@ from rota.engine.runs import RunCache
 from rota.engine.shard_cache import ShardCache
 from rota.engine.shards import ShardKeeper
 from rota.store.lanes import Lanes
+from tests.simulation.mutation import Mutants
+from tests.simulation.replicas.world import Pace
 
-Applied = Callable[[], AbstractContextManager[None]]
-MUTANTS: dict[str, tuple[Applied, bool]] = {}  # and whether it is about time
-
-
-def mutant(*, is_timely: bool = False) -> Callable[[Callable[[], Iterator[None]]], Applied]:
-    def register(body: Callable[[], Iterator[None]]) -> Applied:
-        applied = contextmanager(body)
-        MUTANTS[body.__name__] = applied, is_timely
-        return applied
-
-    return register
+MUTANTS = Mutants[Pace](seeds=6)
+mutant = MUTANTS.add
 
 
 def nothing(*_: Any, **__: Any) -> None:
     """Do not."""
 
 
-@mutant()
+@mutant(Pace.ANYHOW)
 def memory_not_refreshed() -> Iterator[None]:
     """What is remembered counts, whoever has written."""
     with patch.object(pipeline, "refreshed", lambda _tx, before, _lanes, _runs: before):
         yield
 
 
-@mutant()
+@mutant(Pace.ANYHOW)
 def lanes_not_refreshed() -> Iterator[None]:
     """A number is given to a lane that another replica gave to another."""
     with patch.object(Lanes, "keep_up", nothing):
         yield
 
 
-@mutant()
+@mutant(Pace.ANYHOW)
 def stale_run_used() -> Iterator[None]:
     """A run in memory is taken to stand where this replica left it."""
     with patch.object(RunCache, "grow_old", nothing):
         yield
 
 
-@mutant()
+@mutant(Pace.ANYHOW)
 def stale_service_used() -> Iterator[None]:
     """A service in memory is taken to stand where this replica left it."""
     with patch.object(ShardCache, "refresh", lambda *_, **__: set()):
         yield
 
 
-@mutant()
+@mutant(Pace.ANYHOW)
 def version_not_raised() -> Iterator[None]:
     """Others do not notice that a service has changed."""
     with patch.object(ShardCache, "note_version", nothing):
         yield
 
 
-@mutant(is_timely=True)
+@mutant(Pace.TIMELY)
 def last_seen_not_read() -> Iterator[None]:
     """A sweep judges by what this replica alone has heard."""
     with patch.object(ShardCache, "hear", nothing):
         yield
 
 
-@mutant(is_timely=True)
+@mutant(Pace.TIMELY)
 def beat_answered_before_it_is_written() -> Iterator[None]:
     """A member is told that its lease was renewed, and others do not know."""
     write = ShardKeeper._write_seen
@@ -89,7 +81,7 @@ def beat_answered_before_it_is_written() -> Iterator[None]:
         yield
 
 
-@mutant(is_timely=True)
+@mutant(Pace.TIMELY)
 def own_clock_used() -> Iterator[None]:
     """Each replica goes by its own clock."""
 
@@ -102,7 +94,7 @@ def own_clock_used() -> Iterator[None]:
         yield
 
 
-@mutant()
+@mutant(Pace.ANYHOW)
 def epochs_from_memory() -> Iterator[None]:
     """What others have granted is taken in, but not under which epochs."""
     carry_over = agenda.carry_over
@@ -115,7 +107,7 @@ def epochs_from_memory() -> Iterator[None]:
         yield
 
 
-@mutant()
+@mutant(Pace.ANYHOW)
 def numbers_of_events_from_memory() -> Iterator[None]:
     """The log goes on from the last number that this replica gave."""
     refreshed = refreshing.refreshed

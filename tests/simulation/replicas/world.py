@@ -6,8 +6,10 @@ far its own clock is off, and when one is no more. What callers were told is kep
 the store in the end.
 """
 
+import asyncio
 import random
 from contextlib import AsyncExitStack
+from enum import Enum
 from typing import Any
 
 from rota.core.events import CancelTasks, SubmitTasks
@@ -18,13 +20,14 @@ from rota.core.tasks import FINISHED, NewTask, Task
 from rota.core.workers import Worker
 from rota.core.workflow.decisions import SetRunState
 from rota.core.workflow.run import RUN_ENDED
-from rota.errors import RotaError, StaleIncarnation, WorkerNotFound
+from rota.errors import StaleIncarnation, WorkerNotFound
 from tests.conftest import TurnedClock
 from tests.engine.flows import Flows
 from tests.engine.graphs import FAN
 from tests.engine.running import Engine, done
-from tests.engine.sharding import SERVICE, Peer
+from tests.engine.sharding import Peer
 from tests.engine.sharing import SharedStore, replica
+from tests.simulation.trace import Violation
 
 GONE = NoticeFilter(types=types_of(["member-left", "worker-unregistered"]))
 WORKERS = 3
@@ -32,6 +35,14 @@ MEMBERS = 3
 SHARDS = 6
 MOST_QUIET_STEPS = 400  # in which everything must drain once nothing new comes
 BEAT_MS = 1_000
+STEPS = 250
+
+
+class Pace(Enum):
+    """Anything at any time, or everybody in time and replicas that stay."""
+
+    ANYHOW = "anyhow"
+    TIMELY = "timely"
 
 
 class Broken(AssertionError):  # noqa: N818 - read at the raise site
@@ -392,16 +403,18 @@ class World:
             raise Broken("the numbers of events have gaps")
 
 
-async def live_through(seed: int, *, steps: int = 250, is_timely: bool = False) -> World:
-    """Anything at any time; or, timely, everybody in time and replicas that stay."""
+def simulate(seed: int, pace: Pace) -> World:
+    """Run one schedule; raises what it broke, with the seed."""
     world = World(seed)
     try:
-        await (world.keep_time(steps) if is_timely else world.run(steps))
-    except RotaError as error:
-        raise Broken(f"refused without a reason: {error}") from error
-    finally:
-        await world.close()
+        asyncio.run(_live_through(world, pace))
+    except Exception as error:
+        raise Violation(f"{error!r} in seed {seed}, {pace.name}") from error
     return world
 
 
-__all__ = ["SERVICE", "Broken", "World", "live_through"]
+async def _live_through(world: World, pace: Pace) -> None:
+    try:
+        await (world.keep_time(STEPS) if pace is Pace.TIMELY else world.run(STEPS))
+    finally:
+        await world.close()

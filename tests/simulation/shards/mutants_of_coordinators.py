@@ -15,8 +15,12 @@ from rota.core.shards.events import BeatMember, LeaveMember, SweepServices
 from rota.core.shards.members import Member, ShardPolicy
 from rota.core.shards.restoring import StoredShard, restored
 from rota.core.shards.service import Service, Talk
+from tests.simulation.mutation import Mutants
 from tests.simulation.shards import ledger, profiles
-from tests.simulation.shards.mutation import mutant
+from tests.simulation.shards.profiles import Profile
+
+MUTANTS = Mutants[Profile](seeds=20)
+mutant = MUTANTS.add
 
 FAR_MS = 10**10
 

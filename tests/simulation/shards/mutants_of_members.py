@@ -9,8 +9,12 @@ from msgspec.structs import replace
 from rota.core.shards.events import BeatMember, RegisterMember
 from rota.core.shards.holding import HeldState, Holding, Step
 from rota.core.shards.members import Assignment, ShardPolicy
+from tests.simulation.mutation import Mutants
 from tests.simulation.shards import profiles
-from tests.simulation.shards.mutation import mutant
+from tests.simulation.shards.profiles import Profile
+
+MUTANTS = Mutants[Profile](seeds=20)
+mutant = MUTANTS.add
 
 FAR_MS = 10**15
 
