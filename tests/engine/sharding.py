@@ -11,6 +11,7 @@ from tests.engine.running import Engine
 
 SERVICE = "feed"
 BEAT_S = 5.0
+EVERYTHING = tuple(range(10))
 
 
 class Peer:
@@ -98,6 +99,15 @@ class Peer:
     def _take(self, told: Assignment) -> None:
         if told.status == "ok" and (self.told is None or told.generation >= self.told.generation):
             self.told = told
+
+
+async def two(engine: Engine) -> tuple[Peer, Peer]:
+    """Two members that share ten shards."""
+    one, other = Peer(engine, "a"), Peer(engine, "b")
+    await one.register()
+    await other.register()
+    await settled(engine, one, other)
+    return one, other
 
 
 async def sweep(engine: Engine, by_ms: int = 0) -> None:

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.events import CancelTasks
+from rota.core.shards.events import DrainMember
 from rota.core.shards.members import Member, ShardPolicy
 from rota.core.shards.service import Service
 from rota.core.tasks import NewTask
 from rota.engine.figures import RATE_WINDOW_S, Rate, ServiceFigures
 from rota.engine.shard_changes import ServiceGauges, gauges_of
 from tests.engine.running import Engine, done
+from tests.engine.sharding import SERVICE, service, sweep, two
 
 NOW_MS = 1_800_000_000_000
 
@@ -98,6 +100,27 @@ async def test_figures_count_what_was_done(engine: Engine) -> None:
 
 
 # --- services -------------------------------------------------------------------------------------
+
+
+async def test_figures_tell_how_a_service_does(engine: Engine) -> None:
+    a, b = await two(engine)
+    await engine.coordinator.shard(DrainMember(service=SERVICE, worker_id="b"))
+    await sweep(engine, 3_000)
+    await a.beat()
+    await sweep(engine, 1_000)
+
+    figures = engine.coordinator.figures().services[SERVICE]
+    assert (figures.rebalances, figures.moved, figures.granted) == (3, 10, 15)
+    assert (figures.forced, figures.departures, figures.fenced_effects) == (0, {}, 0)
+    assert figures.beats == a.seq + b.seq
+    gauges = figures.gauges
+    assert gauges is not None
+    assert (gauges.members, gauges.shard_count, gauges.unowned, gauges.revoking) == (2, 10, 0, 5)
+    assert 3_000 <= gauges.oldest_revoke_ms <= 4_000
+    assert gauges.lease_margin_ms == 15_000 - 4_000
+    assert gauges.generation == (await service(engine)).generation
+    assert gauges.imbalance == 0.0
+    assert any(line["event"] == "shards rebalanced" for line in engine.log)
 
 
 def gauges(*members: Member, swept_ms: int = NOW_MS, count: int = 2) -> ServiceGauges:
