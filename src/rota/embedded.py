@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message
 from rota import settings
 from rota.errors import Unavailable
 from rota.node import Node
-from rota.sdk.transport import JSON, NotSent, Response
+from rota.sdk.transport import NotSent, Request, Response
 
 
 class EmbeddedTransport:
@@ -38,39 +38,23 @@ class EmbeddedTransport:
     def address(self) -> str:
         return self._host.url
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response:
-        answer = self._ask(method, path, body, content_type)
+    def send(self, request: Request) -> Response:
+        answer = self._ask(request)
         try:
-            return answer.result(timeout_s)
+            return answer.result(request.timeout_s)
         except TimeoutError:
             answer.cancel()
-            raise self._unanswered(timeout_s) from None
+            raise self._unanswered(request.timeout_s) from None
         except CancelledError:
             raise Unavailable("the embedded coordinator was closed") from None
 
-    async def asend(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response:
-        answer = self._ask(method, path, body, content_type)
+    async def asend(self, request: Request) -> Response:
+        answer = self._ask(request)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(request.timeout_s):
                 return await asyncio.wrap_future(answer)
         except TimeoutError:
-            raise self._unanswered(timeout_s) from None
+            raise self._unanswered(request.timeout_s) from None
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if caller is not None and caller.cancelling():
@@ -82,13 +66,10 @@ class EmbeddedTransport:
             self._is_closed = True
             release(self._host)
 
-    def _ask(
-        self, method: str, path: str, body: bytes | None, content_type: str
-    ) -> Future[Response]:
+    def _ask(self, request: Request) -> Future[Response]:
         if self._is_closed or self._host.is_closed:
             raise NotSent("the embedded coordinator is closed")
-        exchange = self._host.exchange(method, path, body, content_type)
-        return asyncio.run_coroutine_threadsafe(exchange, self._host.loop)
+        return asyncio.run_coroutine_threadsafe(self._host.exchange(request), self._host.loop)
 
     def _unanswered(self, timeout_s: float) -> Unavailable:
         return Unavailable(f"the embedded coordinator did not answer within {timeout_s:g} s")
@@ -109,10 +90,8 @@ class Host:
         self._thread.start()
         self._ready.result()  # raises what kept the coordinator from starting
 
-    async def exchange(
-        self, method: str, path: str, body: bytes | None, content_type: str
-    ) -> Response:
-        return await exchange(self._node.app, method, path, body, content_type)
+    async def exchange(self, request: Request) -> Response:
+        return await exchange(self._node.app, request)
 
     def close(self) -> None:
         self.is_closed = True
@@ -177,11 +156,9 @@ def _identity(url: str) -> str:
 # --- one request, without a socket -------------------------------------------------------------
 
 
-async def exchange(
-    app: ASGIApp, method: str, path: str, body: bytes | None, content_type: str = JSON
-) -> Response:
+async def exchange(app: ASGIApp, request: Request) -> Response:
     """Send one request to an ASGI application and read its response whole."""
-    call = _Exchange(method, path, body or b"", content_type)
+    call = _Exchange(request)
     running = asyncio.ensure_future(_finished(app, call))
     try:
         return await asyncio.shield(running)
@@ -197,13 +174,14 @@ async def _finished(app: ASGIApp, call: "_Exchange") -> Response:
 
 
 class _Exchange:
-    def __init__(self, method: str, path: str, body: bytes, content_type: str) -> None:
-        name, _, query = path.partition("?")
+    def __init__(self, request: Request) -> None:
+        name, _, query = request.path.partition("?")
+        body = request.body or b""
         self.scope: MutableMapping[str, Any] = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
-            "method": method,
+            "method": request.method,
             "scheme": "http",
             "path": unquote(name),
             "raw_path": name.encode(),
@@ -211,7 +189,7 @@ class _Exchange:
             "root_path": "",
             "headers": [
                 (b"host", b"localhost"),
-                (b"content-type", content_type.encode()),
+                (b"content-type", request.content_type.encode()),
                 (b"content-length", str(len(body)).encode()),
             ],
             "client": ("127.0.0.1", 0),

@@ -21,7 +21,7 @@ from rota.sdk.client import Client
 from rota.sdk.failover import FailoverTransport
 from rota.sdk.http import HttpTransport
 from rota.sdk.streaming_worker import Stream
-from rota.sdk.transport import JSON, Response
+from rota.sdk.transport import Request, Response
 
 WORK_S = 0.005
 
@@ -36,23 +36,12 @@ def write_down(*line: str | int) -> None:
 class Recording:
     """What a transport brings back of results is written down on its way."""
 
-    async def asend(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response:
-        response: Response = await super().asend(  # type: ignore[misc]  # of the transport
-            method, path, body, timeout_s=timeout_s, content_type=content_type
-        )
-        if path.endswith("/results") and response.status == 200:
-            assert body is not None
-            results = {
-                one["task_id"]: one["result"] for one in msgspec.json.decode(body)["results"]
-            }
+    async def asend(self, request: Request) -> Response:
+        response: Response = await super().asend(request)  # type: ignore[misc]  # of the transport
+        if request.path.endswith("/results") and response.status == 200:
+            assert request.body is not None
+            said = msgspec.json.decode(request.body)
+            results = {one["task_id"]: one["result"] for one in said["results"]}
             for one in msgspec.json.decode(response.body, type=ResultAnswer).outcomes:
                 write_down("outcome", one.task_id, one.outcome, results[one.task_id])
         return response

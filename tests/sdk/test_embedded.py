@@ -137,7 +137,7 @@ def test_closing_wakes_whoever_waits(tmp_path: Path) -> None:
     def wait() -> None:
         waiting.set()
         try:
-            transport.send("GET", f"/api/tasks/{handle.id}?wait_ms=60000", None, timeout_s=60)
+            transport.send(calls.get_task(handle.id, wait_ms=60_000))
         except Unavailable as error:
             errors.append(error)
 

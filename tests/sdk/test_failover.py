@@ -19,24 +19,26 @@ from rota.sdk.client import Client
 from rota.sdk.failover import FailoverTransport
 from rota.sdk.http import HttpTransport
 from rota.sdk.shards.zeromq import ZeroMQLine
-from rota.sdk.transport import NotSent, Response, open_transport
+from rota.sdk.transport import NotSent, Request, Response, open_transport
 from tests.sdk.listening import OK, free_url, listening, read_request
 from tests.sdk.replicas import Replica, replicas, urls
 from tests.sdk.serving import PATIENCE_S, working
 from tests.sdk.sharing import Diary, keeper
 
-Send = Callable[..., Response]
+Send = Callable[[FailoverTransport, Request], Response]
+QUESTION = Request(method="GET", path="/api/tasks", timeout_s=PATIENCE_S)
+SUBMISSION = Request(method="POST", path="/api/tasks", body=b"{}", timeout_s=PATIENCE_S)
 LEASE_MS = 10_000  # a busy machine may be late by seconds
 GONE = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\n\r\n{}"
 
 
 @pytest.fixture(params=["blocking", "looping"])
 def send(request: pytest.FixtureRequest) -> Send:
-    def blocking(transport: FailoverTransport, *args: object) -> Response:
-        return transport.send(*args, timeout_s=PATIENCE_S)  # type: ignore[arg-type]
+    def blocking(transport: FailoverTransport, request: Request) -> Response:
+        return transport.send(request)
 
-    def looping(transport: FailoverTransport, *args: object) -> Response:
-        return asyncio.run(transport.asend(*args, timeout_s=PATIENCE_S))  # type: ignore[arg-type]
+    def looping(transport: FailoverTransport, request: Request) -> Response:
+        return asyncio.run(transport.asend(request))
 
     return blocking if request.param == "blocking" else looping
 
@@ -85,7 +87,7 @@ def test_what_one_cannot_have_seen_is_sent_to_the_next_at_once(send: Send) -> No
     with listening(answering) as there:
         transport = transport_at(free_url(), free_url(), there)
 
-        assert send(transport, "POST", "/api/tasks", b"{}").status == 200
+        assert send(transport, SUBMISSION).status == 200
         assert transport.address == there
         transport.close()
 
@@ -94,7 +96,7 @@ def test_when_nobody_is_there_that_is_said_after_one_round(send: Send) -> None:
     transport = transport_at(free_url(), free_url())
 
     with pytest.raises(NotSent):
-        send(transport, "GET", "/health", None)
+        send(transport, QUESTION)
 
 
 def test_what_one_may_have_seen_is_not_sent_to_another_by_itself(send: Send) -> None:
@@ -102,7 +104,7 @@ def test_what_one_may_have_seen_is_not_sent_to_another_by_itself(send: Send) -> 
         transport = transport_at(first, second)
 
         with pytest.raises(Unavailable, match="unknown"):
-            send(transport, "POST", "/api/tasks", b"{}")
+            send(transport, SUBMISSION)
 
         assert transport.address == second, "but what comes next goes there"
         transport.close()
@@ -116,7 +118,7 @@ def test_one_that_says_it_cannot_serve_is_left(send: Send) -> None:
     with listening(gone) as first:
         transport = transport_at(first, free_url())
 
-        assert send(transport, "GET", "/api/tasks", None).status == 503
+        assert send(transport, QUESTION).status == 503
         assert transport.address != first
         transport.close()
 

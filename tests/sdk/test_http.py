@@ -6,24 +6,30 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from rota.errors import Invalid, Unavailable
 from rota.sdk.http import HttpTransport
-from rota.sdk.transport import NotSent, Response
+from rota.sdk.transport import NotSent, Request, Response
 from tests.sdk.listening import OK, free_url, listening, read_request
 
-Send = Callable[..., Response]
+Send = Callable[[HttpTransport, Request], Response]
+GET = Request(method="GET", path="/")
+
+
+def posted(body: bytes, path: str = "/") -> Request:
+    return Request(method="POST", path=path, body=body)
 
 
 @pytest.fixture(params=["blocking", "looping"])
 def send(request: pytest.FixtureRequest) -> Send:
     """Both ways of sending, so that every test is true of both."""
 
-    def blocking(transport: HttpTransport, *args: object, timeout_s: float = 30) -> Response:
-        return transport.send(*args, timeout_s=timeout_s)  # type: ignore[arg-type]  # as given
+    def blocking(transport: HttpTransport, request: Request) -> Response:
+        return transport.send(request)
 
-    def looping(transport: HttpTransport, *args: object, timeout_s: float = 30) -> Response:
-        return asyncio.run(transport.asend(*args, timeout_s=timeout_s))  # type: ignore[arg-type]
+    def looping(transport: HttpTransport, request: Request) -> Response:
+        return asyncio.run(transport.asend(request))
 
     return blocking if request.param == "blocking" else looping
 
@@ -46,7 +52,7 @@ def test_a_request_is_written_as_http_says(send: Send) -> None:
 
     with listening(script) as url:
         transport = HttpTransport(f"{url}/base/", "secret")
-        response = send(transport, "POST", "/api/tasks?a=1", b'{"name": "x"}')
+        response = send(transport, posted(b'{"name": "x"}', path="/api/tasks?a=1"))
         transport.close()
 
     head, _, body = seen[0].partition(b"\r\n\r\n")
@@ -67,7 +73,7 @@ def test_a_response_may_come_in_pieces_and_chunks(send: Send) -> None:
     )
     with listening(script) as url:
         transport = HttpTransport(url)
-        response = send(transport, "GET", "/", None)
+        response = send(transport, GET)
         transport.close()
 
     assert response.status == 503
@@ -77,7 +83,7 @@ def test_a_response_may_come_in_pieces_and_chunks(send: Send) -> None:
 
 def test_a_response_without_a_length_ends_with_its_connection(send: Send) -> None:
     with listening(answer(b"HTTP/1.0 200 OK\r\nserver: old\r\n\r\n{}")) as url:
-        response = send(HttpTransport(url), "GET", "/", None)
+        response = send(HttpTransport(url), GET)
 
     assert response.body == b"{}"
 
@@ -86,7 +92,7 @@ def test_nobody_there_means_not_sent(send: Send) -> None:
     url = free_url()
 
     with pytest.raises(NotSent, match=url):
-        send(HttpTransport(url), "POST", "/", b"{}")
+        send(HttpTransport(url), posted(b"{}"))
 
 
 @pytest.mark.parametrize("part", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"])
@@ -95,7 +101,7 @@ def test_a_connection_that_breaks_leaves_the_outcome_unknown(send: Send, part: b
         listening(answer(part)) as url,
         pytest.raises(Unavailable, match=f"{url} broke.*unknown") as caught,
     ):
-        send(HttpTransport(url), "POST", "/", b"{}")
+        send(HttpTransport(url), posted(b"{}"))
 
     assert not isinstance(caught.value, NotSent)
 
@@ -109,7 +115,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for_longer_than_asked(send: 
 
     with listening(script) as url:
         with pytest.raises(Unavailable, match=r"did not answer within 0.05 s"):
-            send(HttpTransport(url), "GET", "/", None, timeout_s=0.05)
+            send(HttpTransport(url), replace(GET, timeout_s=0.05))
         given_up.set()
 
 
@@ -118,7 +124,7 @@ def test_what_does_not_speak_http_is_told_from_what_does(send: Send) -> None:
         listening(answer(b"SSH-2.0-OpenSSH\r\n\r\n")) as url,
         pytest.raises(Unavailable, match="does not speak HTTP"),
     ):
-        send(HttpTransport(url), "GET", "/", None)
+        send(HttpTransport(url), GET)
 
 
 def two_requests(connection: socket.socket) -> None:
@@ -130,16 +136,16 @@ def two_requests(connection: socket.socket) -> None:
 def test_connections_are_kept_for_the_next_request() -> None:
     with listening(two_requests) as url:
         transport = HttpTransport(url)
-        assert transport.send("GET", "/", None, timeout_s=30).status == 200
-        assert transport.send("GET", "/", None, timeout_s=30).status == 200
+        assert transport.send(GET).status == 200
+        assert transport.send(GET).status == 200
         transport.close()
 
 
 async def test_connections_of_a_loop_are_kept_for_the_next_request() -> None:
     with listening(two_requests) as url:
         transport = HttpTransport(url)
-        assert (await transport.asend("GET", "/", None, timeout_s=30)).status == 200
-        assert (await transport.asend("GET", "/", None, timeout_s=30)).status == 200
+        assert (await transport.asend(GET)).status == 200
+        assert (await transport.asend(GET)).status == 200
         transport.close()
         await asyncio.sleep(0)
 
@@ -159,10 +165,10 @@ def test_a_connection_the_server_has_closed_is_not_used_again() -> None:
     said_goodbye = threading.Event()
     with listening(closing(said_goodbye), answer(OK)) as url:
         transport = HttpTransport(url)
-        transport.send("GET", "/", None, timeout_s=30)
+        transport.send(GET)
         assert said_goodbye.wait(30)
 
-        assert transport.send("POST", "/", b"{}", timeout_s=30).status == 200
+        assert transport.send(posted(b"{}")).status == 200
         transport.close()
 
 
@@ -176,14 +182,14 @@ async def test_a_request_that_is_given_up_does_not_spoil_the_next() -> None:
 
     with listening(never, answer(OK)) as url:
         transport = HttpTransport(url)
-        waiting = asyncio.create_task(transport.asend("GET", "/", None, timeout_s=30))
+        waiting = asyncio.create_task(transport.asend(GET))
         await asyncio.to_thread(asked.wait, 30)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         given_up.set()
 
-        assert (await transport.asend("GET", "/", None, timeout_s=30)).status == 200
+        assert (await transport.asend(GET)).status == 200
         transport.close()
         await asyncio.sleep(0)
 
@@ -204,7 +210,7 @@ def test_threads_have_a_connection_each() -> None:
 
         def work() -> None:
             barrier.wait()
-            statuses.append(transport.send("GET", "/", None, timeout_s=30).status)
+            statuses.append(transport.send(GET).status)
 
         threads = [threading.Thread(target=work) for _ in range(2)]
         for thread in threads:
@@ -234,7 +240,7 @@ def test_loops_that_have_ended_are_let_go_of() -> None:
     with listening(*[answer(OK)] * 5) as url:
         transport = HttpTransport(url)
         for _ in range(5):
-            asyncio.run(transport.asend("GET", "/", None, timeout_s=30))
+            asyncio.run(transport.asend(GET))
 
         assert len(transport._looping) == 1
         transport.close()

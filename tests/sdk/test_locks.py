@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,7 +14,7 @@ from rota.messages.keeping import LockRelease, LockView
 from rota.node import Node
 from rota.sdk import keeping_calls, waiting
 from rota.sdk.client import Client
-from rota.sdk.transport import Response
+from rota.sdk.transport import Request, Response
 from rota.store.locks import Locks
 from rota.testing import TestCoordinator
 from tests.sdk.serving import PATIENCE_S, Server
@@ -352,17 +351,17 @@ class Forgetful:
         self.is_embedded = False
         self.sent: list[str] = []
 
-    def send(self, method: str, path: str, body: bytes | None, **options: Any) -> Response:
-        response = self._inner.send(method, path, body, **options)
-        verb = path.rpartition("/")[2]
+    def send(self, request: Request) -> Response:
+        response = self._inner.send(request)
+        verb = request.path.rpartition("/")[2]
         self.sent.append(verb)
         if verb in self._verbs:
             self._verbs.remove(verb)
             raise Unavailable("the answer was lost")
         return response
 
-    async def asend(self, method: str, path: str, body: bytes | None, **options: Any) -> Response:
-        return self.send(method, path, body, **options)
+    async def asend(self, request: Request) -> Response:
+        return self.send(request)
 
     def close(self) -> None:
         """Closed by whoever made the inner one."""

@@ -38,7 +38,8 @@ from rota.messages import (
     WorkerView,
 )
 from rota.sdk.once import submission_with_keys
-from rota.sdk.requests import ANSWER_TIMEOUT_S, Call, Nothing, decoder_of, get, path_at, post
+from rota.sdk.requests import Call, Nothing, decoder_of, get, path_at, post
+from rota.sdk.transport import ANSWER_TIMEOUT_S
 
 __all__ = ["ANSWER_TIMEOUT_S", "Call", "Nothing"]
 

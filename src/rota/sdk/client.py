@@ -48,23 +48,23 @@ class Client:
         call = self._repeatable(call)
         for wait_s in self._repeat_after_s:
             try:
-                return self._read(call, self._send(call))
+                return self._read(call, self.transport.send(call))
             except Unavailable as error:
                 if not _may_repeat(call, error):
                     raise
             time.sleep(_jittered(wait_s))
-        return self._read(call, self._send(call))
+        return self._read(call, self.transport.send(call))
 
     async def arun(self, call: Call[T]) -> T:
         call = self._repeatable(call)
         for wait_s in self._repeat_after_s:
             try:
-                return self._read(call, await self._asend(call))
+                return self._read(call, await self.transport.asend(call))
             except Unavailable as error:
                 if not _may_repeat(call, error):
                     raise
             await asyncio.sleep(_jittered(wait_s))
-        return self._read(call, await self._asend(call))
+        return self._read(call, await self.transport.asend(call))
 
     def events(
         self,
@@ -99,24 +99,6 @@ class Client:
         if call.made_repeatable is None or not getattr(self.transport, "has_several", False):
             return call
         return call.made_repeatable()
-
-    def _send(self, call: Call[T]) -> Response:
-        return self.transport.send(
-            call.method,
-            call.path,
-            call.body,
-            timeout_s=call.timeout_s,
-            content_type=call.content_type,
-        )
-
-    async def _asend(self, call: Call[T]) -> Response:
-        return await self.transport.asend(
-            call.method,
-            call.path,
-            call.body,
-            timeout_s=call.timeout_s,
-            content_type=call.content_type,
-        )
 
     def _read(self, call: Call[T], response: Response) -> T:
         if not 200 <= response.status < 300 and response.status not in call.answers:

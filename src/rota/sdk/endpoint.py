@@ -4,7 +4,7 @@ import ssl
 from functools import cached_property
 
 from rota.errors import Unavailable
-from rota.sdk.transport import JSON, NotSent
+from rota.sdk.transport import NotSent, Request
 
 
 class Endpoint:
@@ -42,16 +42,16 @@ class Endpoint:
             lines.append(f"authorization: Bearer {self.token}")
         return "\r\n".join(["", *lines, ""]).encode()
 
-    def request(
-        self, method: str, path: str, body: bytes | None, content_type: str = JSON
-    ) -> bytes:
-        start = f"{method} {self._base}{path} HTTP/1.1".encode()
+    def written(self, request: Request) -> bytes:
+        """The request, as it goes over a connection."""
+        start = f"{request.method} {self._base}{request.path} HTTP/1.1".encode()
+        body = request.body
         if body is None:
             return b"%b%b\r\n" % (start, self._headers)
         return b"%b%bcontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (
             start,
             self._headers,
-            content_type.encode(),
+            request.content_type.encode(),
             len(body),
             body,
         )

@@ -15,7 +15,8 @@ import msgspec
 
 from rota.errors import Unavailable
 from rota.messages import EventPage, EventView
-from rota.sdk.requests import ANSWER_TIMEOUT_S, Call, get
+from rota.sdk.requests import Call, get
+from rota.sdk.transport import ANSWER_TIMEOUT_S
 from rota.sdk.waiting import Wait
 
 if TYPE_CHECKING:

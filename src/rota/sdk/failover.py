@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from rota.errors import Invalid, Unavailable
 from rota.sdk.endpoint import Endpoint
 from rota.sdk.http import HttpTransport
-from rota.sdk.transport import JSON, NotSent, Response
+from rota.sdk.transport import NotSent, Request, Response
 
 AWAY = 503  # that a coordinator stops, or has lost its store
 
@@ -48,43 +48,23 @@ class FailoverTransport:
             if self.endpoint is endpoint:
                 self._current = (self._current + 1) % len(self._transports)
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response:
+    def send(self, request: Request) -> Response:
         tries = len(self._transports)
         while True:
             transport, tries = self._transports[self._current], tries - 1
             try:
-                response = transport.send(
-                    method, path, body, timeout_s=timeout_s, content_type=content_type
-                )
+                response = transport.send(request)
             except Unavailable as error:
                 self._take_leave(transport, error, tries)
             else:
                 return self._seen(transport, response)
 
-    async def asend(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response:
+    async def asend(self, request: Request) -> Response:
         tries = len(self._transports)
         while True:
             transport, tries = self._transports[self._current], tries - 1
             try:
-                response = await transport.asend(
-                    method, path, body, timeout_s=timeout_s, content_type=content_type
-                )
+                response = await transport.asend(request)
             except Unavailable as error:
                 self._take_leave(transport, error, tries)
             else:

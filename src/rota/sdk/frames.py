@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from rota.messages import LeaseView, ResultItem, Value
+from rota.sdk.transport import Request
 
 LENGTH_BYTES = 4
 
@@ -44,15 +45,10 @@ class Ended(Struct, frozen=True, kw_only=True, tag=True):
     item: ResultItem
 
 
-class Asked(Struct, frozen=True, kw_only=True, tag=True):
+class Asked(Request, frozen=True, kw_only=True, tag=True):
     """Process to worker: carry this request to the coordinator."""
 
     number: int  # the answer has the same
-    method: str
-    path: str
-    body: bytes | None
-    timeout_s: float
-    content_type: str
 
 
 class Answered(Struct, frozen=True, kw_only=True, tag=True):

@@ -15,7 +15,7 @@ from rota.errors import Invalid
 from rota.sdk.blocking import BlockingPool
 from rota.sdk.endpoint import Endpoint
 from rota.sdk.looping import LoopPool
-from rota.sdk.transport import JSON, Response
+from rota.sdk.transport import Request, Response
 
 
 class HttpTransport:
@@ -37,35 +37,19 @@ class HttpTransport:
     def leave(self, endpoint: Endpoint) -> None:
         """There is no other coordinator to go to."""
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response:
+    def send(self, request: Request) -> Response:
         self._notice_fork()
-        request = self.endpoint.request(method, path, body, content_type)
-        return self._blocking.exchange(request, timeout_s=timeout_s)
+        written = self.endpoint.written(request)
+        return self._blocking.exchange(written, timeout_s=request.timeout_s)
 
-    async def asend(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response:
+    async def asend(self, request: Request) -> Response:
         self._notice_fork()
         loop = asyncio.get_running_loop()
         pool = self._looping.get(loop)
         if pool is None:
             pool = self._add_pool(loop)
-        request = self.endpoint.request(method, path, body, content_type)
-        return await pool.exchange(request, timeout_s=timeout_s)
+        written = self.endpoint.written(request)
+        return await pool.exchange(written, timeout_s=request.timeout_s)
 
     def close(self) -> None:
         self._blocking.close()

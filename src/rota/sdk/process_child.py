@@ -38,7 +38,7 @@ from rota.sdk.frames import (
 )
 from rota.sdk.outcomes import PROCESS_DIED, failure
 from rota.sdk.tasks import Task
-from rota.sdk.transport import JSON, Response
+from rota.sdk.transport import Request, Response
 
 ORPHANED = 70  # exit code when the worker is gone
 MAIN_NAME = "__rota_main__"  # so that a guarded `if __name__ == "__main__"` stays unrun
@@ -82,15 +82,7 @@ class Line:
         with self._lock:
             self._connection.sendall(frame)
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response:
+    def send(self, request: Request) -> Response:
         """Have the worker carry a request; it alone knows the way, and the token."""
         number = next(self._numbers)
         answer = self._asked[number] = Future()
@@ -98,11 +90,11 @@ class Line:
             framed(
                 Asked(
                     number=number,
-                    method=method,
-                    path=path,
-                    body=body,
-                    timeout_s=timeout_s,
-                    content_type=content_type,
+                    method=request.method,
+                    path=request.path,
+                    body=request.body,
+                    timeout_s=request.timeout_s,
+                    content_type=request.content_type,
                 )
             )
         )
@@ -111,18 +103,8 @@ class Line:
             raise Unavailable(answered.problem)
         return Response(answered.status, answered.body, answered.headers)
 
-    async def asend(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response:
-        return await asyncio.to_thread(
-            self.send, method, path, body, timeout_s=timeout_s, content_type=content_type
-        )
+    async def asend(self, request: Request) -> Response:
+        return await asyncio.to_thread(self.send, request)
 
     def close(self) -> None:
         """Closed with the process."""

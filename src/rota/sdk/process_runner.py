@@ -148,13 +148,7 @@ class _Process:
     async def _answer(self, asked: Asked, transport: Transport) -> None:
         """Carry a handler's request to the coordinator, and the answer back."""
         try:
-            response = await transport.asend(
-                asked.method,
-                asked.path,
-                asked.body,
-                timeout_s=asked.timeout_s,
-                content_type=asked.content_type,
-            )
+            response = await transport.asend(asked)
         except Unavailable as error:
             answered = Answered(number=asked.number, problem=error.detail)
         else:

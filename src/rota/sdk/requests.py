@@ -11,12 +11,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Struct
 
-from rota.sdk.transport import JSON
+from rota.sdk.transport import ANSWER_TIMEOUT_S, Request
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-ANSWER_TIMEOUT_S = 30.0  # beyond what the coordinator was asked to wait
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -26,17 +25,12 @@ class Decoder(Protocol[T_co]):
     def decode(self, content: bytes, /) -> T_co: ...
 
 
-class Call(Struct, Generic[T], frozen=True, kw_only=True):
+class Call(Request, Generic[T], frozen=True, kw_only=True):
     """A request, and what its answer is read as."""
 
-    method: str
-    path: str
     decoder: Decoder[T]
-    body: bytes | None = None
-    timeout_s: float = ANSWER_TIMEOUT_S
     is_repeatable: bool = False  # sending it twice does no more than sending it once
     answers: frozenset[int] = frozenset()  # statuses beyond 2xx whose body is an answer too
-    content_type: str = JSON
     empty: bytes = b"{}"  # what an answer without content stands for
     # The same, but so that it may be sent twice: where another coordinator can be asked.
     made_repeatable: Callable[[], "Call[T]"] | None = None

@@ -27,7 +27,8 @@ from rota.messages import (
     WorkflowView,
 )
 from rota.sdk.once import new_key
-from rota.sdk.requests import ANSWER_TIMEOUT_S, Call, decoder_of, get, path_at, post
+from rota.sdk.requests import Call, decoder_of, get, path_at, post
+from rota.sdk.transport import ANSWER_TIMEOUT_S
 
 # --- workflows -------------------------------------------------------------------------------
 

@@ -9,10 +9,23 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
+from msgspec import Struct
+
 from rota.errors import Invalid, Unavailable
 
 DEFAULT_EMBEDDED_URL = "sqlite:///rota.db"
 JSON = "application/json"
+ANSWER_TIMEOUT_S = 30.0  # beyond what the coordinator was asked to wait
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """What a transport has to know of a call, which is one of these (see `requests`)."""
+
+    method: str
+    path: str
+    body: bytes | None = None
+    timeout_s: float = ANSWER_TIMEOUT_S
+    content_type: str = JSON
 
 
 class Response(NamedTuple):
@@ -34,25 +47,9 @@ class Transport(Protocol):
     def is_embedded(self) -> bool:
         """Whether the coordinator runs inside this program."""
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response: ...
+    def send(self, request: Request) -> Response: ...
 
-    async def asend(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response: ...
+    async def asend(self, request: Request) -> Response: ...
 
     def close(self) -> None: ...
 

@@ -25,7 +25,7 @@ from rota.sdk.app import Rota
 from rota.sdk.client import Client
 from rota.sdk.runs import RUN_ENDED
 from rota.sdk.tasks import Task
-from rota.sdk.transport import JSON, Response
+from rota.sdk.transport import Request, Response
 from rota.settings import Settings
 from rota.testing.clock import TurnedClock
 from rota.testing.draining import Drain, Drained
@@ -230,14 +230,14 @@ class TestCoordinator:
     def _keep_up(self) -> None:
         self._run(self._node.coordinator.tick())
 
-    def exchange(self, method: str, path: str, body: bytes | None, content_type: str) -> Response:
-        return self._run(exchange(self._node.app, method, path, body, content_type))  # type: ignore[no-any-return]  # of exchange
+    def exchange(self, request: Request) -> Response:
+        return self._run(exchange(self._node.app, request))  # type: ignore[no-any-return]  # of exchange
 
-    def acquire(self, path: str, body: bytes, content_type: str) -> Response:
+    def acquire(self, request: Request, body: bytes) -> Response:
         """Somebody wants a lock: it is there to be had, or in a test never will be."""
         wish = msgspec.json.decode(body, type=LockAcquire)
         at_once = msgspec.json.encode(msgspec.structs.replace(wish, wait_ms=0))
-        answer = self.exchange("POST", path, at_once, content_type)
+        answer = self.exchange(msgspec.structs.replace(request, body=at_once))
         if wish.wait_ms and answer.status == 200:
             lock = msgspec.json.decode(answer.body, type=LockView)
             if not lock.acquired:
@@ -303,33 +303,17 @@ class _InlineTransport:
     def __init__(self, coordinator: TestCoordinator) -> None:
         self._coordinator = coordinator
 
-    def send(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,  # noqa: ARG002 - nothing here takes time
-        content_type: str = JSON,
-    ) -> Response:
-        parts = urlsplit(path)
-        if parts.path.endswith("/acquire") and body:
-            return self._coordinator.acquire(path, body, content_type)
+    def send(self, request: Request) -> Response:
+        parts = urlsplit(request.path)
+        if parts.path.endswith("/acquire") and request.body:
+            return self._coordinator.acquire(request, request.body)
         if "wait_ms" in dict(parse_qsl(parts.query)):
             self._coordinator.finish(parts.path)
-            path = parts.path
-        return self._coordinator.exchange(method, path, body, content_type)
+            request = msgspec.structs.replace(request, path=parts.path)
+        return self._coordinator.exchange(request)
 
-    async def asend(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None,
-        *,
-        timeout_s: float,
-        content_type: str = JSON,
-    ) -> Response:
-        return self.send(method, path, body, timeout_s=timeout_s, content_type=content_type)
+    async def asend(self, request: Request) -> Response:
+        return self.send(request)
 
     def close(self) -> None:
         """Closed with its coordinator."""
