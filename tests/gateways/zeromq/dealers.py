@@ -101,12 +101,17 @@ class Gateway:
         return self.api.node.coordinator.figures().wire
 
     def connect(self, **options: Any) -> Dealer:
+        dealer = self.dealer(**options)
+        dealer.socket.connect(self.url)
+        return dealer
+
+    def dealer(self, **options: Any) -> Dealer:
+        """One that is not connected yet."""
         socket = self.context.socket(zmq.DEALER)
         self._sockets.append(socket)
         socket.linger = 0
         for name, value in options.items():
             setattr(socket, name, value)
-        socket.connect(self.url)
         return Dealer(socket)
 
     async def pass_time(self, by_ms: int) -> None:
@@ -144,7 +149,8 @@ class Gateway:
     def close(self) -> None:
         for socket in self._sockets:
             socket.close()
-        self.context.term()
+        # Whatever a test that broke off has left open would otherwise be waited for, for ever.
+        self.context.destroy(linger=0)
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """Does a key open the door, only for whom it is meant, and nothing else?"""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from rota.gateways.zeromq.keys import NewClient, add_client, create_keys
 from tests.gateways.serving import served
 from tests.gateways.zeromq.dealers import (
     EVERYTHING,
+    PATIENCE_S,
     Dealer,
     Gateway,
     assigned,
@@ -100,11 +102,14 @@ async def test_whoever_does_not_know_the_coordinators_key_stays_outside(
     locked: Locked, how: str
 ) -> None:
     wrong = {**curve(locked.client), "curve_serverkey": zmq.curve_keypair()[0]}
-    stranger = locked.gateway.connect(**({} if how == "without a key" else wrong), reconnect_ivl=-1)
+    stranger = locked.gateway.dealer(**({} if how == "without a key" else wrong), reconnect_ivl=-1)
+    # Before it connects: it may be turned away sooner than we get to look.
     ended = stranger.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    stranger.socket.connect(locked.gateway.url)
 
     await stranger.say(register("w-1", service="feed"))
-    await ended.recv_multipart()
+    async with asyncio.timeout(PATIENCE_S):
+        await ended.recv_multipart()
     stranger.socket.disable_monitor()
     ended.close()
 
