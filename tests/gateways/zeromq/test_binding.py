@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from rota.errors import Invalid, Unavailable
 from rota.gateways.zeromq import binding
@@ -34,16 +35,16 @@ async def test_a_port_that_was_asked_for_and_is_taken_is_refused(tmp_path: Path)
 
 
 async def test_when_nobody_asked_and_the_usual_port_is_taken_there_is_no_zeromq(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken, capture_logs() as logged:
         monkeypatch.setattr(binding, "DEFAULT_PORT", taken.getsockname()[1])
 
         async with served(tmp_path, zmq_port=None) as api:
             assert api.node.shards_url is None
             assert (await api.get("/health")).status_code == 200
 
-    assert "no ZeroMQ: its port is taken" in capsys.readouterr().out
+    assert any(one["event"].startswith("no ZeroMQ: its port is taken") for one in logged)
 
 
 async def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
