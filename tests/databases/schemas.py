@@ -21,7 +21,8 @@ from rota.store.postgres.address import address_of
 from rota.store.postgres.database import PostgresDatabase
 from rota.store.postgres.options import PostgresOptions
 from rota.store.postgres.transaction import PostgresTransaction
-from rota.store.sqlite import SqliteDatabase, SqliteTransaction
+from rota.store.sqlite import MEMORY, SqliteDatabase, SqliteTransaction
+from tests.databases.empty import begin_empty
 from tests.databases.server import Server, given_url
 
 Store = Literal["sqlite", "postgres"]
@@ -120,6 +121,8 @@ def run_on(store: Store) -> None:
 def open_store(path: Path | str) -> Database:
     """The store of this name: the same one again until the test is over."""
     if kind == "sqlite":
+        if str(path) != MEMORY:
+            begin_empty(Path(path))
         return SqliteDatabase(str(path))
     return PostgresDatabase(address_of(url(), schemas.lend(str(path))), OPTIONS)
 

@@ -10,6 +10,7 @@ import httpx
 
 from rota.node import Node
 from rota.settings import Settings
+from tests.databases.empty import begin_empty
 
 Json = Any
 
@@ -131,7 +132,10 @@ async def called(folder: Path, **settings: Any) -> AsyncIterator[Api]:
 
 
 def settings_in(folder: Path, **settings: Any) -> Settings:
-    store = f"sqlite:///{folder / 'rota.db'}"
+    path = folder / "rota.db"
+    if "store" not in settings:
+        begin_empty(path)
+    store = f"sqlite:///{path}"
     return Settings(**{"port": 0, "zmq_port": 0, "store": store, **settings})
 
 

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 from rota import Rota, StopReason, Worker
 from rota.node import Node
 from rota.settings import Settings
+from tests.databases.empty import begin_empty
 
 T = TypeVar("T")
 
@@ -22,7 +23,10 @@ class Server:
     """A coordinator on a thread; may be stopped and started again on the same port and file."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        store = f"sqlite:///{folder / 'rota.db'}"
+        path = folder / "rota.db"
+        if "store" not in settings:
+            begin_empty(path)
+        store = f"sqlite:///{path}"
         self._settings = {"port": 0, "zmq_port": 0, "store": store, **settings}
         self.url = ""
         self.node: Node

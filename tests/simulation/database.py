@@ -4,10 +4,8 @@ The real SQLite store on a real file, with a door in front of it: at an armed mo
 "dies" just before or just after the commit, or the disk is full for a while.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -152,12 +150,3 @@ class SimulatedDatabase:
 def folder() -> Path | None:
     """Where schedules keep their files: in memory where there is such a place."""
     return MEMORY_FOLDER if MEMORY_FOLDER.is_dir() else None
-
-
-@cache
-def empty_store() -> bytes:
-    """A database of the newest shape, made once and copied for each schedule."""
-    with tempfile.TemporaryDirectory(dir=folder()) as place:
-        path = Path(place) / "empty.db"
-        SqliteDatabase(str(path)).close()
-        return path.read_bytes()

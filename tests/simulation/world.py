@@ -19,6 +19,7 @@ from rota.engine import counting, pipeline
 from rota.engine.duties import runner
 from rota.errors import RotaError
 from rota.settings import Settings
+from tests.databases.empty import begin_empty
 from tests.simulation import database
 from tests.simulation.book import Book
 from tests.simulation.chaos import CALM_WEATHER, Chaos
@@ -229,7 +230,7 @@ def simulate(seed: int, profile: Profile) -> Outcome:
     loop.set_exception_handler(_survive_crashes)
     with tempfile.TemporaryDirectory(dir=database.folder()) as place:
         path = Path(place) / "simulated.db"
-        path.write_bytes(database.empty_store())
+        begin_empty(path)
         world = World(seed, profile, path, loop)
         listener = Listener(world)
         try:
