@@ -150,9 +150,12 @@ def test_the_api_keeps_to_its_own_document(address: str, mode: GenerationMode) -
     ]
     for found in schema.get_all_operations():
         assert isinstance(found, Ok)
+        operation = found.ok()
+        if mode is GenerationMode.NEGATIVE and not (operation.query or operation.body):
+            continue  # any text may stand in a path; it would be looked for in vain, for long
 
         @settings(QUIET, max_examples=25)
-        @given(found.ok().as_strategy(generation_mode=mode))
+        @given(operation.as_strategy(generation_mode=mode))
         def attack(case: Case[Any]) -> None:
             if isinstance(case.query, dict):
                 case.query.pop("wait_ms", None)

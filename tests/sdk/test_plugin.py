@@ -33,13 +33,15 @@ async def test_async(rota):
     assert await handle.aresult() == "shipped 8"
 """
 
+LIGHT = ("-p", "no:schemathesis")  # a plugin of ours that takes seconds to load; others have none
+
 
 @pytest.mark.slow
 def test_the_fixture_attaches_the_apps_of_the_project(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(shop=SHOP, test_shop=TESTS)
     pytester.makeini("[pytest]\nrota_apps = shop:app\nasyncio_mode = auto\npythonpath = .\n")
 
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_subprocess(*LIGHT)
 
     result.assert_outcomes(passed=3)
     assert not list(Path(pytester.path).glob("*.db"))
@@ -50,7 +52,7 @@ def test_an_app_that_cannot_be_imported_is_a_usage_error(pytester: pytest.Pytest
     pytester.makepyfile("def test_it(rota): ...")
     pytester.makeini("[pytest]\nrota_apps = nowhere:app\n")
 
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_subprocess(*LIGHT)
 
     result.stdout.fnmatch_lines(["*rota_apps: 'nowhere:app' cannot be imported*"])
 
