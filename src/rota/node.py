@@ -112,7 +112,7 @@ class Node:
         self.sockets = SocketGateway(self.coordinator, self.gate, settings)
         self.app: ASGIApp = create_app(self.coordinator, self.gate, settings, self.sockets)
         self.shards_url: str | None = None  # where members of services reach us over ZeroMQ
-        self._server: uvicorn.Server | None = None
+        self._server: _Server | None = None
         self._stop_asked = False
 
     async def start(self) -> None:
@@ -187,11 +187,24 @@ class Node:
         self.sockets.close_all()
         self.coordinator.release_parked()
         if self._server is not None:
-            self._server.should_exit = True
+            self._server.ask_to_stop()
 
 
 class _Server(uvicorn.Server):
     """Signals are the business of whoever runs the node."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stop_asked = asyncio.Event()
+
+    def ask_to_stop(self) -> None:
+        self.should_exit = True
+        self._stop_asked.set()
+
+    async def main_loop(self) -> None:
+        # Uvicorn's own looks ten times a second, for a date and limits that we do not use.
+        await self.on_tick(0)
+        await self._stop_asked.wait()
 
     def install_signal_handlers(self) -> None:
         return
