@@ -31,13 +31,14 @@ test: setup ## run every test
 	@$(BIN)/python scripts/postgres.py
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+# Without the plugin of schemathesis: it takes seconds to load, and none of these tests needs it.
 check: setup ## format, lint, types, import contracts, generated pages, fast tests
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/reference.py --check
-	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' -q $(QUICK)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' -q -p no:schemathesis $(QUICK)
 
 format: setup ## put the code into shape
 	@$(BIN)/ruff format .
