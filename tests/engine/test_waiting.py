@@ -44,6 +44,20 @@ async def test_a_call_that_need_not_wait_is_answered_at_once(engine: Engine) -> 
     assert len(await engine.lease(worker, wait_ms=60_000)) == 1
 
 
+async def test_a_call_whose_worker_leaves_in_the_same_batch_is_told_so(engine: Engine) -> None:
+    worker = await engine.register()
+    other = await engine.register("w2")
+    call = asyncio.ensure_future(engine.coordinator.lease(ask(worker), wait_ms=60_000))
+    left = asyncio.ensure_future(engine.handle(LeaveWorker(worker_id=worker.id)))
+    stays = asyncio.ensure_future(engine.coordinator.lease(ask(other), wait_ms=60_000))
+
+    await soon(left)
+    with pytest.raises(WorkerNotFound):
+        await soon(call)
+    (task_id,) = await engine.submit()
+    assert [task.id for task in (await soon(stays)).leases] == [task_id]
+
+
 async def test_work_that_comes_back_wakes_whoever_waits(engine: Engine) -> None:
     first, second = await engine.register("w1"), await engine.register("w2")
     await engine.submit(max_attempts=9)

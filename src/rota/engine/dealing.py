@@ -23,7 +23,7 @@ from rota.core.snapshot import Snapshot
 from rota.core.tasks import Lane, Task, TaskState
 from rota.core.workers import Worker
 from rota.engine.parking import Parked, Parking
-from rota.errors import RotaError
+from rota.errors import RotaError, WorkerNotFound
 from rota.store.database import Transaction
 from rota.store.lanes import Lanes
 from rota.store.runs import Runs
@@ -78,7 +78,7 @@ class Dealer:
         self._open = self._find_open_lanes()
         if not self._open and not concerned:
             # However many wait, that there is nothing for them costs nothing.
-            return [Granted([]) for _ in asking], []
+            return [self._nothing_for(event.worker_id) for event in asking], []
         asked: dict[Parked, Answer] = {}
         most, now = expected + CHOICE, len(asking)
         calls = [*concerned, *parking.some(self._open, most, but=concerned)]
@@ -95,6 +95,10 @@ class Dealer:
             whose = self._runs.tasks([one.id for one in self.leased])
             _name_runs([*answers, *(answer for _, answer in given)], whose)
         return answers, given
+
+    def _nothing_for(self, worker_id: str) -> Answer:
+        """There is no work; a worker that has left in this very batch is not to wait for any."""
+        return Granted([]) if worker_id in self._snapshot.workers else WorkerNotFound(worker_id)
 
     @property
     def open_lanes(self) -> Collection[Lane]:
