@@ -31,7 +31,7 @@ class FrameReader:
     def __init__(self, *, is_masked: bool, most_bytes: int) -> None:
         self._mask_bit = MASKED if is_masked else 0
         self._most_bytes = most_bytes
-        self._rest = b""
+        self._rest = bytearray()  # grows in place: a frame may come in very many pieces
         self._wanted = 0  # bytes of the frame that has begun, as far as is known
         self._is_beyond = False  # a frame has come that only the library can deal with
 
@@ -40,11 +40,11 @@ class FrameReader:
             yield Piece(data, None)
             return
         if self._rest:
-            data = self._rest + data
-            self._rest = b""
-            if len(data) < self._wanted:
-                self._rest = data
+            self._rest += data
+            if len(self._rest) < self._wanted:
                 return
+            data = bytes(self._rest)
+            self._rest.clear()
         start, end = 0, len(data)
         while start < end:
             head, size = _measured(data, start, end)
@@ -54,7 +54,8 @@ class FrameReader:
                 return
             wanted = head if size is None else head + size
             if end - start < wanted:
-                self._rest, self._wanted = data[start:], wanted
+                self._rest += data[start:]
+                self._wanted = wanted
                 return
             whole = data if wanted == end and not start else data[start : start + wanted]
             yield Piece(whole, self._message(whole, head))

@@ -134,9 +134,12 @@ class StreamSocket(asyncio.Protocol):
 
     def _shake_hands(self, data: bytes) -> bytes:
         """Take the head of the answer; what follows it are frames."""
+        if self.opened.done():  # it was a no, and has a body
+            self._receive(data)
+            return b""
         self._head += data
         _, end, frames = self._head.partition(END_OF_HEAD)
-        if not end or self.opened.done():  # not all of it yet, or it was a no, and has a body
+        if not end:
             self._receive(data)
             return b""
         self._head = b""

@@ -111,3 +111,14 @@ def test_what_is_too_large_is_left_to_the_library_from_its_first_bytes_on() -> N
     library.feed_data(first.raw)
     with pytest.raises(PayloadTooBig):
         next(Frame.parse(library.read_exact, mask=True, max_size=MOST_BYTES))
+
+
+def test_a_frame_that_comes_byte_by_byte_is_not_copied_for_each() -> None:
+    frame = written(bytes(MOST_BYTES), is_masked=True)
+    reader = FrameReader(is_masked=True, most_bytes=MOST_BYTES)
+    rest = reader._rest
+
+    pieces = [piece for byte in frame for piece in reader.feed(bytes([byte]))]
+
+    assert [piece.message for piece in pieces] == [bytes(MOST_BYTES)]
+    assert reader._rest is rest  # the one buffer that grew in place

@@ -114,8 +114,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             super().data_received(data)
             return
         for piece in self._reader.feed(data):
-            is_plain = piece.message is not None and not self.frames and self.conn.state is OPEN
-            if not is_plain or piece.message is None:
+            if piece.message is None or self.frames or self.conn.state is not OPEN:
                 super().data_received(piece.raw)
             elif not self._is_taken(piece.message):
                 self.curr_msg_data_type = "bytes"
