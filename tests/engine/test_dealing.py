@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rota.core.breakers import DEFAULT_BREAKER_POLICY
-from rota.core.events import PauseQueue, SetWorkerState
-from rota.core.tasks import NewTask, Task
+from rota.core.events import CancelTasks, PauseQueue, SetWorkerState
+from rota.core.tasks import NewTask, Task, TaskState
 from rota.core.workers import Worker, WorkerState
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, done, running
@@ -31,6 +31,45 @@ async def test_higher_priority_first_then_first_come_over_all_lanes(engine: Engi
 
     expected = sorted(zip(tasks, ids, strict=True), key=lambda pair: (-pair[0].priority, pair[1]))
     assert order == [task_id for _, task_id in expected]
+
+
+async def test_what_has_just_come_stands_in_line_with_what_waits(engine: Engine) -> None:
+    worker = await engine.register(max_concurrent_tasks=100)
+    (old,) = await engine.submit("a", priority=1)
+    new = [NewTask(name="b", priority=2), NewTask(name="a"), NewTask(name="b", priority=1)]
+
+    ids, leased = await asyncio.gather(engine.submit_all(new), engine.lease(worker, 2))
+
+    urgent, last, middle = ids
+    assert [task.id for task in leased] == [urgent, old]
+    assert [task.id for task in await engine.lease(worker)] == [middle, last]
+
+
+async def test_what_nobody_has_room_for_is_queued(engine: Engine) -> None:
+    worker = await engine.register(max_concurrent_tasks=1)
+    parked = await engine.parked(worker)
+
+    ids = await engine.submit_all([NewTask(name="work", key=f"k{place}") for place in range(3)])
+
+    (leased,) = (await parked).leases
+    assert leased.id == ids[0]
+    await engine.report(worker, done(leased))
+    assert [task.id for task in await engine.lease(worker)] == [ids[1]]
+    await engine.handle(CancelTasks((ids[2],)))
+    assert (await engine.task(ids[2])).state is TaskState.CANCELLED
+
+
+async def test_what_has_just_come_to_a_paused_queue_waits_there(engine: Engine) -> None:
+    worker = await engine.register()
+    await engine.submit(queue="mail")
+    await engine.lease(worker)
+    await engine.handle(PauseQueue("mail", paused=True))
+    parked = await engine.parked(worker)
+
+    (held,) = await engine.submit(queue="mail")
+    await engine.handle(PauseQueue("mail", paused=False))
+
+    assert [task.id for task in (await parked).leases] == [held]
 
 
 async def test_a_lease_says_all_that_a_worker_needs(engine: Engine, clock: TurnedClock) -> None:

@@ -211,7 +211,7 @@ def last_line(task: Task) -> EndedAttempt | None:
 
 
 def added_task(decision: AddTask, lane: Lane) -> Task:
-
+    """A new task as it stands in the store."""
     new = decision.task
     return Task(
         id=decision.id,

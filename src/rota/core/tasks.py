@@ -161,6 +161,17 @@ def lane_of(task: NewTask) -> Lane:
 
 
 def options_of(task: NewTask) -> TaskOptions:
+    """What was said about a task; of those about which nothing was, all have the same."""
+    if (
+        task.max_attempts == DEFAULT_OPTIONS.max_attempts
+        and task.timeout_ms is None
+        and task.labels is None
+        and task.backoff is None
+        and task.delay_ms is None
+        and task.run_at_ms is None
+        and task.start_within_ms is None
+    ):
+        return DEFAULT_OPTIONS
     return TaskOptions(
         delay_ms=task.delay_ms,
         run_at_ms=task.run_at_ms,

@@ -58,12 +58,19 @@ class _Writer:
     """One method a kind of decision; each takes all decisions of its kind at once."""
 
     def __init__(
-        self, tx: Transaction, lanes: Lanes, *, now_ms: int, tasks: dict[TaskId, Task]
+        self,
+        tx: Transaction,
+        lanes: Lanes,
+        *,
+        now_ms: int,
+        tasks: dict[TaskId, Task],
+        queues_new: bool,
     ) -> None:
         self._tx = tx
         self._lanes = lanes
         self._now_ms = now_ms
         self._known = tasks
+        self._queues_new = queues_new
         self.applied = Applied(opened=set(), finished=[])
 
     # Made where they are needed: few batches need more than one.
@@ -77,7 +84,7 @@ class _Writer:
         return Workers(self._tx)
 
     def add(self, decisions: Sequence[AddTask]) -> None:
-        self.applied.opened |= self._tasks.add(decisions)
+        self.applied.opened |= self._tasks.add(decisions, is_queued=self._queues_new)
 
     def finish(self, decisions: Sequence[FinishTask]) -> None:
         self._tasks.finish(decisions)
@@ -186,9 +193,13 @@ def apply(
     *,
     now_ms: int,
     tasks: dict[TaskId, Task],
+    queues_new: bool = True,
 ) -> Applied:
-    """Write all decisions, sorted by kind, in the caller's transaction."""
-    writer = _Writer(tx, lanes, now_ms=now_ms, tasks=tasks)
+    """Write all decisions, sorted by kind, in the caller's transaction.
+
+    Queues new: False leaves new tasks out of the queue; whoever says so sees to them.
+    """
+    writer = _Writer(tx, lanes, now_ms=now_ms, tasks=tasks, queues_new=queues_new)
     for kind in sorted(decisions, key=PLACES.__getitem__):
         WRITERS[kind](writer, decisions[kind])
     return writer.applied

@@ -17,15 +17,13 @@ from rota.core.decisions import (
     Decision,
     FinishTask,
     LeaseTask,
-    NoteWatch,
     PutWorker,
     QueueTask,
     RemoveWorker,
     RequeueTask,
     ReviveTask,
-    TellCancelled,
 )
-from rota.core.events import Event, LeaseWork, PruneHistory, ReportResults
+from rota.core.events import Event, LeaseWork, PruneHistory, ReportResults, TakeInbox
 from rota.core.ids import TaskId
 from rota.core.notices import Notice, PruneNotices
 from rota.core.replicas import BeatReplica, Replica
@@ -45,10 +43,10 @@ from rota.engine.load import load
 from rota.engine.moments import earlier, next_moment_ms
 from rota.engine.notices import PRUNED_PER_STEP, Told, healths_after, write_notices
 from rota.engine.parking import Parked, Parking
-from rota.engine.remembering import Memory, opens_breakers, paused_after
+from rota.engine.remembering import Memory, opens_breakers, paused_after, remembered
 from rota.engine.run_commands import RunCommands, RunReply
 from rota.engine.runs import RunAdvancer, RunCache, RunWork
-from rota.engine.sessions import SessionKeeper, SessionMemory
+from rota.engine.sessions import SessionKeeper
 from rota.engine.shard_cache import ShardCache
 from rota.engine.shards import SHARD_EVENTS, ShardKeeper, ShardReply, ShardWork
 from rota.engine.sharing import CatchUp, Sharing, is_swept, share
@@ -67,6 +65,7 @@ Anything = Event | Aside  # that may come before the engine
 ASIDES = frozenset(get_args(Aside))
 RUN_COMMANDS = frozenset(get_args(RunCommand))
 HOUSEKEEPING = frozenset({PruneHistory, PruneNotices, KeepMinutes})
+MOST_UNQUEUED = 16  # new tasks that may be leased without having been in the queue
 BRINGS_WORK: tuple[type[Decision], ...] = (AddTask, RequeueTask, QueueTask, ReviveTask)
 
 
@@ -158,9 +157,17 @@ class Batch:
             shards.note_refused(self._events, outcomes)
         runs = self._advance_runs(tx, decided, outcomes)
         decisions = runs.decisions
-        applied = apply(tx, self._lanes, decisions, now_ms=snapshot.now_ms, tasks=snapshot.tasks)
+        new = self._new_and_wanted(decisions)
+        applied = apply(
+            tx,
+            self._lanes,
+            decisions,
+            now_ms=snapshot.now_ms,
+            tasks=snapshot.tasks,
+            queues_new=not new,
+        )
         self._keep_house(tx, applied, outcomes)
-        parked, granted = self._deal(tx, decisions, outcomes)
+        parked, granted = self._deal(tx, decisions, outcomes, new)
         keeper = SessionKeeper(tx, self._lanes, self._memory.sessions)
         sessions = keeper.carry_out(self._events, outcomes, decisions)
         shard_work = ShardWork() if shards is None else shards.work
@@ -168,7 +175,9 @@ class Batch:
             decisions, leases, granted, [*runs.told, *keeping.notices], shard_work
         )
         told = write_notices(tx, happened, last_seq=self._memory.last_seq)
-        memory = self._remember(happened, told, sessions.memory)
+        memory = remembered(
+            self._memory, happened, last_seq=told.last_seq, sessions=sessions.memory
+        )
         replicas: list[Replica] = []
         if self._sharing is not None:
             before, after = self._memory.known, memory.known
@@ -283,14 +292,33 @@ class Batch:
                 outcomes.append(reply)
         return outcomes, decisions
 
+    def _new_and_wanted(self, decisions: Mapping[type[Decision], list[Any]]) -> list[AddTask]:
+        """New tasks that need not go through the queue, since somebody waits for work.
+
+        Only a few: more of them leave the queue together for less than they would cost here.
+        What is taken from the inbox may have failed already.
+        """
+        new: list[AddTask] = decisions.get(AddTask, [])
+        is_wanted = len(new) <= MOST_UNQUEUED and self._is_asked and TakeInbox not in self._kinds
+        return new if is_wanted else []
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether anybody wants work."""
+        return len(self._parking) > 0 or LeaseWork in self._kinds
+
     def _deal(
-        self, tx: Transaction, decisions: dict[type[Decision], list[Any]], outcomes: list[Outcome]
+        self,
+        tx: Transaction,
+        decisions: dict[type[Decision], list[Any]],
+        outcomes: list[Outcome],
+        new: Sequence[AddTask],
     ) -> tuple[list[tuple[Parked, Granted | RotaError]], list[tuple[str, list[Task]]]]:
         """Ask for the calls of this batch and the parked ones alike; whoever is best gets it.
 
         What becomes of the parked ones, and what each worker was given.
         """
-        if not len(self._parking) and LeaseWork not in self._kinds:
+        if not self._is_asked:
             return [], []
         now = [
             (index, event)
@@ -305,6 +333,7 @@ class Batch:
             paused=paused_after(self._memory.paused, decisions),
             has_open_breakers=self._memory.has_open_breakers or opens_breakers(decisions),
             names_runs=self._runs.has_tasks,
+            new=new,
         )
         answers, parked = dealer.deal(
             [event for _, event in now],
@@ -355,21 +384,4 @@ class Batch:
             paused=memory.paused,
             healths=memory.healths,
             healths_now=healths_after(memory.healths, decisions, snapshot),
-        )
-
-    def _remember(self, happened: Happened, told: Told, sessions: SessionMemory) -> Memory:
-        decisions = happened.decisions
-        watches = decisions.get(NoteWatch)
-        return Memory(
-            last_task_id=self._snapshot.last_task_id,
-            watch=watches[-1].watch if watches else self._memory.watch,
-            turns=self._memory.turns,
-            paused=paused_after(self._memory.paused, decisions),
-            has_open_breakers=self._memory.has_open_breakers or opens_breakers(decisions),
-            has_cancelled=self._memory.has_cancelled or TellCancelled in decisions,
-            last_seq=told.last_seq,
-            healths=happened.healths_now,
-            sessions=sessions,
-            workers=self._memory.workers,
-            services=self._memory.services,
         )

@@ -15,11 +15,11 @@ import msgspec
 from rota.core import claiming
 from rota.core.choosing import Candidate
 from rota.core.claiming import Claim
-from rota.core.decisions import LeaseTask
+from rota.core.decisions import AddTask, LeaseTask
 from rota.core.events import LeaseWork
 from rota.core.ids import TaskId
 from rota.core.replies import Granted
-from rota.core.snapshot import Snapshot
+from rota.core.snapshot import Snapshot, added_task
 from rota.core.tasks import Lane, Task, TaskState
 from rota.core.workers import Worker
 from rota.engine.parking import Parked, Parking
@@ -48,8 +48,12 @@ class Dealer:
         paused: Collection[str],
         has_open_breakers: bool,
         names_runs: bool,
+        new: Sequence[AddTask] = (),
     ) -> None:
-        """Only where any task works for a run do leases have to be asked for whose they are."""
+        """Only where any task works for a run do leases have to be asked for whose they are.
+
+        New: tasks of this batch that are not in the queue yet; those nobody gets are put into it.
+        """
         self._tasks = Tasks(tx, lanes)
         self._runs = Runs(tx) if names_runs else None
         self._workers = Workers(tx)
@@ -59,6 +63,8 @@ class Dealer:
         self._snapshot = snapshot
         self._turns = turns
         self._open: dict[int, Lane] = {}  # in which there may be work
+        self._waiting: Collection[int] = ()  # lanes in whose queue there is some
+        self._new = self._sorted_in(tx, new)
         self.leased: list[LeaseTask] = []
 
     def deal(
@@ -74,6 +80,17 @@ class Dealer:
         Workers that have come or left in this batch are `changed`: their parked calls are answered
         too, be it that they are over. So much new work is `expected`.
         """
+        answers = self._deal(asking, parking, changed, expected)
+        self._tasks.queue_new(self._new)
+        return answers
+
+    def _deal(
+        self,
+        asking: Sequence[LeaseWork],
+        parking: Parking[Any],
+        changed: Collection[str],
+        expected: int,
+    ) -> tuple[list[Answer], list[tuple[Parked, Answer]]]:
         concerned: list[Parked] = parking.of_workers(changed) if changed else []
         self._open = self._find_open_lanes()
         if not self._open and not concerned:
@@ -129,9 +146,30 @@ class Dealer:
         return answers
 
     def _find_open_lanes(self) -> dict[int, Lane]:
-        numbers = self._tasks.open_lanes()
+        self._waiting = numbers = self._tasks.open_lanes()
+        if self._new:
+            numbers = sorted({*numbers, *(number for number, _ in self._new.values())})
         paused, known = self._paused, self._lanes.by_number
         return {number: known[number] for number in numbers if known[number].queue not in paused}
+
+    def _sorted_in(self, tx: Transaction, new: Sequence[AddTask]) -> dict[TaskId, tuple[int, Task]]:
+        """New tasks that may be leased now, each with the number of its lane."""
+        found: dict[TaskId, tuple[int, Task]] = {}
+        for one in new:
+            if one.due_at_ms is None:
+                task = one.task
+                number = self._lanes.number(tx, task.queue, task.name, task.requires)
+                found[one.id] = number, added_task(one, self._lanes.by_number[number])
+        return found
+
+    def _head(self, lanes: Collection[int], most: int) -> list[Task]:
+        """The next tasks of these lanes, from the queue and of those that have just come."""
+        waiting = [lane for lane in lanes if lane in self._waiting]
+        head = self._tasks.head(waiting, most) if waiting else []
+        new = [task for number, task in self._new.values() if number in lanes]
+        if not new:
+            return head
+        return sorted([*head, *new], key=lambda task: (-task.priority, task.id))[:most]
 
     def _meet(self, asking: Sequence[LeaseWork], *, with_breakers: bool) -> None:
         """Load what the snapshot lacks about those who ask."""
@@ -154,7 +192,7 @@ class Dealer:
         by_claim = {id(claim): number for number, claim in claims.items()}
         for group in claiming.groups(list(claims.values())):
             lanes, most = group[0].lanes, sum(claim.free for claim in group)
-            head = self._tasks.head(lanes, most)
+            head = self._head(lanes, most)
             if len(head) < most:
                 for lane in lanes:
                     self._open.pop(lane, None)
@@ -196,7 +234,7 @@ class Dealer:
                     break
                 if self._is_probing(claim.worker, self._lanes.by_number[lane].name):
                     continue
-                head = self._tasks.head([lane], 1)
+                head = self._head([lane], 1)
                 leases = claiming.lease_all(self._snapshot, head, claim.worker)
                 self._write(leases, head)
                 answer.leases.extend(granted(leases, {task.id: task for task in head}))
@@ -210,8 +248,11 @@ class Dealer:
 
     def _write(self, leases: list[LeaseTask], head: Sequence[Task]) -> None:
         if leases:
-            self._tasks.lease(leases, {task.id: task for task in head})
+            known = {task.id: task for task in head}
+            self._tasks.lease(leases, known, unqueued=self._new)
             self.leased += leases
+            for one in leases if self._new else ():
+                self._new.pop(one.id, None)
 
 
 def _wish(call: Parked) -> LeaseWork:

@@ -6,9 +6,10 @@ from typing import Any
 from msgspec import Struct
 
 from rota.core.breakers import BreakerState
-from rota.core.decisions import ChangeQueue, Decision, NoteQuality
+from rota.core.decisions import ChangeQueue, Decision, NoteQuality, NoteWatch, TellCancelled
 from rota.core.valves import Watch
 from rota.core.workers import Health
+from rota.engine.happened import Happened
 from rota.engine.sessions import SessionMemory
 from rota.engine.sharing import Known
 
@@ -37,6 +38,27 @@ class Memory(Struct):
     def known(self) -> Known:
         """What others have to know, too."""
         return Known(self.watch, self.healths, self.sessions.last_news)
+
+
+def remembered(
+    before: Memory, happened: Happened, *, last_seq: int, sessions: SessionMemory
+) -> Memory:
+    """What is remembered after a batch."""
+    decisions = happened.decisions
+    watches = decisions.get(NoteWatch)
+    return Memory(
+        last_task_id=happened.snapshot.last_task_id,
+        watch=watches[-1].watch if watches else before.watch,
+        turns=before.turns,
+        paused=paused_after(before.paused, decisions),
+        has_open_breakers=before.has_open_breakers or opens_breakers(decisions),
+        has_cancelled=before.has_cancelled or TellCancelled in decisions,
+        last_seq=last_seq,
+        healths=happened.healths_now,
+        sessions=sessions,
+        workers=before.workers,
+        services=before.services,
+    )
 
 
 def paused_after(

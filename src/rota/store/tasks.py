@@ -5,7 +5,7 @@ What is live stands in `task` (what does not change) and in exactly one of `read
 """
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -22,6 +22,7 @@ from rota.core.decisions import (
 from rota.core.ids import TaskId
 from rota.core.snapshot import last_line, logged
 from rota.core.tasks import (
+    DEFAULT_OPTIONS,
     Lease,
     NewTask,
     Task,
@@ -49,8 +50,11 @@ class Tasks:
     def last_id(self) -> int:
         return int(self._tx.rows("tasks.last_id")[0][0])
 
-    def add(self, added: Sequence[AddTask]) -> set[int]:
-        """Write new tasks; the answer is the lanes in which some can be claimed at once."""
+    def add(self, added: Sequence[AddTask], *, is_queued: bool = True) -> set[int]:
+        """Write new tasks; the answer is the lanes in which some can be claimed at once.
+
+        Is queued: False leaves those out of the queue that would be in it; see `queue_new`.
+        """
         lane_of, tx = self._lanes.number, self._tx
         rows, open_lanes, special = [], set(), []
         for one in added:
@@ -72,11 +76,17 @@ class Tasks:
             if _is_special(one):
                 special.append(one)
         tx.put_many("tasks.add", rows)
-        for first, last in _runs_of_ready(added) if special else _whole(added):
-            tx.put("tasks.add_ready_range", first, last)
+        if is_queued:
+            for first, last in _runs_of_ready(added) if special else _whole(added):
+                tx.put("tasks.add_ready_range", first, last)
         if special:
             self._add_extras(special)
         return open_lanes
+
+    def queue_new(self, ids: Iterable[int]) -> None:
+        """Put tasks into the queue that were added without."""
+        for number in ids:
+            self._tx.put("tasks.add_ready_range", number, number)
 
     def _add_extras(self, added: Sequence[AddTask]) -> None:
         """Rows beside the task, for what most tasks do not have."""
@@ -140,16 +150,28 @@ class Tasks:
         merged = heapq.merge(*(turns(lane) for lane in lanes))
         return [row for _, (_, _, row) in zip(range(most), merged, strict=False)]
 
-    def lease(self, leases: Sequence[LeaseTask], tasks: dict[TaskId, Task]) -> None:
-        """Hand over tasks; those of one lane and priority leave the queue together."""
+    def lease(
+        self,
+        leases: Sequence[LeaseTask],
+        tasks: dict[TaskId, Task],
+        *,
+        unqueued: Collection[TaskId] = (),
+    ) -> None:
+        """Hand over tasks; those of one lane and priority leave the queue together.
+
+        Unqueued: those that were added and never put into the queue.
+        """
         tx, queued = self._tx, TaskState.QUEUED
         known = [tasks[one.id] for one in leases]
         lanes = self._numbers(known)
         places: dict[tuple[int, int], list[int]] = {}
+        taken = 0
         for one, task, lane in zip(leases, known, lanes, strict=True):
-            if one.was is queued:
+            if one.id in unqueued:
+                taken += 1
+            elif one.was is queued:
                 places.setdefault((lane, -task.priority), []).append(one.id)
-        taken = sum(together.take_ready(tx, *place, ids) for place, ids in places.items())
+        taken += sum(together.take_ready(tx, *place, ids) for place, ids in places.items())
         if scheduled := [(one.id,) for one in leases if one.was is TaskState.SCHEDULED]:
             taken += tx.many("tasks.take_scheduled_one", scheduled)
         assert taken == len(leases), "a task is leased from exactly one place"
@@ -361,17 +383,8 @@ def _runs_of_ready(added: Sequence[AddTask]) -> Iterator[tuple[int, int]]:
 
 def _options(task: NewTask) -> bytes | None:
     """What is stored of a task's options; None when it has none of its own."""
-    if (
-        task.max_attempts == 3
-        and task.timeout_ms is None
-        and task.labels is None
-        and task.backoff is None
-        and task.delay_ms is None
-        and task.run_at_ms is None
-        and task.start_within_ms is None
-    ):
-        return None
-    return _encode(options_of(task))
+    options = options_of(task)
+    return None if options is DEFAULT_OPTIONS else _encode(options)
 
 
 def _cause(finished: FinishTask) -> str | None:
