@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rota.core import operating, registry
-from rota.core.events import CancelTasks, ExpireAttempts
+from rota.core.events import CancelTasks, ExpireAttempts, ReturnLeases
 from rota.core.ids import TaskId
 from rota.core.tasks import Ending, NewTask, TaskState
 from rota.engine.duties.runner import DUTIES
@@ -124,6 +124,30 @@ async def test_a_task_that_is_not_started_in_time_has_failed(engine: Engine) -> 
     assert failed.error.type == "start_timeout"
     assert (await engine.task(started)).state is TaskState.RUNNING
     assert await engine.report(worker, done(task)) == ["accepted"]
+
+
+@pytest.mark.parametrize("is_over_first", [True, False])
+async def test_what_was_leased_and_given_back_unstarted_has_to_start_in_time_all_the_same(
+    engine: Engine,
+    is_over_first: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    worker = await engine.register()
+    (task_id,) = await engine.submit(start_within_ms=100)
+    (task,) = await engine.lease(worker)
+    back = ReturnLeases(
+        worker_id=worker.id, incarnation=worker.incarnation, leases=((task_id, task.fence),)
+    )
+
+    if is_over_first:
+        await engine.turn(100)
+    await engine.handle(back)
+    await engine.turn(100)
+
+    failed = await engine.task(task_id)
+    assert (failed.state, failed.error and failed.error.type) == (
+        TaskState.FAILED,
+        "start_timeout",
+    )
 
 
 async def test_more_overdue_attempts_than_one_step_takes_all_end(engine: Engine) -> None:

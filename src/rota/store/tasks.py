@@ -6,8 +6,6 @@ What is live stands in `task` (what does not change) and in exactly one of `read
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import attrgetter
 
 import msgspec
 
@@ -22,16 +20,13 @@ from rota.core.decisions import (
 from rota.core.ids import TaskId
 from rota.core.snapshot import last_line, logged
 from rota.core.tasks import (
-    DEFAULT_OPTIONS,
+    Ending,
     Lease,
-    NewTask,
     Task,
     TaskError,
     TaskState,
-    normalised_labels,
-    options_of,
 )
-from rota.store import forgetting, reading, together
+from rota.store import adding, forgetting, reading, together
 from rota.store.database import Row, Transaction
 from rota.store.lanes import Lanes
 
@@ -55,59 +50,12 @@ class Tasks:
 
         Is queued: False leaves those out of the queue that would be in it; see `queue_new`.
         """
-        lane_of, tx = self._lanes.number, self._tx
-        rows, open_lanes, special = [], set(), []
-        for one in added:
-            task = one.task
-            lane = lane_of(tx, task.queue, task.name, task.requires)
-            rows.append(
-                (
-                    one.id,
-                    lane,
-                    task.priority,
-                    bytes(task.payload),
-                    _options(task),
-                    task.key,
-                    one.created_at_ms,
-                )
-            )
-            if one.due_at_ms is None:
-                open_lanes.add(lane)
-            if _is_special(one):
-                special.append(one)
-        tx.put_many("tasks.add", rows)
-        if is_queued:
-            for first, last in _runs_of_ready(added) if special else _whole(added):
-                tx.put("tasks.add_ready_range", first, last)
-        if special:
-            self._add_extras(special)
-        return open_lanes
+        return adding.add(self._tx, self._lanes, added, is_queued=is_queued)
 
     def queue_new(self, ids: Iterable[int]) -> None:
         """Put tasks into the queue that were added without."""
         for number in ids:
             self._tx.put("tasks.add_ready_range", number, number)
-
-    def _add_extras(self, added: Sequence[AddTask]) -> None:
-        """Rows beside the task, for what most tasks do not have."""
-        tx = self._tx
-        if scheduled := [(one.due_at_ms, one.id) for one in added if one.due_at_ms is not None]:
-            tx.put_many("tasks.add_scheduled", scheduled)
-        if keys := [(one.task.key, one.id) for one in added if one.task.key is not None]:
-            tx.put_many("tasks.add_key", keys)
-        if labels := [
-            (label, one.id)
-            for one in added
-            if one.task.labels
-            for label in normalised_labels(one.task.labels)
-        ]:
-            tx.put_many("tasks.add_label", labels)
-        if limits := [
-            (one.created_at_ms + one.task.start_within_ms, one.id)
-            for one in added
-            if one.task.start_within_ms is not None
-        ]:
-            tx.put_many("tasks.add_start_limit", limits)
 
     def by_keys(self, keys: list[str]) -> dict[str, Task]:
         if not keys:
@@ -274,11 +222,15 @@ class Tasks:
         tx = self._tx
         dropped = tx.many("tasks.drop_lease_at", [(one.id, one.fence) for one in requeued])
         assert dropped == len(requeued), "what was decided to be requeued was leased, at its fence"
-        logs: dict[int, bytes | None] = dict(tx.rows("tasks.logs", [one.id for one in requeued]))
+        before = {row[0]: row for row in tx.rows("tasks.before", [one.id for one in requeued])}
         tx.many(
             "tasks.set_log",
-            [(_encode(logged(reading.log(logs[one.id]), one.ended)), one.id) for one in requeued],
+            [
+                (_encode(logged(reading.log(before[one.id][1]), one.ended)), one.id)
+                for one in requeued
+            ],
         )
+        self._limit_start_again([before[one.id] for one in requeued if _is_unstarted(one)])
         if now := [
             (one.fence, one.attempt, now_ms, one.id) for one in requeued if one.due_at_ms is None
         ]:
@@ -290,6 +242,17 @@ class Tasks:
         ]:
             tx.put_many("tasks.schedule_again", later)
         return self._lanes_of([one.id for one in requeued if one.due_at_ms is None])
+
+    def _limit_start_again(self, rows: Iterable[Row]) -> None:
+        """What was leased when its time to start was over was not asked about again."""
+        limits = [
+            (created_at_ms + within_ms, number)
+            for number, _, options, created_at_ms in rows
+            if options is not None
+            and (within_ms := reading.decode_options(options).start_within_ms) is not None
+        ]
+        if limits:
+            self._tx.put_many("tasks.add_start_limit", limits)
 
     def queue(self, ids: list[int], *, now_ms: int) -> set[int]:
         """Scheduled tasks become ready."""
@@ -351,40 +314,15 @@ class Tasks:
         return found
 
 
-def _is_special(added: AddTask) -> bool:
-    """Whether a task has more than its row and its place in the queue."""
-    task = added.task
-    return (
-        added.due_at_ms is not None
-        or task.key is not None
-        or task.labels is not None
-        or task.start_within_ms is not None
-    )
-
-
-def _whole(added: Sequence[AddTask]) -> list[tuple[int, int]]:
-    """All of them as one stretch."""
-    return [(added[0].id, added[-1].id)] if added else []
+def _is_unstarted(requeued: RequeueTask) -> bool:
+    """Whether the lease that has ended does not count as a start."""
+    return requeued.ended.ending is Ending.RELEASED
 
 
 def _log_of(task: Task) -> bytes | None:
     """The log of a finished task, with its end as the last line if that was a failure."""
     log = logged(task.log, last_line(task)) if task.error is not None else task.log
     return _encode(log) if log else None
-
-
-def _runs_of_ready(added: Sequence[AddTask]) -> Iterator[tuple[int, int]]:
-    """The stretches of new tasks that are ready at once; their ids only rise."""
-    for is_ready, run in groupby(added, key=lambda one: one.due_at_ms is None):
-        if is_ready:
-            ids = list(map(attrgetter("id"), run))
-            yield ids[0], ids[-1]
-
-
-def _options(task: NewTask) -> bytes | None:
-    """What is stored of a task's options; None when it has none of its own."""
-    options = options_of(task)
-    return None if options is DEFAULT_OPTIONS else _encode(options)
 
 
 def _cause(finished: FinishTask) -> str | None:

@@ -13,7 +13,7 @@ SELECT lane, -priority, id, 0, 0, created_at_ms FROM task WHERE id BETWEEN ? AND
 INSERT INTO scheduled (due_at_ms, id, fence, attempt) VALUES (?, ?, 0, 0)
 
 -- name: add_start_limit
-INSERT INTO start_limit (start_by_ms, id) VALUES (?, ?)
+INSERT OR IGNORE INTO start_limit (start_by_ms, id) VALUES (?, ?)
 
 -- name: add_key
 INSERT INTO task_key (key, id) VALUES (?, ?)
@@ -136,8 +136,9 @@ DELETE FROM task WHERE id BETWEEN ? AND ?
 -- Matches no row when the lease has moved on.
 DELETE FROM lease WHERE id = ? AND fence = ?
 
--- name: logs
-SELECT id, log FROM task WHERE id IN carray(?)
+-- name: before
+-- What is told of attempts so far, and what a time limit to start follows from.
+SELECT id, log, options, created_at_ms FROM task WHERE id IN carray(?)
 
 -- name: set_log
 UPDATE task SET log = ? WHERE id = ?

@@ -12,6 +12,7 @@ SELECT due_at_ms, id, 0, 0 FROM unnest(?::bigint[], ?::bigint[]) AS one (due_at_
 
 -- name: add_start_limit
 INSERT INTO start_limit (start_by_ms, id) SELECT * FROM unnest(?::bigint[], ?::bigint[])
+    ON CONFLICT DO NOTHING
 
 -- name: add_key
 INSERT INTO task_key (key, id) SELECT * FROM unnest(?::text[], ?::bigint[])
