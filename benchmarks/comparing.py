@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import witness
+from benchmarks import redis_server, witness
 from benchmarks.peers import measuring
 from benchmarks.plan import Plan
 from benchmarks.processes import ROOT, Failed, LeftOut, Process, last_line
@@ -35,7 +35,7 @@ class Peer(NamedTuple):
     module: str
     packages: tuple[str, ...]
     variant: str = ""
-    needs_redis: bool = False
+    redis: redis_server.Keeping | None = None  # that it needs
     needs_postgres: bool = False
     node_packages: tuple[str, ...] = ()
     most_tasks: int | None = None  # of one that would take minutes for all
@@ -93,10 +93,21 @@ PEERS: dict[str, Peer] = {
     "huey-default": Peer("Huey, default", "huey_sqlite", ("huey",), "default"),
     "huey-unsynced": Peer("Huey, no fsync", "huey_sqlite", ("huey",), "unsynced"),
     "huey-redis": Peer(
-        "Huey on Redis", "huey_redis", ("huey", "redis", "hiredis"), needs_redis=True
+        "Huey on Redis",
+        "huey_redis",
+        ("huey", "redis", "hiredis"),
+        redis=redis_server.NOTHING,
+    ),
+    "huey-redis-synced": Peer(
+        "Huey on Redis, synced",
+        "huey_redis",
+        ("huey", "redis", "hiredis"),
+        redis=redis_server.EVERYTHING,
     ),
     "dbos": Peer("DBOS", "dbos_sqlite", ("dbos",)),
-    "celery": Peer("Celery", "celery_redis", ("celery[redis]", "hiredis"), needs_redis=True),
+    "celery": Peer(
+        "Celery", "celery_redis", ("celery[redis]", "hiredis"), redis=redis_server.NOTHING
+    ),
     **POSTGRES_PEERS,
 }
 

@@ -1,7 +1,7 @@
-"""A Redis of our own for the peer that needs one: on a free port, gone afterwards.
+"""A Redis of our own for the peers that need one: on a free port, gone afterwards.
 
-It keeps nothing on disk. That is Redis at its fastest, and far less than Rota promises; a ratio
-against it is therefore one that Rota has to earn.
+As a rule it keeps nothing on disk. That is Redis at its fastest, and far less than Rota promises; a
+ratio against it is therefore one that Rota has to earn. One that syncs promises what Rota does.
 """
 
 import os
@@ -12,13 +12,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.processes import Failed, free_port, running
 
 START_LIMIT_S = 10.0
 INSTALL_LIMIT_S = 300.0
-SETTINGS = ("--save", "", "--appendonly", "no")
-SETTINGS_TEXT = "save off, appendonly no: nothing on disk"
+
+
+class Keeping(NamedTuple):
+    """What Redis keeps."""
+
+    settings: tuple[str, ...]
+    text: str
+
+
+NOTHING = Keeping(("--save", "", "--appendonly", "no"), "save off, appendonly no: nothing on disk")
+EVERYTHING = Keeping(
+    ("--save", "", "--appendonly", "yes", "--appendfsync", "always"),
+    "appendonly yes, appendfsync always: what is acknowledged is on disk",
+)
 
 
 def find() -> str | None:
@@ -46,11 +59,12 @@ def install() -> None:
 
 
 @contextmanager
-def redis(binary: str, folder: Path) -> Iterator[tuple[str, str]]:
+def redis(binary: str, folder: Path, keeping: Keeping) -> Iterator[tuple[str, str]]:
     """A running server: its URL, and its version with its settings in words."""
     folder.mkdir()
     port = free_port()
-    command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), *SETTINGS]
+    place = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+    command = [binary, *place, *keeping.settings]
     with running(command, log=folder / "redis.log") as process:
         end_s = time.monotonic() + START_LIMIT_S
         while not _answers(port):
@@ -58,7 +72,7 @@ def redis(binary: str, folder: Path) -> Iterator[tuple[str, str]]:
             if time.monotonic() > end_s:
                 raise Failed(f"redis-server did not answer within {START_LIMIT_S:.0f} s")
             time.sleep(0.05)
-        yield f"redis://127.0.0.1:{port}/0", f"Redis {_version(binary)}, {SETTINGS_TEXT}"
+        yield f"redis://127.0.0.1:{port}/0", f"Redis {_version(binary)}, {keeping.text}"
 
 
 def _answers(port: int) -> bool:

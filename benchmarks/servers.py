@@ -6,6 +6,7 @@ One that cannot be had is looked for once, and everybody who needs it is left ou
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -40,14 +41,17 @@ class OnDemand(Generic[Started]):
 class Servers:
     def __init__(self, stack: ExitStack, scratch: Path, *, install_redis: bool) -> None:
         self.postgres = OnDemand(stack, postgres_server.postgres)
-        self._redis = OnDemand(stack, lambda: _redis(scratch, install=install_redis))
+        self._redis = {
+            keeping: OnDemand(stack, partial(_redis, scratch, keeping, install=install_redis))
+            for keeping in (redis_server.NOTHING, redis_server.EVERYTHING)
+        }
 
     @contextmanager
     def environment(self, peer: Peer) -> Iterator[Mapping[str, str]]:
         """What a peer is told of the servers; its database is its own, and gone afterwards."""
         environment: dict[str, str] = {}
-        if peer.needs_redis:
-            url, about = self._redis.get()
+        if peer.redis is not None:
+            url, about = self._redis[peer.redis].get()
             environment[measuring.REDIS_VARIABLE] = url
             environment[measuring.REDIS_SETTINGS_VARIABLE] = about
         if not peer.needs_postgres:
@@ -63,11 +67,14 @@ class Servers:
 
 
 @contextmanager
-def _redis(scratch: Path, *, install: bool) -> Iterator[tuple[str, str]]:
+def _redis(
+    scratch: Path, keeping: redis_server.Keeping, *, install: bool
+) -> Iterator[tuple[str, str]]:
     if install:
         redis_server.install()
     binary = redis_server.find()
     if binary is None:
         raise LeftOut("there is no redis-server on this machine (see --install-redis)")
-    with redis_server.redis(binary, scratch / "redis") as (url, about):
+    folder = scratch / ("redis" if keeping is redis_server.NOTHING else "redis-synced")
+    with redis_server.redis(binary, folder, keeping) as (url, about):
         yield url, about

@@ -1,6 +1,7 @@
 """Huey on Redis: a consumer that waits in a blocking pop, so that nothing is polled for.
 
-No results are kept, and Redis keeps nothing on disk. One thread drains more than several do.
+No results are kept, and what Redis keeps depends on which one it is. One thread drains more than
+several do.
 """
 
 import os

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ from rota.core.breakers import DEFAULT_BREAKER_POLICY
 from rota.core.events import CancelTasks, PauseQueue, SetWorkerState
 from rota.core.tasks import NewTask, Task, TaskState
 from rota.core.workers import Worker, WorkerState
+from rota.store.postgres.transaction import PostgresTransaction
+from rota.store.sqlite import SqliteTransaction
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, done, running
 
@@ -43,6 +46,37 @@ async def test_what_has_just_come_stands_in_line_with_what_waits(engine: Engine)
     urgent, last, middle = ids
     assert [task.id for task in leased] == [urgent, old]
     assert [task.id for task in await engine.lease(worker)] == [middle, last]
+
+
+async def test_a_task_that_somebody_waits_for_never_enters_the_queue(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = await engine.register()
+    await engine.submit()
+    await engine.lease(worker)
+    parked = await engine.parked(worker)
+    asked: list[str] = []
+
+    def noting(way: Callable[..., Any]) -> Callable[..., Any]:
+        def note(self: Any, query: str, *values: Any) -> Any:
+            asked.append(query)
+            return way(self, query, *values)
+
+        return note
+
+    for kind in (SqliteTransaction, PostgresTransaction):
+        for way in ("rows", "run", "many", "put", "put_many"):
+            monkeypatch.setattr(kind, way, noting(getattr(kind, way)))
+    await engine.submit()
+
+    assert len((await parked).leases) == 1
+    assert [query for query in asked if not query.startswith("replicas.")] == [
+        "tasks.add",
+        "tasks.open_lanes",
+        "workers.with_held",
+        "tasks.lease",
+        "notices.add",
+    ]
 
 
 async def test_what_nobody_has_room_for_is_queued(engine: Engine) -> None:
