@@ -25,6 +25,7 @@ IDLE_WORKERS = 1_000
 SETTLE_S = 3.0  # until what opening has left behind is done
 READERS = 100
 PAIRS = 8
+BLOCKS = 8  # on either side of a pair: few of them have the machine to themselves
 ROUNDS = 10
 UNREAD_BYTES = 4_096
 ASK = '{"to": "coordinator:main", "type": "get_status", "id": 1}'
@@ -104,9 +105,9 @@ async def _compared(one: Coordinator) -> tuple[list[float], list[float]]:
             await reader.recv()
         await _block(readers)
         for _ in range(PAIRS):
-            alone.append(await _block(readers))
+            alone += [await _block(readers) for _ in range(BLOCKS)]
             with _deaf(one.port):
-                beside.append(await _block(readers))
+                beside += [await _block(readers) for _ in range(BLOCKS)]
     return alone, beside
 
 

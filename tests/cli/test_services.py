@@ -159,12 +159,13 @@ def test_old_workers_are_put_out_only_when_somebody_says_yes(rota: Command, clie
 def test_a_watched_service_is_told_line_by_line(
     rota: Command, client: Client, url: str, tmp_path: Path
 ) -> None:
-    told = client.run(register("watched", "w1", 10))
+    name = f"watched-{tmp_path.name}"
+    told = client.run(register(name, "w1", 10))
 
-    with running("services", "show", "watched", "--watch", folder=tmp_path, ROTA_URL=url) as watch:
-        watch.wait_for("watched: generation 1, 10 shards, 1 members, 0 unowned, 0 moving")
-        rota("services", "pin", "watched", "20")
-        client.run(beat("watched", "w1", told, shards=10))
+    with running("services", "show", name, "--watch", folder=tmp_path, ROTA_URL=url) as watch:
+        watch.wait_for(f"{name}: generation 1, 10 shards, 1 members, 0 unowned, 0 moving")
+        rota("services", "pin", name, "20")
+        client.run(beat(name, "w1", told, shards=10))
         watch.wait_for("20 shards, 1 members, 0 unowned, 0 moving")
         watch.signal(signal.SIGINT)
 
