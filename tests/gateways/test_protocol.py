@@ -159,3 +159,59 @@ async def test_a_target_with_a_percent_in_it_means_what_it_stands_for(api: Api) 
 
     assert head[0] == b"HTTP/1.1 200 OK"
     assert b'"a b"' in body
+
+
+SUBMIT = b"POST /api/tasks HTTP/1.1\r\nhost: localhost\r\n"
+
+
+def submitting(body: bytes, *, more: bytes = b"") -> bytes:
+    return SUBMIT + more + b"content-length: %d\r\n\r\n%b" % (len(body), body)
+
+
+MIXED = (
+    (submitting(b'{"name":"a"}'), 201),
+    (submitting(b'{"name":"b"}'), 201),
+    (submitting(b'{"name": "}'), 400),
+    (submitting(b'{"name":""} '), 400),
+    (submitting(b'{"name":"c"}'), 201),
+    (submitting(b'{"name":"x"}', more=b"authorization: Bearer nobody's\r\n"), 401),
+    (submitting(b'{"name":"d"}'), 201),
+    (submitting(b'{"name":"long"}'), 201),
+    (SUBMIT + b'transfer-encoding: chunked\r\n\r\nc\r\n{"name":"e"}\r\n0\r\n\r\n', 201),
+    (submitting(b'{"name":"f"}', more=b"origin: http://elsewhere.example\r\n"), 403),
+    (LIVE, 200),
+    (submitting(b'{"name":"g"}'), 201),
+    (submitting(b"", more=b""), 400),
+    (submitting(b'{"name":"h"}'), 201),
+)
+
+
+@pytest.mark.parametrize("size", [1_000_000, 150, 61, 7, 1])
+async def test_requests_mean_the_same_however_they_are_cut(api: Api, size: int) -> None:
+    async with socket_to(api) as (reader, writer):
+        for _ in range(2):
+            for request, status in MIXED:
+                for start in range(0, len(request), size):
+                    writer.write(request[start : start + size])
+                    await writer.drain()
+                head, _ = await answer(reader)
+                assert int(head[0].split()[1]) == status, request
+
+    names = [task["name"] for task in (await api.get("/api/tasks?limit=100")).json()["items"]]
+    assert names[::-1] == ["a", "b", "c", "d", "long", "e", "g", "h"] * 2
+
+
+async def test_submissions_that_come_together_are_answered_in_their_order(api: Api) -> None:
+    one = submitting(b'{"name":"a"}')
+    async with socket_to(api) as (reader, writer):
+        writer.write(one)
+        await answer(reader)
+        writer.write(one)
+        await answer(reader)
+        writer.write(one + submitting(b'{"name":"b"}') + LIVE + one)
+
+        statuses = [int((await answer(reader))[0][0].split()[1]) for _ in range(4)]
+
+    assert statuses == [201, 201, 200, 201]
+    names = [task["name"] for task in (await api.get("/api/tasks")).json()["items"]]
+    assert names == ["a", "b", "a", "a", "a"]
