@@ -1,3 +1,4 @@
+import itertools
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from rota.core.tasks import (
     TaskState,
     options_of,
 )
+from rota.store import adding
 from tests.store.opened import NOW_MS, Opened, in_memory, requeue
 
 EVERYTHING: dict[str, Any] = {
@@ -478,3 +480,11 @@ def test_tasks_are_found_wherever_they_stand_and_unknown_ids_are_left_out(store:
         4: TaskState.FAILED,
     }
     assert store.tasks.by_ids([]) == {}
+
+
+@given(st.sets(st.integers(0, 30)))
+def test_spans_hold_all_that_was_given_and_nothing_else(ids: set[int]) -> None:
+    found = list(adding.spans(sorted(ids)))
+
+    assert {one for first, last in found for one in range(first, last + 1)} == ids
+    assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(found))

@@ -1,6 +1,6 @@
 """How are new tasks written? One row each, and rows beside it for what most tasks do not have."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -87,6 +87,13 @@ def _runs_of_ready(added: Sequence[AddTask]) -> Iterator[tuple[int, int]]:
         if is_ready:
             ids = list(map(attrgetter("id"), run))
             yield ids[0], ids[-1]
+
+
+def spans(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Rising ids as the first and last of each span in which they follow each other."""
+    for _, run in groupby(enumerate(ids), key=lambda pair: pair[1] - pair[0]):
+        numbers = [number for _, number in run]
+        yield numbers[0], numbers[-1]
 
 
 def _options(task: NewTask) -> bytes | None:

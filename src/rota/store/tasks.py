@@ -53,9 +53,9 @@ class Tasks:
         return adding.add(self._tx, self._lanes, added, is_queued=is_queued)
 
     def queue_new(self, ids: Iterable[int]) -> None:
-        """Put tasks into the queue that were added without."""
-        for number in ids:
-            self._tx.put("tasks.add_ready_range", number, number)
+        """Put tasks into the queue that were added without; their ids rise."""
+        for first, last in adding.spans(ids):
+            self._tx.put("tasks.add_ready_range", first, last)
 
     def by_keys(self, keys: list[str]) -> dict[str, Task]:
         if not keys:
