@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -181,6 +182,29 @@ async def test_a_stop_is_not_held_up_by_a_peer_that_never_reads(
         1012,
         "the coordinator is stopping",
     )
+
+
+async def test_a_stop_in_the_moment_of_a_goodbye_goes_on(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle_close = protocol.SocketProtocol.handle_close
+    stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def stop_then(self: protocol.SocketProtocol, event: Any) -> None:
+        handle_close(self, event)
+        try:
+            self.shutdown()  # as the server does with every socket that it still knows
+        except Exception as error:  # noqa: BLE001 - whatever it is, it would have ended the stop
+            stopped.set_exception(error)
+        else:
+            stopped.set_result(None)
+
+    monkeypatch.setattr(protocol.SocketProtocol, "handle_close", stop_then)
+    async with peer(api) as one:
+        await one.socket.close()
+
+    async with asyncio.timeout(PATIENCE_S):
+        await stopped
 
 
 async def test_a_message_over_the_limit_closes_the_socket_and_no_other(tmp_path: Path) -> None:

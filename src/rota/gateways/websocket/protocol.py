@@ -179,7 +179,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._abort_later()
 
     def shutdown(self) -> None:
-        super().shutdown()
+        if self.handshake_complete and not self.close_sent and self.conn.state is not OPEN:
+            # The peer has said goodbye, and has been answered; there is nothing more to say.
+            self.stop_keepalive()
+            self.transport.close()
+        else:
+            super().shutdown()
         self._abort_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
