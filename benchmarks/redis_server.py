@@ -1,7 +1,8 @@
 """A Redis of our own for the peers that need one: on a free port, gone afterwards.
 
 As a rule it keeps nothing on disk. That is Redis at its fastest, and far less than Rota promises; a
-ratio against it is therefore one that Rota has to earn. One that syncs promises what Rota does.
+ratio against it is therefore one that Rota has to earn. One that syncs keeps what
+it has accepted, as Rota does.
 """
 
 import os
@@ -23,12 +24,18 @@ INSTALL_LIMIT_S = 300.0
 class Keeping(NamedTuple):
     """What Redis keeps."""
 
+    name: str
     settings: tuple[str, ...]
     text: str
 
 
-NOTHING = Keeping(("--save", "", "--appendonly", "no"), "save off, appendonly no: nothing on disk")
+NOTHING = Keeping(
+    "redis",
+    ("--save", "", "--appendonly", "no"),
+    "save off, appendonly no: nothing on disk",
+)
 EVERYTHING = Keeping(
+    "redis-synced",
     ("--save", "", "--appendonly", "yes", "--appendfsync", "always"),
     "appendonly yes, appendfsync always: what is acknowledged is on disk",
 )

@@ -75,6 +75,5 @@ def _redis(
     binary = redis_server.find()
     if binary is None:
         raise LeftOut("there is no redis-server on this machine (see --install-redis)")
-    folder = scratch / ("redis" if keeping is redis_server.NOTHING else "redis-synced")
-    with redis_server.redis(binary, folder, keeping) as (url, about):
+    with redis_server.redis(binary, scratch / keeping.name, keeping) as (url, about):
         yield url, about

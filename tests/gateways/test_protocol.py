@@ -181,7 +181,7 @@ MIXED = (
     (submitting(b'{"name":"f"}', more=b"origin: http://elsewhere.example\r\n"), 403),
     (LIVE, 200),
     (submitting(b'{"name":"g"}'), 201),
-    (submitting(b"", more=b""), 400),
+    (submitting(b""), 400),
     (submitting(b'{"name":"h"}'), 201),
 )
 

@@ -14,6 +14,7 @@ from rota.core import breakers, choosing, scoring, statistics
 from rota.core.choosing import Candidate
 from rota.core.decisions import LeaseTask
 from rota.core.events import LeaseWork
+from rota.core.ids import TaskId
 from rota.core.registry import current_worker, health_of
 from rota.core.snapshot import Quality, Snapshot
 from rota.core.tasks import Lane, Task, TaskState
@@ -61,6 +62,11 @@ def claim(
         elif allowed > 0:
             probes.append(number)
     return Claim(worker=worker, free=free, lanes=tuple(lanes), probes=tuple(probes))
+
+
+def turn(task: Task) -> tuple[int, TaskId]:
+    """Tasks come in the order of this: higher priority first, then first come."""
+    return -task.priority, task.id
 
 
 def groups(claims: Sequence[Claim]) -> list[list[Claim]]:

@@ -20,7 +20,7 @@ from rota.core.events import LeaseWork
 from rota.core.ids import TaskId
 from rota.core.replies import Granted
 from rota.core.snapshot import Snapshot, added_task
-from rota.core.tasks import Lane, Task, TaskState
+from rota.core.tasks import Lane, Task, TaskState, lane_of
 from rota.core.workers import Worker
 from rota.engine.parking import Parked, Parking
 from rota.errors import RotaError, WorkerNotFound
@@ -64,7 +64,7 @@ class Dealer:
         self._turns = turns
         self._open: dict[int, Lane] = {}  # in which there may be work
         self._waiting: Collection[int] = ()  # lanes in whose queue there is some
-        self._new = self._sorted_in(tx, new)
+        self._new = self._sorted_in(new)
         self.leased: list[LeaseTask] = []
 
     def deal(
@@ -152,13 +152,12 @@ class Dealer:
         paused, known = self._paused, self._lanes.by_number
         return {number: known[number] for number in numbers if known[number].queue not in paused}
 
-    def _sorted_in(self, tx: Transaction, new: Sequence[AddTask]) -> dict[TaskId, tuple[int, Task]]:
+    def _sorted_in(self, new: Sequence[AddTask]) -> dict[TaskId, tuple[int, Task]]:
         """New tasks that may be leased now, each with the number of its lane."""
         found: dict[TaskId, tuple[int, Task]] = {}
         for one in new:
             if one.due_at_ms is None:
-                task = one.task
-                number = self._lanes.number(tx, task.queue, task.name, task.requires)
+                number = self._lanes.number_of(lane_of(one.task))
                 found[one.id] = number, added_task(one, self._lanes.by_number[number])
         return found
 
@@ -169,7 +168,7 @@ class Dealer:
         new = [task for number, task in self._new.values() if number in lanes]
         if not new:
             return head
-        return sorted([*head, *new], key=lambda task: (-task.priority, task.id))[:most]
+        return sorted([*head, *new], key=claiming.turn)[:most]
 
     def _meet(self, asking: Sequence[LeaseWork], *, with_breakers: bool) -> None:
         """Load what the snapshot lacks about those who ask."""

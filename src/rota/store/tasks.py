@@ -20,7 +20,6 @@ from rota.core.decisions import (
 from rota.core.ids import TaskId
 from rota.core.snapshot import last_line, logged
 from rota.core.tasks import (
-    Ending,
     Lease,
     Task,
     TaskError,
@@ -230,7 +229,7 @@ class Tasks:
                 for one in requeued
             ],
         )
-        self._limit_start_again([before[one.id] for one in requeued if _is_unstarted(one)])
+        self._limit_start_again(before.values())
         if now := [
             (one.fence, one.attempt, now_ms, one.id) for one in requeued if one.due_at_ms is None
         ]:
@@ -244,7 +243,7 @@ class Tasks:
         return self._lanes_of([one.id for one in requeued if one.due_at_ms is None])
 
     def _limit_start_again(self, rows: Iterable[Row]) -> None:
-        """What was leased when its time to start was over was not asked about again."""
+        """One that was over while its task was leased is gone; whether it counts, core says."""
         limits = [
             (created_at_ms + within_ms, number)
             for number, _, options, created_at_ms in rows
@@ -312,11 +311,6 @@ class Tasks:
             past = self._tx.rows("tasks.finished", missing)
             found |= {row[0]: reading.finished(row, lanes) for row in past}
         return found
-
-
-def _is_unstarted(requeued: RequeueTask) -> bool:
-    """Whether the lease that has ended does not count as a start."""
-    return requeued.ended.ending is Ending.RELEASED
 
 
 def _log_of(task: Task) -> bytes | None:
