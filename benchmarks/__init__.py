@@ -1,1 +1,1 @@
-"""How fast is Rota on this machine, and how does that compare? `python -m benchmarks` says."""
+"""Benchmarks of Rota and of its peers on this machine, run by `python -m benchmarks`."""

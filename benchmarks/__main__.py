@@ -1,4 +1,4 @@
-"""Measure this machine and say what came out: `python -m benchmarks --help`."""
+"""The command line of the benchmarks: `python -m benchmarks --help`."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The tasks that are measured: they do nothing but, some of them, tell that they ran."""
+"""The tasks that the benchmarks run: no-ops, some of which report that they ran."""
 
 import time
 from functools import cache
@@ -11,7 +11,7 @@ app = Rota()
 
 @app.task
 async def noop() -> None:
-    """Nothing: what is measured is everything around it."""
+    """Do nothing, so that the figures show the cost of everything around the handler."""
 
 
 @app.task

@@ -1,4 +1,4 @@
-"""Which figures must be reached, and are they?"""
+"""The bars: figures that Rota must reach, and whether a run has reached them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ def over_celery(results: Results) -> float | None:
 
 
 def over_dbos(measurement: str) -> Callable[[Results], float | None]:
-    """How many times DBOS's rate of such runs is ours."""
+    """Rota's rate of these runs as a multiple of DBOS's."""
 
     def read(results: Results) -> float | None:
         ours = _rota(measurement, "per_s")(results)
@@ -65,7 +65,7 @@ POSTGRES_RIVALS = (*POSTGRES_PEERS, "celery")
 
 
 def over_on_postgres(rival: str) -> Callable[[Results], float | None]:
-    """How many times a peer's rate of draining is ours on PostgreSQL."""
+    """Rota's drain rate on PostgreSQL as a multiple of a peer's."""
 
     def read(results: Results) -> float | None:
         ours = _rota("postgres-drain", "per_s")(results)
@@ -76,7 +76,7 @@ def over_on_postgres(rival: str) -> Callable[[Results], float | None]:
 
 
 def over_the_poll(results: Results) -> float | None:
-    """Pick-up across replicas without NOTIFY, in poll intervals."""
+    """The pick-up across replicas without NOTIFY, in multiples of the poll interval."""
     latency_ms = _rota("postgres-pickup-polling", "p50_ms")(results)
     poll_ms = _rota("postgres-pickup-polling", "poll_ms")(results)
     return latency_ms / poll_ms if latency_ms and poll_ms else None
@@ -295,9 +295,10 @@ BARS = (
 
 
 def judge(results: Results) -> list[Verdict]:
-    """A bar that was tried and could not be measured is missed; one not tried is left out.
+    """Compare the results with every bar that was measured.
 
-    Peers may be missing: Celery needs a Redis, which not every machine has.
+    A bar whose measurement failed counts as missed; one that was not tried is left out. Peers may
+    be missing: Celery needs a Redis, which not every machine has.
     """
     verdicts = []
     for bar in BARS:

@@ -1,9 +1,9 @@
-"""How do the peers do, in the same run on the same machine?
+"""The peers, measured in the same run on the same machine.
 
-They are installed into an environment of their own, so that theirs and the project's never meet;
-those for Node into a folder of their own.
-Each is a process that reports line by line; one that fails or takes too long leaves a reason
-behind, keeps what it had measured, and disturbs no other.
+Peers are installed into an environment of their own, so that their dependencies and the project's
+never mix; peers for Node are installed into a folder of their own. Each peer is a process that
+reports line by line. If it fails or takes too long, the reason and the figures so far are kept, and
+the other peers are not affected.
 """
 
 import json
@@ -35,10 +35,10 @@ class Peer(NamedTuple):
     module: str
     packages: tuple[str, ...]
     variant: str = ""
-    redis: redis_server.Keeping | None = None  # that it needs
+    redis: redis_server.Keeping | None = None  # the Redis that the peer needs
     needs_postgres: bool = False
     node_packages: tuple[str, ...] = ()
-    most_tasks: int | None = None  # of one that would take minutes for all
+    most_tasks: int | None = None  # for a peer that would take minutes for all tasks
 
 
 POSTGRES_PEERS: dict[str, Peer] = {
@@ -113,7 +113,7 @@ PEERS: dict[str, Peer] = {
 
 
 def install(peer: Peer, say: Say) -> str:
-    """Put the peer where it belongs, once; the answer is the Python that measures it."""
+    """Install the peer once; return the path of the Python that measures it."""
     python = ENVIRONMENT / "bin" / "python"
     if not python.exists():
         venv.create(ENVIRONMENT, with_pip=True)
@@ -153,7 +153,7 @@ def _install_once(command: Sequence[str], packages: Sequence[str], place: Path, 
 def measure(
     peer: Peer, plan: Plan, folder: Path, *, python: str, environment: Mapping[str, str], say: Say
 ) -> Facts:
-    """Run a peer's program to its end; what it reported, and the reason if that is not all."""
+    """Run a peer's program to its end; return its reports, and the problem if it failed."""
     folder.mkdir()
     log = folder / "peer.log"
     command = [
@@ -198,7 +198,7 @@ def _tell(log: Path, told: int, say: Say) -> int:
 
 
 def _reports(log: Path) -> list[Facts]:
-    """The lines a peer has reported so far; what else it said is left to people."""
+    """The reports of a peer so far; other lines of its log are ignored."""
     return [
         json.loads(line)
         for line in log.read_text(errors="replace").splitlines()

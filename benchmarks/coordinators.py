@@ -1,7 +1,6 @@
-"""A coordinator as its own process on a fresh file, a worker as another, and what they say.
+"""A coordinator process on a fresh file, worker processes, and calls to the coordinator.
 
-Nothing here is special to the benchmark: they are started by the commands a user types, with their
-default settings, which are the durable ones.
+They are started by the commands that a user types, with their default settings, which are durable.
 """
 
 import json
@@ -46,7 +45,7 @@ def coordinator(
     flags: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[Coordinator]:
-    """On a fresh SQLite file, unless another store is named."""
+    """Run a coordinator, on a fresh SQLite file unless another store is named."""
     folder.mkdir()
     port = free_port()
     store = store or f"sqlite:///{folder / 'rota.db'}"
@@ -77,7 +76,7 @@ def _connect(process: Process, port: int) -> Connection:
 
 @contextmanager
 def worker(of: Coordinator, *, concurrency: int) -> Iterator[Process]:
-    """One worker process; inside, it may not have registered yet."""
+    """Run one worker process, which may not have registered yet when the block begins."""
     command = [COMMAND, "worker", "benchmarks.app:app", "--url", of.url]
     command += ["--concurrency", str(concurrency)]
     environment = {witness.FOLDER_VARIABLE: str(of.folder), "ROTA_URL": of.url}
@@ -96,7 +95,7 @@ def wait_for_worker(of: Coordinator, process: Process) -> None:
 
 
 def fill(of: Coordinator, tasks: int) -> tuple[str, str]:
-    """Queue no-op tasks in large batches; the answer is the ids of the first and the last."""
+    """Queue no-op tasks in large batches; return the ids of the first and the last."""
     answers = [of.connection.send(submission(size)) for size in sizes(tasks, FILL_BATCH)]
     return json.loads(answers[0])[0]["id"], json.loads(answers[-1])[-1]["id"]
 
@@ -111,7 +110,7 @@ def sizes(tasks: int, batch: int) -> list[int]:
 
 
 def submit_at_once(of: Coordinator, tasks: int, *, batch: int, connections: int) -> float:
-    """Submit in batches over several connections at once; the answer is the seconds it took."""
+    """Submit in batches over several connections at once; return the seconds it took."""
     written = {size: submission(size) for size in set(sizes(tasks, batch))}
     waiting = sizes(tasks, batch)
     problems: list[Exception] = []
@@ -121,7 +120,7 @@ def submit_at_once(of: Coordinator, tasks: int, *, batch: int, connections: int)
             while waiting:
                 connection.send(written[waiting.pop()])
         except IndexError:
-            pass  # another one took the last
+            pass  # another thread took the last
         except (OSError, Failed) as error:
             problems.append(error)
         finally:
@@ -141,7 +140,7 @@ def submit_at_once(of: Coordinator, tasks: int, *, batch: int, connections: int)
     return elapsed_s
 
 
-# --- what became of it --------------------------------------------------------------------------
+# --- results ------------------------------------------------------------------------------------
 
 
 class TaskTimes(Struct):
@@ -170,7 +169,7 @@ def leases(answer: bytes) -> list[LeaseItem]:
 
 
 class Times(NamedTuple):
-    """The coordinator's own clock over all tasks."""
+    """The first and last times of all tasks, by the coordinator's own clock."""
 
     first_created_ms: int
     first_started_ms: int
@@ -178,7 +177,7 @@ class Times(NamedTuple):
 
 
 def wait_until_finished(of: Coordinator, *workers: Process) -> None:
-    """Return when nothing is queued or running; asked seldom, so as not to disturb."""
+    """Wait until nothing is queued or running; poll seldom, so as not to disturb."""
     while unfinished(of):
         for process in (of.process, *workers):
             process.check()
@@ -191,7 +190,7 @@ def unfinished(of: Coordinator) -> int:
 
 
 def wait_for_task(of: Coordinator, task_id: str, *workers: Process) -> None:
-    """Return when this task is done. To ask for one disturbs less than to count all."""
+    """Wait until this task has succeeded; reading one task disturbs less than counting all."""
     while of.connection.ask("GET", f"/api/tasks/{task_id}")["state"] != "succeeded":
         for process in (of.process, *workers):
             process.check()
@@ -199,7 +198,7 @@ def wait_for_task(of: Coordinator, task_id: str, *workers: Process) -> None:
 
 
 def times(of: Coordinator, expected: int) -> Times:
-    """Read every task back: all are there, all succeeded, and this is when."""
+    """Read every task back, check that all have succeeded, and return their times."""
     decoder = msgspec.json.Decoder(TaskPage)
     found: list[TaskTimes] = []
     path: str | None = f"/api/tasks?limit={PAGE}"

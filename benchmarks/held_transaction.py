@@ -1,8 +1,8 @@
-"""What does a transaction that somebody else holds open do to the rate?
+"""The rate of a steady load while another connection holds a transaction open.
 
-While its snapshot lives, PostgreSQL may not remove a row that was deleted after it, and a queue
-deletes all the time: whoever looks for the next task walks over all that are gone. So a steady load
-runs before, while and after such a transaction is held, and the rate is taken of each stretch.
+While the snapshot of that transaction exists, PostgreSQL cannot remove rows that were deleted after
+it. A queue deletes rows all the time, so each search for the next task has to skip the deleted
+ones. The benchmark measures the rate before, during and after such a transaction.
 """
 
 import time
@@ -20,7 +20,7 @@ CONCURRENCY = 2_000
 DEPTH = 20_000  # tasks that are waiting at any time
 BATCH = 500
 WARM_UP_S = 5.0
-STRETCH_S = 10.0  # before, and after; the worst one of those inside is told as well
+STRETCH_S = 10.0  # the time over which each rate is taken
 POLL_S = 0.01
 
 Facts = dict[str, Any]
@@ -28,7 +28,7 @@ Facts = dict[str, Any]
 
 class Stretch(NamedTuple):
     per_s: float
-    server_us: float  # of the server's processors, for each task: other work does not change it
+    server_us: float  # processor time of the server for each task; other work does not change it
 
 
 def endured(one: Coordinator, store: str, server_id: int, *, held_s: float) -> Facts:
@@ -52,7 +52,7 @@ def endured(one: Coordinator, store: str, server_id: int, *, held_s: float) -> F
 
 
 class _Load:
-    """Keeps so many tasks waiting, from a thread of its own."""
+    """Keeps `DEPTH` tasks waiting, from a thread of its own."""
 
     def __init__(self, one: Coordinator, server_id: int) -> None:
         self._one = one
@@ -70,7 +70,7 @@ class _Load:
         self._thread.join()
 
     def stretch(self, seconds: float) -> Stretch:
-        """How many handlers ran, over so many seconds from now."""
+        """Measure the rate of handlers over this many seconds from now."""
         start_s, runs, spent_s = time.perf_counter(), self._runs(), self._spent_s()
         time.sleep(seconds)
         if self._problem is not None:

@@ -1,7 +1,8 @@
-"""Many workers that have nothing to do, in one process: `python -m benchmarks.idle_streams URL N`.
+"""Many idle workers in one process: `python -m benchmarks.idle_streams URL N`.
 
-Each has a socket and a registration of its own, room for ten tasks, and beats as the SDK's workers
-do. They share a process, so that what is measured is the coordinator and not a thousand others.
+Each worker has a socket and a registration of its own and capacity for ten tasks, and sends
+heartbeats as the SDK's workers do. They share a process, so that the benchmark measures the
+coordinator and not a thousand worker processes.
 """
 
 import asyncio
@@ -12,8 +13,8 @@ from typing import Any
 import msgspec
 
 from rota.messages import streams
-from rota.sdk.http import endpoint_of
-from rota.sdk.streaming_socket import StreamSocket, open_socket
+from rota.sdk.transport.http import endpoint_of
+from rota.sdk.worker.streaming.socket import StreamSocket, open_socket
 
 INTERVAL_MS = 5_000
 ROOM = 10
@@ -69,7 +70,7 @@ async def main(url: str, count: int) -> None:
     print(READY, flush=True)
     loop = asyncio.get_running_loop()
     began, turn = loop.time(), 0
-    while True:  # a beat after the other, evenly over the interval
+    while True:  # heartbeats are spread evenly over the interval
         workers[turn % count].beat()
         turn += 1
         due = began + turn * INTERVAL_MS / 1000 / count

@@ -1,4 +1,4 @@
-"""What machine is this? Figures without it mean little."""
+"""A description of the machine, without which the figures mean little."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from typing import Any
 
 SYNCS = 50
 PACE_TURNS, PACE_ROUNDS = 7, 300_000
-UNSTEADY = 1.3  # the slowest pace over the fastest, from which on ratios are doubtful
+UNSTEADY = 1.3  # slowest pace over fastest; from here on, ratios are doubtful
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def in_words(facts: dict[str, Any]) -> str:
 
 
 def pace_ms() -> float:
-    """How long a fixed piece of work takes just now: longer when others use the machine too."""
+    """The time for a fixed piece of work; it is longer while other programs use the machine."""
     return statistics.median(_round_ms() for _ in range(PACE_TURNS))
 
 
@@ -48,7 +48,7 @@ def _round_ms() -> float:
 
 
 def unsteadiness(measured: dict[str, dict[str, Any]]) -> str | None:
-    """What to tell a reader when the machine was not the same for everybody."""
+    """A warning for the reader if the load of the machine differed between systems."""
     paces = {name: facts["pace_ms"] for name, facts in measured.items() if "pace_ms" in facts}
     if not paces or max(paces.values()) < UNSTEADY * min(paces.values()):
         return None
@@ -71,7 +71,7 @@ def _processor() -> str:
 
 
 def file_system(folder: Path) -> str:
-    """The kind of file system the stores stand on: on tmpfs nobody is durable."""
+    """The kind of file system that holds the stores; on tmpfs nothing is durable."""
     try:
         mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:
@@ -86,7 +86,7 @@ def file_system(folder: Path) -> str:
 
 
 def _fsync_ms(folder: Path) -> float:
-    """What it costs to have one page on the disk: the floor under every durable answer."""
+    """The time to sync one page to the disk: no durable answer can be quicker."""
     taken_ms = []
     with (folder / "sync").open("wb", buffering=0) as file:
         for _ in range(SYNCS):

@@ -1,4 +1,4 @@
-"""What is measured of Rota? One function a measurement; each starts from an empty store."""
+"""The measurements of Rota: one function each, which starts from an empty store."""
 
 import random
 import statistics
@@ -16,12 +16,12 @@ from benchmarks.plan import Plan
 from benchmarks.processes import Failed
 from benchmarks.processor import Meter
 from benchmarks.wire import request
-from rota.sdk.client import Client
+from rota.sdk.client.client import Client
 
 CONCURRENCY = 2_000
 IDLE_CONCURRENCY = 10
 WARM_UP_SAMPLES = 20
-SUBMISSIONS = 5  # times `tasks`: a submission is over too soon otherwise
+SUBMISSIONS = 5  # times `tasks`; otherwise a submission takes too little time to measure
 LEASE_SIZE = 100
 
 Facts = dict[str, Any]
@@ -29,12 +29,12 @@ Measurement = Callable[[Plan, Path], Facts]
 
 
 def drain(plan: Plan, folder: Path) -> Facts:
-    """Tasks queued beforehand, worked off by one worker process."""
+    """One worker process drains tasks that were queued beforehand."""
     return repeated(lambda turn: drained(plan.tasks, folder / f"drain-{turn}"), plan)
 
 
 def drain_large(plan: Plan, folder: Path) -> Facts:
-    """The same with more tasks: does the rate hold?"""
+    """The same with more tasks, to show whether the rate holds."""
     return drained(plan.large_tasks or plan.tasks, folder / "drain-large")
 
 
@@ -61,7 +61,7 @@ def drained(
 
 
 def end_to_end(plan: Plan, folder: Path) -> Facts:
-    """Submission in batches and working off at the same time, up to the last completion."""
+    """A client submits in batches while a worker runs the tasks, up to the last completion."""
     return repeated(lambda turn: _end_to_end(plan, folder / f"end-to-end-{turn}"), plan)
 
 
@@ -91,7 +91,7 @@ def submitted_one_by_one(one: Coordinator, tasks: int) -> Facts:
 
 
 def submit_batches(plan: Plan, folder: Path) -> Facts:
-    """Batches from one client process over a few connections, written beforehand."""
+    """Batches, prepared beforehand, from one client process over a few connections."""
 
     def once(turn: int) -> Facts:
         with coordinator(folder / f"submit-batches-{turn}") as one:
@@ -109,7 +109,7 @@ def submitted_in_batches(one: Coordinator, plan: Plan) -> Facts:
 
 
 def submit_batches_sdk(plan: Plan, folder: Path) -> Facts:
-    """Batches with the SDK, arguments checked and handles made, from a few threads."""
+    """Batches with the SDK from a few threads, with arguments checked and handles created."""
     batches = SUBMISSIONS * plan.tasks // plan.batch // plan.connections
 
     def submit() -> None:
@@ -132,14 +132,14 @@ def submit_batches_sdk(plan: Plan, folder: Path) -> Facts:
 
 
 def pickup(plan: Plan, folder: Path) -> Facts:
-    """One task at a time on an idle system: from the start of the call to the handler's."""
+    """One task at a time on an idle system: from the start of the call to that of the handler."""
     with coordinator(folder / "pickup") as one:
         facts = picked_up(one, one, plan.samples)
         return facts | {"memory_mib": one.process.memory_mib()}
 
 
 def picked_up(submitting: Coordinator, working: Coordinator, samples: int) -> Facts:
-    """Submit to one coordinator, the only worker being at the other, which may be the same."""
+    """Submit to one coordinator; the only worker is at the other, which may be the same."""
     with (
         worker(working, concurrency=IDLE_CONCURRENCY) as process,
         _Connected(submitting),
@@ -160,7 +160,7 @@ def picked_up(submitting: Coordinator, working: Coordinator, samples: int) -> Fa
 
 
 def claim(plan: Plan, folder: Path) -> Facts:
-    """The same claims from a short queue and from long ones, refilled after each."""
+    """Claims from a short queue and from long ones, which are refilled after each claim."""
     with coordinator(folder / "claim") as one:
         registration = {
             "worker_id": "claimer",
@@ -196,7 +196,7 @@ def _median_us(one: Coordinator, incarnation: int, plan: Plan, *, expected: int)
 
 
 def _claim_us(one: Coordinator, incarnation: int, *, expected: int) -> float:
-    """Time one claim; then complete what was claimed and put as much back, untimed."""
+    """Time one claim; then complete the claimed tasks and queue as many again, untimed."""
     lease = request(
         "POST",
         "/api/workers/claimer/lease",
@@ -221,7 +221,7 @@ def _claim_us(one: Coordinator, incarnation: int, *, expected: int) -> float:
 
 
 class _Connected:
-    """The tasks of `benchmarks.app` go to this coordinator."""
+    """Connects the tasks of `benchmarks.app` to this coordinator."""
 
     def __init__(self, one: Coordinator) -> None:
         self._url = one.url
@@ -238,7 +238,7 @@ def rate(tasks: int, elapsed_s: float) -> Facts:
 
 
 def repeated(once: Callable[[int], Facts], plan: Plan) -> Facts:
-    """The turn with the median rate, and the rates of all."""
+    """The round with the median rate, and the rates of all rounds."""
     turns = sorted((once(turn) for turn in range(plan.repeats)), key=lambda facts: facts["per_s"])
     return turns[len(turns) // 2] | {"all_per_s": [facts["per_s"] for facts in turns]}
 

@@ -1,4 +1,4 @@
-"""Members of a service, as many as are wanted, in one process: each on a socket of its own."""
+"""Any number of service members in one process, each on a socket of its own."""
 
 import select
 import time
@@ -10,16 +10,16 @@ import zmq
 from benchmarks.processes import Failed
 from rota.messages.shards import (
     AssignmentData,
-    Heartbeat,
     HeartbeatData,
+    HeartbeatMessage,
     Leave,
     LeaveData,
     Register,
     RegisterData,
 )
 
-IN_FLIGHT = 2  # beats of one member that wait for their answers
-QUIET_S = 0.2  # without news, before a crowd is taken to be quiet
+IN_FLIGHT = 2  # heartbeats of one member that wait for their answers
+QUIET_S = 0.2  # without changes, after which a crowd counts as quiet
 MOST_SOCKETS = 10_000
 
 
@@ -32,7 +32,7 @@ _decode = msgspec.json.Decoder(_Told).decode
 
 
 class _Member:
-    """What a member knows; it gives up at once whatever it is asked to."""
+    """The state of a member, which gives up every revoked shard at once."""
 
     def __init__(self, socket: Any, worker_id: str, incarnation: int) -> None:
         self.socket = socket
@@ -60,10 +60,10 @@ class Crowd:
     def __exit__(self, *_: object) -> None:
         self._context.destroy(linger=0)
 
-    # --- what members say -----------------------------------------------------------------------
+    # --- sending --------------------------------------------------------------------------------
 
     def register(self, worker_id: str, *, incarnation: int = 1) -> None:
-        """A member comes, or comes back as another process."""
+        """Register a member, or register it again as a new process."""
         member = self._members.get(worker_id)
         if member is not None:
             self._poller.unregister(member.socket)
@@ -95,7 +95,7 @@ class Crowd:
         member.socket.send(_encode(Leave(data)))
 
     def forget(self, worker_id: str) -> None:
-        """The member dies: it says nothing any more."""
+        """Let the member die: it sends no more messages."""
         del self._members[worker_id]
 
     def _heartbeat(self, member: _Member) -> bytes:
@@ -108,9 +108,9 @@ class Crowd:
             incarnation=member.incarnation,
             generation=member.generation,
         )
-        return _encode(Heartbeat(data))
+        return _encode(HeartbeatMessage(data))
 
-    # --- what members hear ----------------------------------------------------------------------
+    # --- receiving ------------------------------------------------------------------------------
 
     def held(self, worker_id: str) -> tuple[int, ...]:
         return self._members[worker_id].held
@@ -129,7 +129,7 @@ class Crowd:
         return time.monotonic() - self._changed_s > QUIET_S
 
     def turn(self, *, until_s: float) -> None:
-        """Hear what has come, until that moment; once at the least."""
+        """Receive messages until that moment, and poll at least once."""
         while True:
             wait_ms = max(0, int((until_s - time.monotonic()) * 1000))
             for socket, _ in self._poller.poll(wait_ms):
@@ -150,7 +150,7 @@ class Crowd:
             socket.send(self._heartbeat(member))
 
     def beat_for(self, seconds: float) -> tuple[int, float]:
-        """Beat as fast as answers come; how many came, and in which time."""
+        """Send heartbeats as fast as answers arrive; return the number of answers and the time."""
         with select.epoll() as watched:
             beating: dict[int, tuple[Any, bytes]] = {}
             for member in self._members.values():
@@ -168,11 +168,11 @@ class Crowd:
 
 
 def _answer_with(socket: Any, beat: bytes) -> int:
-    """Take all that has come, and beat for each; how many came.
+    """Receive all waiting answers, send a heartbeat for each, and return their number.
 
-    A descriptor tells of changes alone, and any call may take the note away, so a socket that was
-    told of is asked until it has no more. To ask all of them each time, as a poller does, would
-    cost more than the coordinator that is measured.
+    The descriptor of a ZeroMQ socket signals only changes, and any call may clear the signal. So a
+    signalled socket is read until it is empty. Polling all sockets each time would cost more than
+    the coordinator that is measured.
     """
     count = 0
     while socket.get(zmq.EVENTS) & zmq.POLLIN:

@@ -1,10 +1,10 @@
-"""How much is measured, and how long may it take?"""
+"""The plan of a benchmark run: its sizes, repetitions and time limits."""
 
 from typing import NamedTuple
 
 
 class Plan(NamedTuple):
-    """What one run of the benchmark does."""
+    """The sizes and limits of one benchmark run."""
 
     tasks: int = 20_000
     batch: int = 100
@@ -15,12 +15,12 @@ class Plan(NamedTuple):
     claim_depths: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     claim_calls: int = 200  # timed at each depth
     large_tasks: int | None = None  # a second, longer drain
-    runs: int = 5_000  # of small workflows, in one turn
+    runs: int = 5_000  # of small workflows, in one round
     run_connections: int = 128  # of the one client process that starts them; more is no faster
     chains: int = 30  # of forty steps, one at a time
     fans: int = 50  # of a hundred branches, one at a time
     held_s: float = 60.0  # how long a transaction is held open on PostgreSQL
-    idle_s: float = 30.0  # for which idle workers are watched
+    idle_s: float = 30.0  # how long idle workers are watched
     peer_tasks: int = 20_000
     peer_runs: int = 1_000  # of one step, and of three
     limit_s: float = 180.0  # for each measurement
@@ -28,7 +28,7 @@ class Plan(NamedTuple):
 
 
 def quick(plan: Plan) -> Plan:
-    """Enough to see that everything runs, and roughly how fast."""
+    """Reduce a plan to what shows that everything runs, and roughly how fast."""
     return plan._replace(
         tasks=5_000,
         peer_tasks=2_000,

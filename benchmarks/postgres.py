@@ -1,6 +1,7 @@
-"""What is measured of Rota on PostgreSQL? One function a measurement; each has a fresh database.
+"""The measurements of Rota on PostgreSQL: one function each, on a fresh database.
 
-The same commands as on SQLite, with another store; where it says so, two coordinators on one.
+They use the same commands as on SQLite, with another store, and where the function says so, two
+coordinators on one store.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from benchmarks.postgres_server import Server
 
 Measurement = Callable[[Plan, Path, Server], Facts]
 
-POLL_MS = 100  # which is the default, said aloud
+POLL_MS = 100  # the default, written out
 WITHOUT_NOTIFY = {"ROTA_POSTGRES_NOTIFY": "false", "ROTA_POLL_INTERVAL_MS": str(POLL_MS)}
 
 
@@ -30,11 +31,11 @@ def drain(plan: Plan, folder: Path, server: Server) -> Facts:
     return repeated(once, plan)
 
 
-REPLICA_TURNS = 4  # times the tasks of another drain: how two begin and end is not the question
+REPLICA_TURNS = 4  # times the tasks of a drain, so that start and end weigh less
 
 
 def replicas(plan: Plan, folder: Path, server: Server) -> Facts:
-    """Two coordinators on one database, each with a worker process, and one of each in turn."""
+    """Two coordinators on one database with a worker each, in turn with one of each."""
     rates: dict[int, list[float]] = {1: [], 2: []}
     for turn in range(plan.repeats):
         for size, measured in rates.items():
@@ -48,7 +49,7 @@ def replicas(plan: Plan, folder: Path, server: Server) -> Facts:
 
 
 def _drained_by(size: int, tasks: int, folder: Path, store: str) -> Facts:
-    """So many coordinators and as many workers; the rate is that of all together."""
+    """Drain with this many coordinators and as many workers; return their rate together."""
     with _replicas(size, folder, store) as all_of_them, ExitStack() as stack:
         first = all_of_them[0]
         _, last_id = coordinators.fill(first, tasks)
@@ -83,13 +84,13 @@ def pickup(plan: Plan, folder: Path, server: Server) -> Facts:
 
 
 def pickup_across(plan: Plan, folder: Path, server: Server) -> Facts:
-    """One task at a time, submitted to one coordinator, the only worker being at another."""
+    """One task at a time, submitted to one coordinator; the only worker is at another."""
     with server.database() as store, _replicas(2, folder / "pg-across", store) as (first, second):
         return measurements.picked_up(first, second, plan.samples)
 
 
 def pickup_polling(plan: Plan, folder: Path, server: Server) -> Facts:
-    """The same with NOTIFY switched off: what is left is polling."""
+    """The same with NOTIFY switched off, so that only polling is left."""
     with (
         server.database() as store,
         _replicas(2, folder / "pg-polling", store, environment=WITHOUT_NOTIFY) as (first, second),
@@ -98,7 +99,7 @@ def pickup_polling(plan: Plan, folder: Path, server: Server) -> Facts:
 
 
 def held(plan: Plan, folder: Path, server: Server) -> Facts:
-    """A steady load while a transaction elsewhere is held open: before, meanwhile, after."""
+    """A steady load before, during and after a transaction that another connection holds."""
     with server.database() as store, coordinator(folder / "pg-held", store=store) as one:
         return held_transaction.endured(one, store, server.process_id, held_s=plan.held_s)
 

@@ -1,9 +1,9 @@
-"""A PostgreSQL of our own: real settings, a free port on loopback, gone afterwards.
+"""A PostgreSQL server for the benchmark: durable settings, a free loopback port, no traces.
 
-It is the server of the tests, without what makes those quick: `fsync`, `synchronous_commit` and
-`full_page_writes` are on, and the rest is as PostgreSQL brings it. That is what most people run,
-and what each system here is measured on. Its files stand under `/var/tmp`, which is on a disk, and
-which the user that it runs as may enter.
+It is the server of the tests without the settings that make tests quick: `fsync`,
+`synchronous_commit` and `full_page_writes` are on, and the others are PostgreSQL's defaults. Most
+installations run like that, and each system here is measured on it. Its files are under `/var/tmp`,
+which is on a disk and accessible to the user that the server runs as.
 """
 
 import os
@@ -22,7 +22,7 @@ from tests.databases.server import USER, NoPostgres, binaries
 from tests.databases.server import Server as TestServer
 
 SAFE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
-# As PostgreSQL brings them; tests have others.
+# PostgreSQL's defaults; tests use other values.
 PLAIN = {
     "shared_buffers": "128MB",
     "max_wal_size": "1GB",
@@ -45,7 +45,7 @@ class Server:
 
     @contextmanager
     def database(self) -> Iterator[str]:
-        """A fresh database: its URL. Afterwards nobody vacuums it while the next is measured."""
+        """The URL of a fresh database; it is dropped, so that no vacuum disturbs the next."""
         name = f"benchmark_{next(_databases)}"
         self._run(f"CREATE DATABASE {name}")
         try:
@@ -74,7 +74,7 @@ class Server:
 
 @contextmanager
 def postgres(**settings: str) -> Iterator[Server]:
-    """A running server with nothing in it."""
+    """Run an empty server."""
     install()
     port = free_port()
     chosen = {**SAFE, **PLAIN, **settings}
@@ -95,7 +95,7 @@ def postgres(**settings: str) -> Iterator[Server]:
 
 
 def install() -> None:
-    """Debian's package, when there is no PostgreSQL and we are root; otherwise say what to do."""
+    """Install Debian's package if there is no PostgreSQL; without root, say what to do."""
     if binaries() is not None:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:

@@ -1,7 +1,7 @@
-"""How is a process started, watched and ended, so that none is ever left behind?
+"""Processes of the benchmark: started, watched and ended, so that none is left behind.
 
-Each one leads a process group of its own: ending it also ends what it has started, and Ctrl-C in
-the terminal reaches the benchmark alone, which then ends the others in order.
+Each process leads a process group of its own. Ending it also ends the processes that it has
+started. Ctrl-C in the terminal reaches only the benchmark, which then ends the others in order.
 """
 
 import os
@@ -19,11 +19,11 @@ STOP_PATIENCE_S = 15.0
 
 
 class Failed(Exception):  # noqa: N818 - it says what a measurement did
-    """A measurement could not be made; the reason is for people to read."""
+    """A measurement failed; the message is the reason, for people to read."""
 
 
 class LeftOut(Failed):
-    """What it needs is not on this machine."""
+    """A measurement is left out, because this machine lacks something that it needs."""
 
 
 class Process:
@@ -52,7 +52,7 @@ class Process:
         return self._process.poll()
 
     def check(self) -> None:
-        """Raise when the process has ended, which none should before it is told to."""
+        """Raise `Failed` if the process has ended before it was stopped."""
         if self.exit_code is not None:
             raise Failed(f"{self.name} ended with {self.exit_code}: {last_line(self._log)}")
 
@@ -67,7 +67,7 @@ class Process:
         self.living.discard(self)
 
     def cpu_s(self) -> float | None:
-        """What the process has worked so far; None where /proc is not there to tell."""
+        """The processor time of the process so far; None on systems without /proc."""
         try:
             fields = Path(f"/proc/{self.id}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -75,7 +75,7 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory_mib(self) -> dict[str, float] | None:
-        """What the process holds now and held at most; None where /proc is not there to tell."""
+        """The resident memory of the process, now and at most; None on systems without /proc."""
         try:
             status = Path(f"/proc/{self.id}/status").read_text()
         except OSError:
@@ -99,14 +99,14 @@ def running(
 
 
 def stop_all() -> None:
-    """End what an interruption at a bad moment has left."""
+    """Stop the processes that an interrupted measurement has left running."""
     for process in list(Process.living):
         process.stop()
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Interrupt whatever the main thread does inside when the time is over."""
+    """Interrupt the main thread with `Failed` when the block takes longer than this."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise Failed(f"not finished within {seconds:.0f} s")
@@ -121,7 +121,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def _python_path() -> str:
-    """The checkout, and what the caller has set for itself."""
+    """The checkout, followed by the PYTHONPATH of the caller."""
     return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
@@ -132,7 +132,7 @@ def free_port() -> int:
 
 
 def last_line(log: Path) -> str:
-    """What a process said last; of a traceback, the place as well."""
+    """The last line that a process printed; for a traceback, with the place of the error."""
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     said = [line.strip() for line in lines if line.strip(" ^~")]
     if any(line.startswith("Traceback") for line in said):

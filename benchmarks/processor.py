@@ -1,9 +1,9 @@
-"""How much processor time does a task cost, and whose?
+"""The processor time that a task costs each process.
 
-On a machine that does other things as well, a rate says little and this still says something. What
-is counted is the time between the first tasks that were seen to be done and the end, so that
-nobody's start counts. Only the standard library is used here: the peers live in an environment of
-their own.
+On a machine that is also busy with other work, rates change, but processor time hardly does. The
+time counts from the first observation of finished tasks to the last, so that the start of a process
+is not included. This module uses only the standard library, because the peers import it in an
+environment of their own.
 """
 
 import os
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-MIN_TASKS = 1_000  # over fewer, the clock's ticks would be most of it
+MIN_TASKS = 1_000  # with fewer, the clock ticks are too coarse
 
 
 def spent_s(process_id: int) -> float:
-    """What a process has used, with all it has started; 0 where /proc is not there to tell."""
+    """The processor time of a process and its descendants; 0 on systems without /proc."""
     known = _all_processes()
     wanted, total = [process_id], 0
     while wanted:
@@ -31,7 +31,7 @@ def _all_processes() -> dict[int, tuple[int, int]]:
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            # The name, in parentheses, may hold anything.
+            # The name, in parentheses, may contain spaces and parentheses.
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
@@ -40,7 +40,7 @@ def _all_processes() -> dict[int, tuple[int, int]]:
 
 
 class Meter:
-    """Told again and again how many tasks are done; says at the end what each of them cost."""
+    """Computes the processor time of a task from repeated counts of finished tasks."""
 
     def __init__(self, processes: Mapping[str, int]) -> None:
         self._processes = processes
@@ -54,7 +54,7 @@ class Meter:
         self._first = self._first or self._last
 
     def us_per_task(self) -> dict[str, float] | None:
-        """By process, and of all together; None: too little was seen."""
+        """The cost by process, and of all together; None: too few tasks were observed."""
         if self._first is None or self._last[0] - self._first[0] < MIN_TASKS:
             return None
         (first, before), (last, after) = self._first, self._last

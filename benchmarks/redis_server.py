@@ -1,8 +1,7 @@
-"""A Redis of our own for the peers that need one: on a free port, gone afterwards.
+"""A Redis server for the peers that need one: on a free port, removed afterwards.
 
-As a rule it keeps nothing on disk. That is Redis at its fastest, and far less than Rota promises; a
-ratio against it is therefore one that Rota has to earn. One that syncs keeps what
-it has accepted, as Rota does.
+By default it keeps nothing on disk. That is Redis at its fastest, and far less durable than Rota,
+so such a ratio favours the peer. A Redis that syncs keeps what it has accepted, as Rota does.
 """
 
 import os
@@ -22,7 +21,7 @@ INSTALL_LIMIT_S = 300.0
 
 
 class Keeping(NamedTuple):
-    """What Redis keeps."""
+    """The persistence settings of a Redis, with their description."""
 
     name: str
     settings: tuple[str, ...]
@@ -46,7 +45,7 @@ def find() -> str | None:
 
 
 def install() -> None:
-    """Debian's package; only for root, and only when asked for by a flag."""
+    """Install Debian's package; only as root, and only if a flag asks for it."""
     if find() is not None:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -67,7 +66,7 @@ def install() -> None:
 
 @contextmanager
 def redis(binary: str, folder: Path, keeping: Keeping) -> Iterator[tuple[str, str]]:
-    """A running server: its URL, and its version with its settings in words."""
+    """Run a server; yield its URL, and its version and settings in words."""
     folder.mkdir()
     port = free_port()
     place = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]

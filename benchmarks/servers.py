@@ -1,6 +1,7 @@
-"""The servers that a run needs: each is started when the first asks for it, and ends with the run.
+"""The servers that a run needs: each is started on first use, and ends with the run.
 
-One that cannot be had is looked for once, and everybody who needs it is left out for that reason.
+If a server cannot be started, it is tried only once, and every measurement that needs it is left
+out for that reason.
 """
 
 import json
@@ -48,7 +49,7 @@ class Servers:
 
     @contextmanager
     def environment(self, peer: Peer) -> Iterator[Mapping[str, str]]:
-        """What a peer is told of the servers; its database is its own, and gone afterwards."""
+        """The variables that tell a peer its servers; its own database is dropped afterwards."""
         environment: dict[str, str] = {}
         if peer.redis is not None:
             url, about = self._redis[peer.redis].get()

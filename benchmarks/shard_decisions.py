@@ -1,7 +1,8 @@
-"""How long do decisions about shards take, and what do they move?
+"""The time that decisions about shards take, and the shards that they move.
 
-The decisions are the core's own, without store or network: a thousand members, a hundred thousand
-shards. What is timed is the work of this thread, whatever else the machine does meanwhile.
+The decisions are the core's own, without store or network, for a thousand members and a hundred
+thousand shards. Only the processor time of this thread counts, so other work on the machine does
+not.
 """
 
 import random
@@ -13,22 +14,22 @@ from typing import Any
 
 from benchmarks.plan import Plan
 from benchmarks.processes import Failed
-from rota.core.shards.decide import decide
-from rota.core.shards.decisions import Rebalanced, ShardDecision
-from rota.core.shards.events import (
+from rota.core.shards.commands import (
     BeatMember,
     ConfigureService,
     LeaveMember,
     RegisterMember,
-    ServiceEvent,
+    ServiceCommand,
     SweepServices,
 )
+from rota.core.shards.decisions import Rebalanced, ShardDecision
 from rota.core.shards.members import PROTOCOL, ShardPolicy
+from rota.core.shards.reducer import reduce
 from rota.core.shards.service import Service
 
 MEMBERS, SHARDS = 1_000, 100_000
-SINGLE = 60  # members that come or go alone
-ROUNDS = 12  # of crowds that come and go
+SINGLE = 60  # members that join or leave one by one
+ROUNDS = 12  # of many members that join and leave together
 SERVICE = "benchmark"
 POLICY = ShardPolicy()
 
@@ -58,15 +59,15 @@ class _Timed:
         self.taken_ms: list[float] = []
 
     def sweep(self, service: Service, now_ms: int) -> list[ShardDecision]:
-        """Let what is due be decided, and time it."""
+        """Time a sweep, which decides everything that is due."""
         return self.take(service, SweepServices(), now_ms)
 
     def take(
-        self, service: Service, event: ServiceEvent | SweepServices, now_ms: int
+        self, service: Service, event: ServiceCommand | SweepServices, now_ms: int
     ) -> list[ShardDecision]:
         service.take_decisions()
         start_s = time.thread_time()
-        decide(service, event, now_ms=now_ms, policy=POLICY)
+        reduce(service, event, now_ms=now_ms, policy=POLICY)
         decided = service.take_decisions()
         self.taken_ms.append((time.thread_time() - start_s) * 1000)
         return decided
@@ -75,22 +76,22 @@ class _Timed:
         return statistics.quantiles(self.taken_ms, n=100, method="inclusive")[share - 1]
 
 
-# --- alone ----------------------------------------------------------------------------------------
+# --- one member at a time -------------------------------------------------------------------------
 
 
 def _come_and_go(timed: _Timed) -> tuple[int, int]:
-    """Members come and go one by one; what that moves, and would move by ranges."""
+    """Let members join and leave one by one; count the shards moved, here and with ranges."""
     rng, now_ms = random.Random(4), 1_000_000
     service = _joined(_Timed(), _named(range(MEMBERS)))
     moved = moved_by_ranges = 0
     for number in range(SINGLE):
         before = set(service.members)
-        event: ServiceEvent
+        event: ServiceCommand
         if number % 2:
             event = _register(f"w-{rng.randrange(10**6):06}")
         else:
             event = LeaveMember(service=SERVICE, worker_id=rng.choice(sorted(before)))
-        decide(service, event, now_ms=now_ms, policy=POLICY)
+        reduce(service, event, now_ms=now_ms, policy=POLICY)
         now_ms += POLICY.join_most_ms
         decided = timed.sweep(service, now_ms)
         moved += sum(one.moved + one.placed for one in decided if isinstance(one, Rebalanced))
@@ -100,7 +101,7 @@ def _come_and_go(timed: _Timed) -> tuple[int, int]:
 
 
 def _moved_by_ranges(before: set[str], after: set[str]) -> int:
-    """What the algorithm of old moves: everybody has a range, in the order of the ids."""
+    """The shards that move if each member has one range, in the order of the ids."""
     owners = [_owner_by_ranges(sorted(members)) for members in (before, after)]
     return sum(one != other for one, other in zip(*owners, strict=True))
 
@@ -113,17 +114,17 @@ def _owner_by_ranges(members: list[str]) -> list[str]:
     return owners
 
 
-# --- in crowds ------------------------------------------------------------------------------------
+# --- many members at once -------------------------------------------------------------------------
 
 
 def _move_crowds(timed: _Timed) -> None:
-    """All that happens to a service at its worst, each of it timed."""
+    """Time the largest rebalances: a first grant, and many joins and leaves at once."""
     _fill(timed)
     service = _joined(timed, _named(range(MEMBERS)))
     now_ms = 1_000_000
     for worker_id in _named(range(0, MEMBERS, 2)):
         leave = LeaveMember(service=SERVICE, worker_id=worker_id)
-        decide(service, leave, now_ms=now_ms, policy=POLICY)
+        reduce(service, leave, now_ms=now_ms, policy=POLICY)
     now_ms += POLICY.join_most_ms
     timed.sweep(service, now_ms)
     _settle(service, now_ms)
@@ -134,19 +135,19 @@ def _move_crowds(timed: _Timed) -> None:
 
 
 def _fill(timed: _Timed) -> None:
-    """Everybody is known before the first grant: a hundred shards each, at one stroke."""
+    """Grant all shards at once to members that have registered before: a hundred shards each."""
     service = Service(SERVICE)
-    decide(service, ConfigureService(service=SERVICE, shard_count=1), now_ms=0, policy=POLICY)
+    reduce(service, ConfigureService(service=SERVICE, shard_count=1), now_ms=0, policy=POLICY)
     _register_all(service, _named(range(MEMBERS)), 0)
     count = ConfigureService(service=SERVICE, shard_count=SHARDS, pinned=True)
-    decide(service, count, now_ms=0, policy=POLICY)
+    reduce(service, count, now_ms=0, policy=POLICY)
     timed.sweep(service, POLICY.join_most_ms)
     _settle(service, POLICY.join_most_ms)
     _demand_owned(service)
 
 
 def _joined(timed: _Timed, worker_ids: Iterable[str]) -> Service:
-    """The first has everything, the others join together, and it gives up what is theirs."""
+    """Let the other members join together, and the first give up the shards that are theirs."""
     service = Service(SERVICE)
     first, *others = worker_ids
     timed.take(service, _register(first), 0)
@@ -166,7 +167,7 @@ def _named(numbers: Iterable[int]) -> Iterator[str]:
 
 def _register_all(service: Service, worker_ids: Iterable[str], now_ms: int) -> None:
     for worker_id in worker_ids:
-        decide(service, _register(worker_id), now_ms=now_ms, policy=POLICY)
+        reduce(service, _register(worker_id), now_ms=now_ms, policy=POLICY)
 
 
 def _register(worker_id: str) -> RegisterMember:
@@ -180,7 +181,7 @@ def _register(worker_id: str) -> RegisterMember:
 
 
 def _beat(service: Service, worker_id: str) -> BeatMember:
-    """It gives up what it was asked for, and has heard of everything."""
+    """A heartbeat that has seen the newest generation and gives up every revoked shard."""
     return BeatMember(
         service=SERVICE,
         worker_id=worker_id,
@@ -194,7 +195,7 @@ def _beat(service: Service, worker_id: str) -> BeatMember:
 
 def _settle(service: Service, now_ms: int) -> None:
     for worker_id in list(service.members):
-        decide(service, _beat(service, worker_id), now_ms=now_ms, policy=POLICY)
+        reduce(service, _beat(service, worker_id), now_ms=now_ms, policy=POLICY)
     service.take_decisions()
     service.take_changed()
 

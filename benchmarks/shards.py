@@ -1,7 +1,7 @@
-"""What is measured of services? How joins and hand-overs go, and how many beats are answered.
+"""The measurements of services: joins, handovers, and heartbeats answered a second.
 
-By a coordinator in its own process, and members that speak ZeroMQ from this one, each on a socket
-of its own.
+The coordinator has a process of its own. The members speak ZeroMQ from this process, each on a
+socket of its own.
 """
 
 import time
@@ -24,7 +24,7 @@ Facts = dict[str, Any]
 
 
 def joining(_plan: Plan, folder: Path) -> Facts:
-    """1,000 workers join within a second: until all 100,000 shards are where they shall be."""
+    """1,000 workers join within a second: the time until all 100,000 shards have settled."""
     with (
         _serving(folder / "shards-join") as (one, endpoint),
         Crowd(endpoint, SERVICE, SHARDS) as crowd,
@@ -72,7 +72,7 @@ def beating(_plan: Plan, folder: Path) -> Facts:
 
 
 def handing_over(_plan: Plan, folder: Path) -> Facts:
-    """From a leave, and from a death, until the other member has every shard."""
+    """The time from a leave, and from a death, until the other member has every shard."""
     facts: Facts = {"lease_s": SHORT_LEASE_MS / 1000}
     for kind in ("leave", "death"):
         lease = {"ROTA_SHARD_LEASE_MS": str(SHORT_LEASE_MS)}
@@ -117,7 +117,7 @@ def _serving(
 
 
 def _settled(one: Coordinator, crowd: Crowd) -> None:
-    """Turn until everything is owned by whom it shall be, and every member knows."""
+    """Exchange messages until every shard is owned by its target and every member knows it."""
     end_s = time.monotonic() + SETTLE_LIMIT_S
     while time.monotonic() < end_s:
         crowd.turn(until_s=time.monotonic() + 0.05)

@@ -1,6 +1,6 @@
-"""What is measured of sockets? What a thousand idle workers cost, and whether a deaf peer is felt.
+"""The measurements of sockets: a thousand idle workers, and a peer that never reads.
 
-Draining and pick-up are measured with workers as they are by default, which is over a stream.
+Other measurements use sockets as well, because workers use streams by default.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ from benchmarks.plan import Plan
 from benchmarks.processes import Failed, Process, running
 
 IDLE_WORKERS = 1_000
-SETTLE_S = 3.0  # until what opening has left behind is done
+SETTLE_S = 3.0  # for the work that follows from opening the sockets
 READERS = 100
 PAIRS = 8
-BLOCKS = 8  # on either side of a pair: few of them have the machine to themselves
+BLOCKS = 8  # on either side of a pair; many, because other work disturbs most of them
 ROUNDS = 10
 UNREAD_BYTES = 4_096
 ASK = '{"to": "coordinator:main", "type": "get_status", "id": 1}'
@@ -83,13 +83,13 @@ def _cpu_s(process: Process) -> float:
 
 
 def neighbours(_plan: Plan, folder: Path) -> Facts:
-    """100 sockets ask, in turn alone and beside one that never reads: the change of the median."""
+    """100 sockets ask, alone and beside one that never reads: the change of the median."""
     with coordinator(folder / "streams-neighbours") as one:
         alone, beside = asyncio.run(_compared(one))
     return {
         "alone_ms": min(alone),
         "beside_ms": min(beside),
-        "ratio": min(beside) / min(alone),  # of the blocks that nothing else has disturbed
+        "ratio": min(beside) / min(alone),  # of the least disturbed block of each kind
         "all_alone_ms": alone,
         "all_beside_ms": beside,
     }
@@ -127,7 +127,7 @@ async def _asked_ms(reader: ClientConnection) -> float:
 
 @contextmanager
 def _deaf(port: int) -> Iterator[None]:
-    """A socket that has asked for more than its connection holds, and reads none of it."""
+    """Open a socket that asks for more data than its connection can hold, and reads nothing."""
     with socket.socket() as plug:
         plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UNREAD_BYTES)
         plug.connect(("127.0.0.1", port))
@@ -144,7 +144,7 @@ def _deaf(port: int) -> Iterator[None]:
         try:
             while True:
                 plug.sendall(head + ask)
-        except TimeoutError:  # nothing more is read from one that does not read
+        except TimeoutError:  # the coordinator has stopped reading from this socket
             yield
 
 

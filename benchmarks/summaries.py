@@ -1,4 +1,4 @@
-"""What is said of a measurement as soon as it is made? One line, told by what it holds."""
+"""One-line summaries of measurements, printed as soon as each is made."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ Facts = dict[str, Any]
 
 
 def summary(facts: Facts) -> str:
-    """The first line that fits; facts that nobody has a line for are shown as they are."""
+    """The first line that fits; facts without a line of their own are shown as they are."""
     return next((line(facts) for figure, line in LINES.items() if figure in facts), str(facts))
 
 
@@ -73,7 +73,7 @@ def _items(facts: Facts) -> str:
     return f"{', '.join(sizes)} (x{facts['over_linear']:.2f} of linear)"
 
 
-# By a figure that only these have; the first that is there counts.
+# Keyed by a figure that identifies the measurement; the first key that is present counts.
 LINES: dict[str, Callable[[Facts], str]] = {
     "per_s": _rate,
     "crowd_p99_ms": _crowds,

@@ -1,4 +1,4 @@
-"""How are the figures shown? One table: a row a measurement, a column a system."""
+"""The tables of figures: a row for each measurement, a column for each system."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -45,7 +45,7 @@ NONE = "-"
 SHARDS, SOCKETS = "shards: ", "sockets: "
 COST, MEMORY = "{:.1f} µs", "{:.0f} MiB"
 MEMORY_AFTER = ("drain", "drain-large", "end-to-end")  # the others are in the raw figures
-# Title, Rota's measurement, the peers' one (if they have it), the figure, and how it is written.
+# Title, Rota's measurement, the peers' measurement (if they have it), the figure, and its format.
 Row = tuple[str, str, str | None, Callable[[Facts], float | None], str]
 Rows = tuple[Row, ...]
 OwnRows = list[tuple[str, str]]
@@ -101,7 +101,7 @@ def show(results: Results, verdicts: list[Verdict]) -> None:
 
 
 def _tables(results: Results, marks: Marks) -> list[Table]:
-    """One of SQLite, one of PostgreSQL; each if something of it was measured."""
+    """A table for SQLite and one for PostgreSQL; each only if it has figures."""
     shown = [key for key, facts in results["peers"].items() if _has_figures(facts)]
     sheets = (
         Sheet(
@@ -150,7 +150,7 @@ def _table(results: Results, sheet: Sheet, marks: Marks) -> Table:
 
 
 def _own_rows(results: Results) -> OwnRows:
-    """What only Rota is asked: the cost of a claim, and the coordinator's memory."""
+    """Rows that only Rota has, such as the cost of a claim and the coordinator's memory."""
     rota = results["rota"]
     claims = rota.get("claim", {})
     depths = {int(depth): entry for depth, entry in claims.get("depths", {}).items()}
@@ -188,7 +188,7 @@ def _own_rows(results: Results) -> OwnRows:
 
 
 def postgres_rows(results: Results) -> OwnRows:
-    """Against peers, across replicas, and while a transaction is held."""
+    """Rows against peers, across replicas, and while a transaction is held."""
     rows = [(bar.row, said) for bar, said in rows_with_bars(results, POSTGRES)]
     replicas = results["rota"].get("postgres-replicas", {})
     if "two_per_s" in replicas:
@@ -209,7 +209,7 @@ def postgres_rows(results: Results) -> OwnRows:
 
 
 def rows_with_bars(results: Results, prefix: str) -> list[tuple[Bar, str]]:
-    """What is measured of shards, and most of what is on PostgreSQL, has a bar each."""
+    """The measured bars whose row begins with the prefix, with their figures as text."""
     measured = [(bar, bar.measured(results)) for bar in BARS if bar.row.startswith(prefix)]
     return [(bar, bar.text.format(one)) for bar, one in measured if one is not None]
 

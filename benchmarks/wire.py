@@ -1,7 +1,7 @@
-"""A bare HTTP client: requests written beforehand, answers read whole, one connection each.
+"""A bare HTTP client: prepared requests, answers read whole, one connection each.
 
-It costs as little as a client can, so that on a small machine the coordinator is measured and not
-the client beside it. What the SDK costs is measured by the SDK.
+It costs as little as a client can, so that on a small machine the benchmark measures the
+coordinator and not the client. Other measurements include the cost of the SDK.
 """
 
 import json
@@ -27,9 +27,9 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, written: bytes) -> bytes:
-        """Send a written request; the body of the answer, which must be a success.
+        """Send a prepared request; return the body of the answer, which must be a success.
 
-        A coordinator that is asked too much says when to come again, and is obeyed.
+        After a 503, wait for the time in `Retry-After` and send again.
         """
         while True:
             self._socket.sendall(written)
@@ -42,7 +42,7 @@ class Connection:
             return body
 
     def ask(self, method: str, path: str, value: Any = None) -> Any:
-        """Send a value and read one, as JSON."""
+        """Send a value as JSON; return the value of the answer."""
         body = b"" if value is None else json.dumps(value).encode()
         return json.loads(self.send(request(method, path, body)))
 

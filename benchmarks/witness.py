@@ -1,13 +1,13 @@
-"""How does a handler in another process tell the benchmark that it ran, and when?
+"""Reports of handlers in other processes: that they ran, and when.
 
-Two ways, the same for Rota and for every peer, so that nobody is measured by another ruler:
+There are two ways, the same for Rota and for every peer, so that all are measured alike:
 
-- A tally: each worker process counts its runs in a small file of its own, mapped into memory.
-  One count costs about a microsecond, and reading it disturbs nobody.
-- A call: a handler sends its start time in a datagram to the one who waits for it.
+- A tally: each worker process counts its runs in a small memory-mapped file of its own. One count
+  costs about a microsecond, and reading it disturbs no process.
+- A call: a handler sends its start time in a datagram to the listener that waits for it.
 
-Times are CLOCK_MONOTONIC, which all processes of one machine share. Only the standard library is
-used here: the peers live in an environment of their own.
+Times are CLOCK_MONOTONIC, which all processes of one machine share. This module uses only the
+standard library, because the peers import it in an environment of their own.
 """
 
 import mmap
@@ -62,7 +62,7 @@ class Tally:
 
 
 class Tallied(NamedTuple):
-    """What all processes counted together."""
+    """The counts of all processes together."""
 
     runs: int
     first_ns: int
@@ -89,7 +89,7 @@ def tallied(where: Path) -> Tallied:
 
 
 class Caller:
-    """The handler's end of a call: says when it started."""
+    """The handler's end of a call, which sends the start time."""
 
     def __init__(self, where: Path) -> None:
         self._where = where
@@ -103,7 +103,7 @@ class Caller:
 
 
 class Listener:
-    """The benchmark's end of a call: waits for the handler that was just asked for."""
+    """The benchmark's end of a call, which waits for the start time of the handler."""
 
     def __init__(self, where: Path) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -1,7 +1,7 @@
-"""What is measured of workflows? Runs of no-op tasks, durable, with the worker in its own process.
+"""The measurements of workflows: durable runs of no-op tasks, with one worker process.
 
-Runs are started over HTTP by one client process. Rates count from the first start to the last end,
-by the coordinator's own clock; the time of a single run is what its caller waits.
+One client process starts runs over HTTP. Rates count from the first start to the last end, by the
+coordinator's own clock. The time of a single run is the time that its caller waits.
 """
 
 import json
@@ -22,7 +22,7 @@ from benchmarks.wire import Connection, request
 CONCURRENCY = 2_000
 CHAIN_STEPS = 40
 FAN_BRANCHES = 100
-ITEMS = (1_000, 10_000)  # of a foreach: the larger must cost ten times the smaller
+ITEMS = (1_000, 10_000)  # of a foreach; the larger should take ten times as long as the smaller
 WARM_UP_RUNS = 3
 WAIT_MS = 60_000
 PAGE = 1_000
@@ -57,7 +57,7 @@ def fan_out(plan: Plan, folder: Path) -> Facts:
 
 
 def foreach(plan: Plan, folder: Path) -> Facts:
-    """A branch for each of many items, and their join; is the time linear in their number?"""
+    """A branch for each of many items, and their join, to show whether the time is linear."""
     facts: Facts = {"items": {}}
     with coordinator(folder / "foreach") as one:
         for items in ITEMS:
@@ -93,7 +93,7 @@ def line(steps: int) -> Document:
 
 
 def fan() -> Document:
-    """The output says how many branches were merged, so that a wrong answer cannot be quick."""
+    """A workflow that outputs the number of merged branches, so that a wrong result is noticed."""
     merge = {"source": "branch.index", "target": "state.all"}
     join = {"joins_transition": "each", "merge": merge}
     return {
@@ -112,7 +112,7 @@ def fan() -> Document:
 
 
 def _rates(plan: Plan, folder: Path, document: Document) -> Facts:
-    """The turn with the median rate, and the rates of all."""
+    """The round with the median rate, and the rates of all rounds."""
     turns = [
         _rate(plan, folder.with_name(f"{folder.name}-{turn}"), document)
         for turn in range(plan.repeats)
@@ -151,7 +151,7 @@ def _start_at_once(one: Coordinator, name: str, plan: Plan) -> None:
             while waiting:
                 connection.send(waiting.pop())
         except IndexError:
-            pass  # another one took the last
+            pass  # another thread took the last
         except (OSError, Failed) as error:
             problems.append(error)
         finally:
@@ -170,7 +170,7 @@ def _start_at_once(one: Coordinator, name: str, plan: Plan) -> None:
 
 
 def _elapsed_ms(one: Coordinator, expected: int) -> int:
-    """Read every run back: all are there, all completed; from the first start to the last end."""
+    """Read every run back and check that it completed; return first start to last end."""
     found: list[Facts] = []
     path: str | None = f"/api/runs?limit={PAGE}"
     while path is not None:
@@ -178,7 +178,7 @@ def _elapsed_ms(one: Coordinator, expected: int) -> int:
         found += page["items"]
         cursor = page["next_cursor"]
         path = f"/api/runs?limit={PAGE}&cursor={cursor}" if cursor else None
-    found.pop()  # the one that warmed up
+    found.pop()  # the run that warmed up
     incomplete = sum(run["state"] != "completed" for run in found)
     if len(found) != expected or incomplete:
         raise Failed(f"of {expected} runs {len(found)} were found, {incomplete} not completed")
@@ -187,7 +187,7 @@ def _elapsed_ms(one: Coordinator, expected: int) -> int:
 
 
 def _one_by_one(one: Coordinator, document: Document, run_input: Any, runs: int) -> list[float]:
-    """How long the caller waits for each of some runs, in ms, the first few left out."""
+    """The time in ms that the caller waits for each run, without the first few."""
     _keep(one, document)
     taken_ms = []
     with worker(one, concurrency=CONCURRENCY) as process:

@@ -75,7 +75,11 @@ def test_every_error_has_a_title_and_a_status_that_fits(kind: type[RotaError]) -
 def test_an_error_keeps_its_facts() -> None:
     error = TaskNotFound("00ff")
 
-    assert error.detail == str(error) == "task '00ff' not found"
+    assert (
+        error.detail
+        == str(error)
+        == ("task '00ff' not found; check its id, and for how long finished tasks are kept")
+    )
     assert error.facts == {"task_id": "00ff"}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from examples.workflows import tasks
 from rota import RunFailed, RunHandle, Workflow
-from rota.sdk.client import Client
+from rota.sdk.client.client import Client
 from tests.sdk.serving import PATIENCE_S, Server, working
 
 FOLDER = Path(tasks.__file__).parent

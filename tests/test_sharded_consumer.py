@@ -14,8 +14,8 @@ import pytest
 
 from examples import sharded_consumer
 from examples.sharded_consumer import PARTITIONS, Progress, record_at
-from rota.sdk.client import Client
-from rota.sdk.shards.calls import get_checkpoint
+from rota.sdk.client.client import Client
+from rota.sdk.client.service_calls import get_checkpoint
 from tests.sdk.serving import PATIENCE_S
 from tests.sdk.sharing import ShardServer
 

@@ -1,4 +1,4 @@
-"""What do others do with the same work? One small file a peer, each a program of its own.
+"""The peers: one small file for each, which is a program of its own.
 
 `python -m benchmarks.peers.NAME` runs in the peers' environment, never in the project's. It
 takes its options from `measuring.Options` and writes one JSON object a line to standard output:

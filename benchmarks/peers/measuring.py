@@ -1,13 +1,13 @@
-"""How is a peer measured? The same steps, limits and rulers for each of them.
+"""The measurements of a peer: the same steps, limits and clocks for all peers.
 
 1. Submit no-op tasks one by one from one process while no worker runs; that fills the queue. A peer
-   that takes many tasks in one call gets a tenth that way, and the rest in such calls. PostgreSQL
-   then gets to know its tables anew: without, some would be slow for a minute and not afterwards.
-2. Start one worker and let it work the queue off: the rate from the first run to the last.
+   that takes many tasks in one call gets a tenth that way, and the rest in such calls. Then
+   PostgreSQL analyzes its tables again; otherwise some peers would be slow for the first minute.
+2. Start one worker and let it drain the queue: the rate from the first run to the last.
 3. Submit tasks one at a time to the idle worker: from the start of the call to the handler.
-4. A peer that has workflows: runs of one step, and of three. Queued first and worked off by a fresh
-   worker, as in 1 and 2; and called one after the other in one process, without a queue. The way
-   that is faster counts. For one step so does the drain, whose workflows have none at all.
+4. For a peer that has workflows: runs of one step, and of three. They are queued first and drained
+   by a fresh worker, as in 1 and 2, and also called one after the other in one process, without a
+   queue. The faster way counts. For one step, the drain counts as well: its workflows have no step.
 
 Every step has a time limit. A step that reaches it reports the rate of what it did, with the count.
 """

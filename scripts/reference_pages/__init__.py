@@ -1,7 +1,9 @@
-"""Which pages does the reference have, and what makes each? One module a page."""
+"""The pages of the reference, each made by a module of its own."""
 
 from collections.abc import Callable
 from pathlib import Path
+
+from wrap import wrapped
 
 from reference_pages import (
     cli,
@@ -35,4 +37,4 @@ NOTE = "<!-- Made from the code by scripts/reference.py: change the code, then r
 
 
 def page_text(name: str) -> str:
-    return f"{NOTE}\n\n{PAGES[name]().strip()}\n"
+    return wrapped(f"{NOTE}\n\n{PAGES[name]().strip()}\n")

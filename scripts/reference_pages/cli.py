@@ -7,7 +7,7 @@ import click
 
 from reference_pages.markdown import code, codes, document, table
 from rota.cli.main import cli
-from rota.cli.output import EXIT_CODES
+from rota.cli.render.output import EXIT_CODES
 from rota.settings import environment_name, field_names
 
 SHARED = ("--url", "--token", "--json")  # told once, not with each command

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from reference_pages.markdown import code, document, sentence, table
 from rota import errors
 from rota.errors import RotaError, StoreError
-from rota.sdk import handles, transport
+from rota.sdk import handles
 from rota.sdk.arguments import InvalidArguments
+from rota.sdk.transport import transport
 
 _LINE = re.compile(r"^[│├└─ ]*(?P<name>[A-Z]\w+)\s*(?P<status>\d{3})?\s+(?P<text>\S.*)$")
 

@@ -2,9 +2,9 @@
 
 from reference_pages.markdown import code, codes, document, table
 from reference_pages.sources import comments
+from rota.core.events import EVENT_KINDS
 from rota.core.limits import MAX_SINGLE_EVENTS
-from rota.core.notices import NOTICE_KINDS
-from rota.engine.following import End
+from rota.engine.events.stream import End
 from rota.messages import EventView
 
 
@@ -44,7 +44,7 @@ def _sentence(text: str) -> str:
 def _types() -> list[tuple[str, str, str, str]]:
     return [
         (code(name), kind.subject, codes(kind.data), kind.meaning)
-        for name, kind in NOTICE_KINDS.items()
+        for name, kind in EVENT_KINDS.items()
     ]
 
 

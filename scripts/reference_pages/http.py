@@ -12,10 +12,12 @@ from reference_pages.markdown import code, codes, document, number, sentence, ta
 from reference_pages.sources import comments
 from rota import messages
 from rota.core.access import ALLOWED, Scope
-from rota.core.workflow import decisions, definition, events
-from rota.gateways.http import openapi, operations
-from rota.gateways.http.app import ENDPOINTS
-from rota.gateways.http.endpoint import Endpoint
+from rota.core.workflow import decisions, events
+from rota.core.workflow.definition import model
+from rota.gateways.http import openapi
+from rota.gateways.http.endpoints import ENDPOINTS
+from rota.gateways.http.resources import operations
+from rota.gateways.http.routing.endpoint import HttpEndpoint
 
 Schema = dict[str, Any]
 
@@ -61,12 +63,12 @@ def _overview() -> str:
     return table(("call", "meaning", "scopes"), rows)
 
 
-def _anchor(endpoint: Endpoint) -> str:
+def _anchor(endpoint: HttpEndpoint) -> str:
     kept = (one for one in f"{endpoint.method} {endpoint.path}".lower() if one not in "/{}")
     return "".join(kept).replace(" ", "-")
 
 
-def _scopes(endpoint: Endpoint) -> str:
+def _scopes(endpoint: HttpEndpoint) -> str:
     if endpoint.action is None:
         return "open to all"
     return codes(scope for scope in Scope if endpoint.action in ALLOWED[scope])
@@ -80,7 +82,7 @@ def _noun(noun: str, described: Schema) -> Iterable[str]:
             yield from _endpoint(endpoint, operation)
 
 
-def _endpoint(endpoint: Endpoint, operation: Schema) -> Iterable[str]:
+def _endpoint(endpoint: HttpEndpoint, operation: Schema) -> Iterable[str]:
     yield f"### `{endpoint.method} {endpoint.path}`"
     yield f"{endpoint.summary}. {endpoint.description}".strip()
     facts = [f"Scopes: {_scopes(endpoint)}"]
@@ -113,7 +115,7 @@ def _structure(name: str, schema: Schema) -> str:
     title, text = f"### {name}", schema.get("description", "")
     if "enum" in schema:
         return document(title, text, f"One of {codes(schema['enum'])}. See [States](states.md).")
-    if getattr(getattr(definition, name, None), "__module__", "") == definition.__name__:
+    if getattr(getattr(model, name, None), "__module__", "") == model.__name__:
         return document(title, "See [Definition of a workflow](workflow-definition.md).")
     struct = next(getattr(module, name) for module in STRUCTURES if hasattr(module, name))
     fields: Schema = schema.get("properties", {})

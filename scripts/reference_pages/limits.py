@@ -9,21 +9,31 @@ from reference_pages.markdown import code, document, measured, sentence, table
 from reference_pages.sources import comments
 from rota import settings
 from rota.core import limits
-from rota.core.breakers import BreakerPolicy
-from rota.core.scoring import ScoringPolicy
 from rota.core.shards.members import ShardPolicy
-from rota.core.valves import ValvePolicy
-from rota.core.workers import HealthPolicy
+from rota.core.workers.circuit_breaker import BreakerPolicy
+from rota.core.workers.eviction_guards import EvictionPolicy
+from rota.core.workers.model import HealthPolicy
+from rota.core.workers.scoring import ScoringPolicy
 from rota.gateways.zeromq import binding
 
 POLICIES: dict[str, type[msgspec.Struct]] = {
     "Health of workers": HealthPolicy,
     "Score of workers": ScoringPolicy,
     "Breakers": BreakerPolicy,
-    "Safety valves": ValvePolicy,
+    "Guards against mass eviction": EvictionPolicy,
     "Shards of services": ShardPolicy,
 }
-OF_ZEROMQ = ("MAX_MESSAGE_BYTES", "MOST_UNSENT", "MOST_UNREAD", "HANDSHAKE_MS")
+OF_ZEROMQ = (
+    "MAX_MESSAGE_BYTES",
+    "MAX_MESSAGE_FRAMES",
+    "MAX_UNFINISHED_BYTES",
+    "MAX_UNFINISHED_BYTES_TOTAL",
+    "MAX_SILENCE_MS",
+    "RECEIVE_BUFFER_BYTES",
+    "MOST_UNSENT",
+    "MOST_UNREAD",
+    "HANDSHAKE_MS",
+)
 
 
 def page() -> str:

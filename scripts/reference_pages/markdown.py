@@ -1,4 +1,4 @@
-"""How is a page put together? Of paragraphs and tables, joined by blank lines."""
+"""Pages are paragraphs and tables, joined by blank lines."""
 
 from collections.abc import Iterable, Sequence
 

@@ -6,16 +6,16 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from reference_pages.markdown import code, codes, document, table
-from rota.core.scaling import Term
-from rota.engine.figures import Figures, ServiceFigures, WireFigures
-from rota.engine.queries import QueueFigures
-from rota.engine.shard_changes import ServiceGauges
-from rota.gateways.http.metrics import Observed, render
+from rota.core.dispatch.autoscaling import Term
+from rota.engine.metrics.metrics import Metrics, ServiceMetrics, WireMetrics
+from rota.engine.queries.queries import QueueFigures
+from rota.engine.shards.changes import ServiceGauges
+from rota.gateways.http.prometheus.exposition import Observed, render
 from rota.messages import ScaleView
 
 # One of everything that is counted by label, so that each label shows itself.
 EXAMPLE = Observed(
-    figures=Figures(
+    metrics=Metrics(
         submitted=Counter({"default": 1}),
         finished=Counter({("default", "succeeded"): 1}),
         requeued=Counter({"failed": 1}),
@@ -24,7 +24,7 @@ EXAMPLE = Observed(
         held_sweeps=Counter({"mass_death": 1}),
         duty_runs_ms={"health": 1},
         services={
-            "feed": ServiceFigures(
+            "feed": ServiceMetrics(
                 departures=Counter({"expired": 1}),
                 gauges=ServiceGauges(
                     swept_ms=1,
@@ -40,10 +40,11 @@ EXAMPLE = Observed(
                 ),
             )
         },
-        wire=WireFigures(
+        wire=WireMetrics(
             received=Counter({"heartbeat": 1}),
             refused=Counter({"malformed": 1}),
             refused_connections=Counter({"too_many": 1}),
+            dropped_peers=Counter({"unfinished_message": 1}),
         ),
     ),
     queues=[QueueFigures(name="default", paused=False)],

@@ -6,7 +6,7 @@ import click
 
 from reference_pages.markdown import code, codes, document, measured, table
 from rota import settings
-from rota.cli import queues
+from rota.cli.commands import queues
 
 OF_SHARDS = {
     "ROTA_ZMQ": "Where the coordinator speaks ZeroMQ, such as `tcp://127.0.0.1:5555`; without it "

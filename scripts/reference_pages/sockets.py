@@ -10,8 +10,8 @@ from reference_pages.markdown import code, codes, document, sentence, table
 from reference_pages.sources import comments
 from rota.core.access import ALLOWED, Scope
 from rota.gateways.websocket import connection
-from rota.gateways.websocket.routing import Route
-from rota.gateways.websocket.table import ROUTES
+from rota.gateways.websocket.session.dispatcher import ROUTES
+from rota.gateways.websocket.session.routing import Route
 from rota.messages.sessions import FRAME_ERRORS, MSGPACK, PUSHED, Envelope
 
 ENVELOPE = {

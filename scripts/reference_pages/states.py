@@ -2,18 +2,23 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TypeVar, get_args
+from typing import TypeVar
 
 from reference_pages.markdown import code, codes, document, sentence, table
 from reference_pages.sources import comments
-from rota.core.breakers import BREAKER_TRANSITIONS, BreakerState
-from rota.core.scaling import Term
+from rota.core.dispatch.autoscaling import Term
 from rota.core.shards.members import Departure
-from rota.core.tasks import FINISHED, TASK_TRANSITIONS, Ending, TaskState
-from rota.core.workers import WORKER_TRANSITIONS, Health, WorkerState
-from rota.core.workflow.tokens import TOKEN_TRANSITIONS, TokenState
-from rota.engine.run_commands import WISHES
-from rota.messages import RunState
+from rota.core.tasks.model import FINISHED, TASK_TRANSITIONS, Ending, TaskState
+from rota.core.workers.circuit_breaker import BREAKER_TRANSITIONS, BreakerState
+from rota.core.workers.model import WORKER_TRANSITIONS, Health, WorkerState
+from rota.core.workflow.states import (
+    RUN_ACTIONS,
+    RUN_ENDED,
+    RUN_TRANSITIONS,
+    TOKEN_TRANSITIONS,
+    RunState,
+    TokenState,
+)
 
 State = TypeVar("State", bound=StrEnum)
 Transitions = Mapping[State, frozenset[State]]
@@ -35,7 +40,9 @@ def page() -> str:
         "## Runs",
         "A run of a [workflow](../explanation/workflows.md). It ends once; only a retry opens a "
         "failed one again.",
-        table(("state", "meaning", "an operator may"), _run_states()),
+        _machine(RunState, RUN_TRANSITIONS),
+        table(("a caller may", "while the run is"), _run_actions()),
+        _diagram(RUN_TRANSITIONS, first=(RunState.RUNNING,), last=RUN_ENDED),
         "## Tokens of runs",
         "Where a run is. `executing` is shown for a token whose task a worker holds; the journal "
         "has it as `dispatched`.",
@@ -63,26 +70,8 @@ def page() -> str:
     )
 
 
-RUN_STATES = {
-    "running": "under way",
-    "paused": "what is under way finishes, and nothing new begins",
-    "completed": "over, with an output",
-    "failed": "over, with an error; what could be undone has been",
-    "cancelled": "over, because somebody wanted it",
-    "timed_out": "over, because it took longer than it may",
-}
-
-
-def _run_states() -> list[tuple[str, str, str]]:
-    assert set(RUN_STATES) == set(get_args(RunState)), "a state is not told, or not there"
-    return [
-        (
-            code(state),
-            sentence(meaning),
-            codes(wish for wish, states in WISHES.items() if state in states) or "nothing",
-        )
-        for state, meaning in RUN_STATES.items()
-    ]
+def _run_actions() -> list[tuple[str, str]]:
+    return [(code(action), codes(_in_order(states))) for action, states in RUN_ACTIONS.items()]
 
 
 def _meanings(states: type[StrEnum]) -> list[tuple[str, str]]:

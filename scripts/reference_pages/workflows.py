@@ -15,20 +15,20 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from reference_pages.markdown import code, codes, document, sentence, table
-from rota import engine
 from rota.core import workflow as package
-from rota.core.workflow.definition import (
+from rota.core.workflow.definition.expressions import NAMES
+from rota.core.workflow.definition.model import (
     Approval,
     Definition,
     ErrorRoute,
     Merge,
-    Node,
-    Retry,
+    NodeDefinition,
+    RetryPolicy,
     Synchronization,
     Transition,
     WaitFor,
 )
-from rota.core.workflow.expressions import NAMES
+from rota.engine import runs
 
 DEFINITION = {
     "name": "of the workflow",
@@ -94,7 +94,7 @@ MERGE = {
 }
 SMALL: dict[str, tuple[type[Struct], dict[str, str]]] = {
     "retry": (
-        Retry,
+        RetryPolicy,
         {
             "max_attempts": "in all",
             "backoff": "as for [a task](../how-to/retries-and-backoff.md)",
@@ -133,6 +133,10 @@ NAME_MEANINGS = {
 PROBLEMS = {
     "unreadable": "neither YAML nor JSON",
     "too_long": "the text is longer than a definition may be",
+    "too_slow": "to check the definition took longer than it may",
+    "too_expensive": "to check the definition took more memory than it may",
+    "too_many_nodes": "more nodes than a workflow may have",
+    "too_many_transitions": "more transitions than a workflow may have",
     "bad_shape": "a value of the wrong type, out of its range, or missing",
     "unknown_field": "a field that there is not",
     "duplicate_id": "an id or a name that stands there twice",
@@ -140,7 +144,9 @@ PROBLEMS = {
     "several_kinds": "a node that is more than one thing",
     "leaves_the_end": "a transition out of an `end`",
     "bad_target": "an output or merge target outside `state` and `output`",
-    "bad_schema": "a schema that is none",
+    "bad_schema": "a schema that is none, or a pattern with look-around or back-references",
+    "remote_reference": "a `$ref` or `$schema` that leads out of the schema; nothing is fetched",
+    "expensive_schema": "a schema that has too many parts, or makes too many checks of one value",
     "split_group": "a `sibling_group` of several nodes",
     "two_fan_outs": "`foreach` and `spawn_count` on one transition",
     "join_and_fan_out": "a transition that joins and fans out",
@@ -153,10 +159,12 @@ PROBLEMS = {
     "different_joins": "transitions of one join whose rules differ",
     "quorum_too_high": "more branches wanted than there are",
     "bad_expression": "CEL that cannot be read",
+    "expression_budget": "comprehensions inside each other, more than there may be",
     "unknown_name": "a name that no expression knows",
     "name_out_of_scope": "a name that is not there at this place",
 }
 ERRORS = {
+    "expression_budget": "an expression would take more steps than it may, or gives more bytes",
     "condition_failed": "a condition failed, or gave neither true nor false",
     "mapping_failed": "an input or output mapping failed",
     "fan_out_failed": "`foreach` gave no list, `spawn_count` no number, or too many branches",
@@ -177,7 +185,18 @@ ERRORS = {
     "too_many_steps": "the run went on and on without anything happening outside it",
     "error": "a failure that said nothing else",
 }
-COMPUTED = {"unknown_field", "bad_shape", "unknown_name", "bad_expression", "state_invalid"}
+COMPUTED = {
+    "unknown_field",
+    "bad_shape",
+    "unknown_name",
+    "bad_expression",
+    "state_invalid",
+    "too_many_nodes",
+    "too_many_transitions",
+    "expression_budget",
+    "too_slow",  # these two are the gateway's
+    "too_expensive",
+}
 
 
 def page() -> str:
@@ -190,7 +209,7 @@ def page() -> str:
         "## Nodes",
         f"A node is one of {codes(_kinds())}, or none of them: then it passes through, and its "
         "`input` is its result.",
-        _fields(Node, NODE),
+        _fields(NodeDefinition, NODE),
         'An `approval` may be just `true`. Yes is a payload of `true` or `{"approved": true}`; '
         "anything else is no, and fails the node with `rejected`.",
         *(
@@ -281,7 +300,7 @@ def _value(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
 
 def _kinds() -> list[str]:
     """What a node can be: the fields before those that every node has."""
-    names = [field.encode_name for field in msgspec.structs.fields(Node)]
+    names = [field.encode_name for field in msgspec.structs.fields(NodeDefinition)]
     return names[: names.index("input")]
 
 
@@ -294,16 +313,18 @@ def _strategies() -> tuple[str, ...]:
 
 def _problem_codes() -> set[str]:
     found = set()
-    for call in _calls("problem", "Problem"):
+    for call in _calls("problem", "DefinitionProblem"):
         words = [*call.args[1:2], *(one.value for one in call.keywords if one.arg == "code")]
         found |= {str(one.value) for one in words if isinstance(one, ast.Constant)}
+    for call in _calls("SchemaProblem"):
+        found |= {str(one.value) for one in call.args[:1] if isinstance(one, ast.Constant)}
     return found | (COMPUTED & PROBLEMS.keys())
 
 
 def _error_types() -> set[str]:
     found = {
         str(call.args[0].value)
-        for call in _calls("Trouble", "troubling")
+        for call in _calls("RunError", "failing_as")
         if call.args and isinstance(call.args[0], ast.Constant)
     }
     for tree in _trees():
@@ -327,7 +348,6 @@ def _calls(*names: str) -> Iterator[ast.Call]:
 
 def _trees() -> Iterator[ast.Module]:
     """The code that says what is wrong with definitions and runs."""
-    core = [f"{package.__name__}.{one.name}" for one in pkgutil.iter_modules(package.__path__)]
-    around = [f"{engine.__name__}.{one.name}" for one in pkgutil.iter_modules(engine.__path__)]
-    for name in core + [one for one in around if one.startswith("rota.engine.run")]:
-        yield ast.parse(inspect.getsource(import_module(name)))
+    for root in (package, runs):
+        for one in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
+            yield ast.parse(inspect.getsource(import_module(one.name)))

@@ -1,15 +1,15 @@
 """A durable work coordinator for Python.
 
-The names a program needs, loaded when first used: `import rota` alone costs nothing.
+The names that programs import. Each is loaded when it is first used: `import rota` is cheap.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.core.tasks import Backoff as Backoff
-    from rota.core.tasks import TaskError as TaskError
-    from rota.core.tasks import TaskState as TaskState
+    from rota.core.tasks.model import Backoff as Backoff
+    from rota.core.tasks.model import TaskError as TaskError
+    from rota.core.tasks.model import TaskState as TaskState
     from rota.errors import Invalid as Invalid
     from rota.errors import InvalidWorkflow as InvalidWorkflow
     from rota.errors import LockLost as LockLost
@@ -20,70 +20,52 @@ if TYPE_CHECKING:
     from rota.errors import Unavailable as Unavailable
     from rota.errors import VersionConflict as VersionConflict
     from rota.sdk.app import Rota as Rota
-    from rota.sdk.client import Client as Client
+    from rota.sdk.client.client import Client as Client
     from rota.sdk.context import TaskContext as TaskContext
     from rota.sdk.context import current as current
+    from rota.sdk.handles import PendingHandle as PendingHandle
     from rota.sdk.handles import TaskCancelled as TaskCancelled
     from rota.sdk.handles import TaskFailed as TaskFailed
     from rota.sdk.handles import TaskHandle as TaskHandle
+    from rota.sdk.kv import Memory as Memory
     from rota.sdk.locks import Lock as Lock
     from rota.sdk.locks import LockNotAcquired as LockNotAcquired
-    from rota.sdk.memory import Memory as Memory
     from rota.sdk.outcomes import Cancelled as Cancelled
     from rota.sdk.outcomes import Discard as Discard
     from rota.sdk.outcomes import Retry as Retry
     from rota.sdk.outcomes import Snooze as Snooze
-    from rota.sdk.pending import PendingHandle as PendingHandle
-    from rota.sdk.replaying import replay as replay
-    from rota.sdk.runs import RunCancelled as RunCancelled
-    from rota.sdk.runs import RunFailed as RunFailed
-    from rota.sdk.runs import RunHandle as RunHandle
+    from rota.sdk.replay import replay as replay
+    from rota.sdk.run import RunCancelled as RunCancelled
+    from rota.sdk.run import RunFailed as RunFailed
+    from rota.sdk.run import RunHandle as RunHandle
     from rota.sdk.shards.held import HeldShard as HeldShard
     from rota.sdk.shards.worker import ShardWorker as ShardWorker
-    from rota.sdk.tasks import Task as Task
-    from rota.sdk.worker import StopReason as StopReason
-    from rota.sdk.worker import Worker as Worker
-    from rota.sdk.workflows import Workflow as Workflow
+    from rota.sdk.task import Task as Task
+    from rota.sdk.worker.stopping import StopReason as StopReason
+    from rota.sdk.worker.worker import Worker as Worker
+    from rota.sdk.workflow import Workflow as Workflow
 
-_HOMES = {
-    "Backoff": "rota.core.tasks",
-    "Cancelled": "rota.sdk.outcomes",
-    "Client": "rota.sdk.client",
-    "Discard": "rota.sdk.outcomes",
-    "HeldShard": "rota.sdk.shards.held",
-    "Invalid": "rota.errors",
-    "InvalidWorkflow": "rota.errors",
-    "Lock": "rota.sdk.locks",
-    "LockLost": "rota.errors",
-    "LockNotAcquired": "rota.sdk.locks",
-    "Memory": "rota.sdk.memory",
-    "NotFound": "rota.errors",
-    "Overloaded": "rota.errors",
-    "PendingHandle": "rota.sdk.pending",
-    "Retry": "rota.sdk.outcomes",
-    "Rota": "rota.sdk.app",
-    "RotaError": "rota.errors",
-    "RunCancelled": "rota.sdk.runs",
-    "RunFailed": "rota.sdk.runs",
-    "RunHandle": "rota.sdk.runs",
-    "ShardWorker": "rota.sdk.shards.worker",
-    "Snooze": "rota.sdk.outcomes",
-    "StaleEpoch": "rota.errors",
-    "StopReason": "rota.sdk.worker",
-    "Task": "rota.sdk.tasks",
-    "TaskCancelled": "rota.sdk.handles",
-    "TaskContext": "rota.sdk.context",
-    "TaskError": "rota.core.tasks",
-    "TaskFailed": "rota.sdk.handles",
-    "TaskHandle": "rota.sdk.handles",
-    "TaskState": "rota.core.tasks",
-    "Unavailable": "rota.errors",
-    "VersionConflict": "rota.errors",
-    "Worker": "rota.sdk.worker",
-    "Workflow": "rota.sdk.workflows",
-    "current": "rota.sdk.context",
-    "replay": "rota.sdk.replaying",
+_NAMES = {
+    "rota.core.tasks.model": "Backoff TaskError TaskState",
+    "rota.errors": "Invalid InvalidWorkflow LockLost NotFound Overloaded RotaError StaleEpoch "
+    "Unavailable VersionConflict",
+    "rota.sdk.app": "Rota",
+    "rota.sdk.client.client": "Client",
+    "rota.sdk.context": "TaskContext current",
+    "rota.sdk.handles": "PendingHandle TaskCancelled TaskFailed TaskHandle",
+    "rota.sdk.kv": "Memory",
+    "rota.sdk.locks": "Lock LockNotAcquired",
+    "rota.sdk.outcomes": "Cancelled Discard Retry Snooze",
+    "rota.sdk.replay": "replay",
+    "rota.sdk.run": "RunCancelled RunFailed RunHandle",
+    "rota.sdk.shards.held": "HeldShard",
+    "rota.sdk.shards.worker": "ShardWorker",
+    "rota.sdk.task": "Task",
+    "rota.sdk.worker.stopping": "StopReason",
+    "rota.sdk.worker.worker": "Worker",
+    "rota.sdk.workflow": "Workflow",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [  # noqa: PLE0604 - the table above is the one list of names
     *_HOMES,

@@ -1,8 +1,8 @@
-"""How does a program have a coordinator without a server? On a thread of its own, in process.
+"""A coordinator inside the user's program, on its own thread.
 
-Calls go through the same HTTP application as those from outside, only without sockets, so a program
-that starts embedded moves to a server by changing one URL. Apps of one program that name the same
-file share one coordinator, which ends when the last of them is closed.
+Calls go through the same HTTP application as requests from outside, but without sockets, so that a
+program moves to a server by changing one URL. Apps of one program that name the same file share one
+coordinator, which ends when the last of them is closed.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from starlette.types import ASGIApp, Message
 from rota import settings
 from rota.errors import Unavailable
 from rota.node import Node
-from rota.sdk.transport import NotSent, Request, Response
+from rota.sdk.transport.transport import NotSent, Response, TransportRequest
 
 
 class EmbeddedTransport:
-    """One app's way to a coordinator in this program."""
+    """The transport of one app to a coordinator in this program."""
 
     is_embedded = True
 
@@ -38,7 +38,7 @@ class EmbeddedTransport:
     def address(self) -> str:
         return self._host.url
 
-    def send(self, request: Request) -> Response:
+    def send(self, request: TransportRequest) -> Response:
         answer = self._ask(request)
         try:
             return answer.result(request.timeout_s)
@@ -46,9 +46,9 @@ class EmbeddedTransport:
             answer.cancel()
             raise self._unanswered(request.timeout_s) from None
         except CancelledError:
-            raise Unavailable("the embedded coordinator was closed") from None
+            raise Unavailable("the embedded coordinator was closed during the call") from None
 
-    async def asend(self, request: Request) -> Response:
+    async def asend(self, request: TransportRequest) -> Response:
         answer = self._ask(request)
         try:
             async with asyncio.timeout(request.timeout_s):
@@ -59,16 +59,16 @@ class EmbeddedTransport:
             caller = asyncio.current_task()
             if caller is not None and caller.cancelling():
                 raise
-            raise Unavailable("the embedded coordinator was closed") from None
+            raise Unavailable("the embedded coordinator was closed during the call") from None
 
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
             release(self._host)
 
-    def _ask(self, request: Request) -> Future[Response]:
+    def _ask(self, request: TransportRequest) -> Future[Response]:
         if self._is_closed or self._host.is_closed:
-            raise NotSent("the embedded coordinator is closed")
+            raise NotSent("the embedded coordinator is closed; open a new Rota app")
         return asyncio.run_coroutine_threadsafe(self._host.exchange(request), self._host.loop)
 
     def _unanswered(self, timeout_s: float) -> Unavailable:
@@ -76,7 +76,7 @@ class EmbeddedTransport:
 
 
 class Host:
-    """A coordinator on its thread."""
+    """A coordinator that runs on its own thread."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -88,9 +88,9 @@ class Host:
         self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="rota-coordinator", daemon=True)
         self._thread.start()
-        self._ready.result()  # raises what kept the coordinator from starting
+        self._ready.result()  # raises the error that kept the coordinator from starting
 
-    async def exchange(self, request: Request) -> Response:
+    async def exchange(self, request: TransportRequest) -> Response:
         return await exchange(self._node.app, request)
 
     def close(self) -> None:
@@ -113,21 +113,21 @@ class Host:
         await self._node.start()
         self._ready.set_result(None)
         await self._stop_asked.wait()
-        self._node.ask_to_stop()  # answers the calls that wait for work
+        self._node.ask_to_stop()  # answers waiting calls
         await asyncio.sleep(0)
         await self._node.stop()
 
 
-# --- who shares what ----------------------------------------------------------------------------
+# --- shared coordinators ------------------------------------------------------------------------
 
 _lock = threading.Lock()
 _hosts: dict[str, Host] = {}
 
 
 def connect(url: str) -> EmbeddedTransport:
-    """A transport to the coordinator on this store; starts it if it is the first."""
+    """Open a transport to the coordinator on this store; the first one starts it."""
     with _lock:
-        _keep_quiet()
+        _limit_logging()
         key = _identity(url)
         host = _hosts.get(key)
         if host is None:
@@ -149,21 +149,21 @@ def release(host: Host) -> None:
 def _identity(url: str) -> str:
     path = url.removeprefix("sqlite://").removeprefix("/")
     if not path or path == ":memory:":
-        return f"memory {object()!r}"  # each its own
+        return f"memory {object()!r}"  # every app has its own
     return str(Path(path).resolve())
 
 
 # --- one request, without a socket -------------------------------------------------------------
 
 
-async def exchange(app: ASGIApp, request: Request) -> Response:
+async def exchange(app: ASGIApp, request: TransportRequest) -> Response:
     """Send one request to an ASGI application and read its response whole."""
     call = _Exchange(request)
     running = asyncio.ensure_future(_finished(app, call))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        # As a client that hangs up: the application is told, and undoes what nobody will hear of.
+        # As a client that disconnects: the application undoes what nobody receives.
         call.is_gone.set()
         raise
 
@@ -174,7 +174,7 @@ async def _finished(app: ASGIApp, call: "_Exchange") -> Response:
 
 
 class _Exchange:
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: TransportRequest) -> None:
         name, _, query = request.path.partition("?")
         body = request.body or b""
         self.scope: MutableMapping[str, Any] = {
@@ -219,29 +219,29 @@ class _Exchange:
             self.chunks.append(message.get("body", b""))
 
 
-# --- its log, in a program that has set up none ---------------------------------------------------
+# --- logging in a program that has not configured structlog ---------------------------------------
 
 
 class _Printer(structlog.PrintLogger):
-    """Knows its name, so that what the library says can be told from what handlers say."""
+    """A logger with its name, which tells lines of the library from those of handlers."""
 
     def __init__(self, *names: str) -> None:
         super().__init__(sys.stderr)
         self.name = names[0] if names else ""
 
 
-def _keep_quiet() -> None:
-    """A library speaks up only when something is wrong, unless the program wants to hear more."""
+def _limit_logging() -> None:
+    """Log only warnings and errors of the library, unless the program has configured structlog."""
     if structlog.is_configured():
         return
     structlog.configure(
-        processors=[_drop_chatter, *structlog.get_config()["processors"]],
+        processors=[_drop_library_info, *structlog.get_config()["processors"]],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=_Printer,
     )
 
 
-def _drop_chatter(logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
+def _drop_library_info(logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
     is_own = logger.name.startswith("rota.") and logger.name != "rota.task"
     if is_own and method in {"debug", "info"}:
         raise structlog.DropEvent

@@ -1,42 +1,45 @@
-"""Everything Rota raises on purpose.
+"""The errors that Rota raises on purpose.
 
 RotaError
 ├── Invalid               400  the request can never succeed as written; names the field
-│   └── Malformed              its body is not JSON at all
-├── Unauthorized          401  no credentials, or ones we do not know
-├── Forbidden             403  known, but not allowed this
+│   └── Malformed              the body is not JSON
+├── Unauthorized          401  no token, or an unknown one
+├── Forbidden             403  the token does not allow this
 ├── NotFound              404  no such task, worker, queue, workflow, run or service
 │   ├── TaskNotFound           never accepted, or finished longer ago than history is kept
-│   ├── WorkerNotFound         not registered, or removed after its silence: register again
-│   ├── QueueNotFound          a queue that never was cannot be resumed
-│   ├── WorkflowNotFound       no such name, or not this version of it
+│   ├── WorkerNotFound         not registered, or removed after its lease expired: register again
+│   ├── QueueNotFound          no task was ever submitted to it
+│   ├── WorkflowNotFound       no such name, or no such version
 │   ├── RunNotFound            never started, or ended longer ago than history is kept
 │   ├── NodeNotFound           the workflow has no node of that name
 │   ├── ArtifactNotFound       never attached, or its attempt did not succeed
-│   ├── KeyNotFound            nothing is kept under this key, or no longer
-│   ├── ServiceNotFound        no worker ever registered for it, and no operator made it
-│   ├── MemberNotFound         the service has no such member, or no longer
-│   └── TokenNotFound          not there, or revoked already
-├── MethodNotAllowed      405  the path is there, but not for this method
-├── Conflict              409  the request was right, but the state has moved on
+│   ├── KeyNotFound            the key has no value, or its value has expired
+│   ├── ServiceNotFound        no worker ever registered for it, and no operator created it
+│   ├── MemberNotFound         not a member of the service, or not any more
+│   └── TokenNotFound          never created, or revoked already
+├── MethodNotAllowed      405  the path has no such method
+├── RequestTimeout        408  the head or the body of a request did not arrive in time
+├── Conflict              409  the request is valid, but the state has changed
 │   ├── StaleLease             the lease is no longer the caller's
 │   ├── StaleIncarnation       the worker has registered again since
-│   ├── StaleEpoch             the shard has been granted anew since, or nobody owns it
-│   ├── IllegalState           the noun is not in a state that allows this
-│   ├── ResultConflict         finished already, with another result
+│   ├── StaleEpoch             the shard has been granted again since, or has no owner
+│   ├── IllegalState           the state of the task, run or worker does not allow this
+│   ├── ResultConflict         already finished, with another result
 │   ├── VersionConflict        the value of a key has changed since
-│   └── LockLost               the lock was released, or its time ran out
+│   └── LockLost               the lock was released, or it expired
 ├── InvalidWorkflow       422  the definition has problems, all of them listed
 ├── TooLarge              413  a body or payload is over its limit
+├── TargetTooLong         414  the path and query of a request are over their limit
 ├── TooMany               429  one caller asks for more than its share
-├── Overloaded            503  more is waiting than the coordinator takes on; try again later
+├── HeadTooLarge          431  the header fields of a request are over their limit
+├── Overloaded            503  too many requests wait for the coordinator; try again later
 ├── Unavailable           503  the coordinator is starting, stopping or cut off
-├── Internal              500  our mistake; the log of the coordinator has the reason
+├── Internal              500  a bug in Rota; the log of the coordinator has the reason
 └── StoreError                 the database cannot be used (never answered to a client)
-    ├── StoreLocked            another coordinator has the file
+    ├── StoreLocked            another coordinator uses the file
     └── StoreTooNew            the file was written by a newer Rota
 
-`code` is what clients match on; `status` is the HTTP form; `facts` go along as fields.
+`code` is what clients match on, `status` is the HTTP status, `facts` are fields of the answer.
 """
 
 from typing import Any, ClassVar
@@ -47,7 +50,7 @@ class RotaError(Exception):
 
     code: ClassVar[str] = "error"
     status: ClassVar[int] = 500
-    title: ClassVar[str] = "Something went wrong"
+    title: ClassVar[str] = "The request failed"
 
     def __init__(self, detail: str, **facts: Any) -> None:
         super().__init__(detail)
@@ -88,7 +91,10 @@ class TaskNotFound(NotFound):
     code = "task_not_found"
 
     def __init__(self, task_id: str) -> None:
-        super().__init__(f"task {task_id!r} not found", task_id=task_id)
+        super().__init__(
+            f"task {task_id!r} not found; check its id, and for how long finished tasks are kept",
+            task_id=task_id,
+        )
 
 
 class WorkerNotFound(NotFound):
@@ -102,20 +108,33 @@ class QueueNotFound(NotFound):
     code = "queue_not_found"
 
     def __init__(self, queue: str) -> None:
-        super().__init__(f"queue {queue!r} not found", queue=queue)
+        super().__init__(
+            f"queue {queue!r} not found; a queue exists once a task was submitted to it",
+            queue=queue,
+        )
 
 
 class TokenNotFound(NotFound):
     code = "token_not_found"
 
     def __init__(self, token_id: str) -> None:
-        super().__init__(f"token {token_id!r} not found", token_id=token_id)
+        super().__init__(
+            f"token {token_id!r} not found; it may be revoked already", token_id=token_id
+        )
 
 
 class MethodNotAllowed(RotaError):  # noqa: N818
     code = "method_not_allowed"
     status = 405
-    title = "Not for this method"
+    title = "The path has no such method"
+
+
+class RequestTimeout(RotaError):  # noqa: N818
+    """A request that was not sent in time; the connection is closed."""
+
+    code = "request_timeout"
+    status = 408
+    title = "The request did not arrive in time"
 
 
 class WorkflowNotFound(NotFound):
@@ -123,42 +142,59 @@ class WorkflowNotFound(NotFound):
 
     def __init__(self, name: str, version: int | None = None) -> None:
         which = f"workflow {name!r}" if version is None else f"version {version} of {name!r}"
-        super().__init__(f"{which} not found", workflow=name, version=version)
+        super().__init__(
+            f"{which} not found; deploy it with `rota workflows put FILE`",
+            workflow=name,
+            version=version,
+        )
 
 
 class RunNotFound(NotFound):
     code = "run_not_found"
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(f"run {run_id!r} not found", run_id=run_id)
+        super().__init__(
+            f"run {run_id!r} not found; check its id, and for how long ended runs are kept",
+            run_id=run_id,
+        )
 
 
 class NodeNotFound(NotFound):
     code = "node_not_found"
 
     def __init__(self, node: str) -> None:
-        super().__init__(f"node {node!r} not found in the workflow", node=node)
+        super().__init__(
+            f"node {node!r} not found in the workflow; `rota workflows show NAME` lists its nodes",
+            node=node,
+        )
 
 
 class KeyNotFound(NotFound):
     code = "key_not_found"
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"key {key!r} not found", key=key)
+        super().__init__(
+            f"key {key!r} not found; it has no value, or its value has expired", key=key
+        )
 
 
 class ArtifactNotFound(NotFound):
     code = "artifact_not_found"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"artifact {name!r} not found", artifact=name)
+        super().__init__(
+            f"artifact {name!r} not found; only successful attempts keep theirs", artifact=name
+        )
 
 
 class ServiceNotFound(NotFound):
     code = "service_not_found"
 
     def __init__(self, service: str) -> None:
-        super().__init__(f"service {service!r} not found", service=service)
+        super().__init__(
+            f"service {service!r} not found; it exists once a worker registers for it",
+            service=service,
+        )
 
 
 class MemberNotFound(NotFound):
@@ -166,14 +202,14 @@ class MemberNotFound(NotFound):
 
     def __init__(self, service: str, worker_id: str) -> None:
         super().__init__(
-            f"member {worker_id!r} not found in service {service!r}",
+            f"member {worker_id!r} not found in service {service!r}; register again",
             service=service,
             worker_id=worker_id,
         )
 
 
 class InvalidWorkflow(RotaError):  # noqa: N818
-    """A definition that cannot be run; `problems` lists everything that is wrong with it."""
+    """A definition that cannot be run; `problems` lists all its problems."""
 
     code = "invalid_workflow"
     status = 422
@@ -183,7 +219,7 @@ class InvalidWorkflow(RotaError):  # noqa: N818
 class Conflict(RotaError):  # noqa: N818
     code = "conflict"
     status = 409
-    title = "The state has moved on"
+    title = "The state has changed"
 
 
 class StaleLease(Conflict):
@@ -192,7 +228,7 @@ class StaleLease(Conflict):
     code = "stale_lease"
 
     def __init__(self, task_id: str, detail: str | None = None) -> None:
-        text = detail or f"the lease of task {task_id!r} is no longer yours"
+        text = detail or (f"the lease of task {task_id!r} is no longer yours; stop the attempt")
         super().__init__(text, task_id=task_id)
 
 
@@ -203,8 +239,8 @@ class StaleIncarnation(Conflict):
 
     def __init__(self, worker_id: str, *, given: int, current: int) -> None:
         super().__init__(
-            f"incarnation {given} of worker {worker_id!r} is not the current one: it has "
-            "registered again",
+            f"incarnation {given} of worker {worker_id!r} is not the current one: the id has been "
+            "registered again; give each worker process its own id",
             worker_id=worker_id,
             given=given,
             current=current,
@@ -212,13 +248,13 @@ class StaleIncarnation(Conflict):
 
 
 class StaleEpoch(Conflict):
-    """An effect of somebody who no longer owns the shard it is about."""
+    """An effect of a member that no longer owns the shard."""
 
     code = "stale_epoch"
 
     def __init__(self, service: str, shard: int, *, epoch: int) -> None:
         super().__init__(
-            f"nobody owns shard {shard} of service {service!r} under epoch {epoch}",
+            f"shard {shard} of service {service!r} has no owner under epoch {epoch}; stop using it",
             service=service,
             shard=shard,
             epoch=epoch,
@@ -234,24 +270,27 @@ class ResultConflict(Conflict):
 
 
 class VersionConflict(Conflict):
-    """A value has changed since the caller looked at it."""
+    """A value has changed since the caller read it."""
 
     code = "version_conflict"
 
     def __init__(self, key: str, *, wanted: int, current: int) -> None:
         super().__init__(
-            f"{key!r} has version {current}, not {wanted}", key=key, wanted=wanted, current=current
+            f"key {key!r} has version {current}, not {wanted}; read it again, and retry",
+            key=key,
+            wanted=wanted,
+            current=current,
         )
 
 
 class LockLost(Conflict):
-    """Somebody who no longer has a lock acts as if it had."""
+    """A call of an owner that no longer holds the lock."""
 
     code = "lock_lost"
 
     def __init__(self, lock: str, owner: str, *, fence: int) -> None:
         super().__init__(
-            f"lock {lock!r} is not held by {owner!r} under fence {fence}",
+            f"lock {lock!r} is not held by {owner!r} under fence {fence}; acquire it again",
             lock=lock,
             owner=owner,
             fence=fence,
@@ -264,16 +303,35 @@ class TooLarge(RotaError):  # noqa: N818
     title = "Too large"
 
 
+class TargetTooLong(RotaError):  # noqa: N818
+    """A request target over its limit; the connection is closed."""
+
+    code = "target_too_long"
+    status = 414
+    title = "The request target is too long"
+
+
 class TooMany(RotaError):  # noqa: N818
     code = "too_many"
     status = 429
     title = "Too many"
 
 
+class HeadTooLarge(RotaError):  # noqa: N818
+    """A request head, or the framing of a chunked body, over its limit.
+
+    The connection is closed.
+    """
+
+    code = "head_too_large"
+    status = 431
+    title = "The request head is too large"
+
+
 class Overloaded(RotaError):  # noqa: N818
     code = "overloaded"
     status = 503
-    title = "The coordinator has more waiting than it takes on"
+    title = "The coordinator is overloaded"
 
     def __init__(self, detail: str, *, retry_after_s: int = 1, **facts: Any) -> None:
         super().__init__(detail, retry_after_s=retry_after_s, **facts)
@@ -293,7 +351,7 @@ class Unavailable(RotaError):  # noqa: N818
 class Internal(RotaError):  # noqa: N818
     code = "internal"
     status = 500
-    title = "The coordinator made a mistake"
+    title = "The coordinator failed"
 
 
 class StoreError(RotaError):

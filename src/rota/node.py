@@ -9,38 +9,38 @@ import random
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
-
-import uvicorn
-from starlette.types import ASGIApp
 
 from rota.core.access import AccessToken
 from rota.core.shards.members import ShardPolicy
 from rota.engine.clock import Clock, SystemClock
 from rota.engine.coordinator import Coordinator
-from rota.engine.rules import rules_of
+from rota.engine.policies import policies_of
 from rota.errors import Invalid, TokenNotFound, Unavailable
-from rota.gateways.gate import Gate, refuse_unsafe_bind
+from rota.gateways.auth.authenticator import Authenticator, refuse_unsafe_bind
+from rota.gateways.definitions.reader import DefinitionReader
 from rota.gateways.http.app import create_app
-from rota.gateways.http.protocol import GatheringProtocol
+from rota.gateways.http.routing.endpoint import HttpServices, Traffic
+from rota.gateways.http.server.server import HttpServer
+from rota.gateways.quotas import Quotas
+from rota.gateways.registration import WorkerQuota
 from rota.gateways.websocket.gateway import SocketGateway
-from rota.gateways.websocket.protocol import SocketProtocol
+from rota.gateways.websocket.protocol import SocketOptions, SocketProtocol
 from rota.settings import Settings
 from rota.store import opening
-from rota.store.access import Access
-from rota.store.blobs import Blobs
+from rota.store.access import TokenStore
 from rota.store.database import Database, Transaction
 from rota.store.opening import file_of
+from rota.store.workflow.blobs import Blobs
 
 if TYPE_CHECKING:
     from rota.store.postgres.database import PostgresDatabase
-    from rota.store.sqlite import SqliteDatabase
+    from rota.store.sqlite.database import SqliteDatabase
 
 T = TypeVar("T")
 
 BACKLOG = 2_048  # connections the system holds while the loop is busy
-STOP_GRACE_S = 10  # how long requests under way may take once a stop is asked for
-KEEP_ALIVE_S = 75
 PING_INTERVAL_S = 5  # between two questions whether anybody is at the other end of a socket
 PING_TIMEOUT_S = 10  # for the answer
 BEATS_PER_LEASE = 3  # that members of services are asked for: two may be lost
@@ -49,7 +49,7 @@ BEATS_PER_LEASE = 3  # that members of services are asked for: two may be lost
 def open_database(settings: Settings) -> "SqliteDatabase | PostgresDatabase":
     options = None
     if opening.is_postgres(settings.store):
-        from rota.store.postgres.options import PostgresOptions  # noqa: PLC0415 - an extra
+        from rota.store.postgres.address import PostgresOptions  # noqa: PLC0415 - an extra
 
         options = PostgresOptions(
             schema=settings.postgres_schema,
@@ -79,7 +79,7 @@ def shard_policy_of(settings: Settings) -> ShardPolicy:
         sweep_ms=settings.shard_sweep_ms,
         stuck_ms=settings.shard_stuck_ms,
         when_stuck=settings.shard_stuck,
-        health=rules_of(settings).health,
+        health=policies_of(settings).health,
     )
 
 
@@ -106,20 +106,34 @@ class Node:
             blobs=_blobs(settings) if database is None else None,
             shard_policy=shard_policy_of(settings),
         )
-        self.gate = Gate(
+        self.authenticator = Authenticator(
             settings, self.coordinator.queries.tokens, now_ms=self.coordinator.clock.now_ms
         )
-        self.sockets = SocketGateway(self.coordinator, self.gate, settings)
-        self.app: ASGIApp = create_app(self.coordinator, self.gate, settings, self.sockets)
+        self.quotas = Quotas(settings)
+        worker_quota = WorkerQuota(settings, self.coordinator.queries.registered)
+        self.sockets = SocketGateway(
+            self.coordinator, self.authenticator, settings, self.quotas, worker_quota
+        )
+        services = HttpServices(
+            self.coordinator,
+            self.authenticator,
+            settings,
+            Traffic(),
+            DefinitionReader(),
+            self.quotas,
+            worker_quota,
+        )
+        self.app = create_app(services)
         self.shards_url: str | None = None  # where members of services reach us over ZeroMQ
-        self._server: _Server | None = None
-        self._stop_asked = False
+        self._server: HttpServer | None = None
+        self._stop_asked = asyncio.Event()
 
     async def start(self) -> None:
         await self.coordinator.start()
 
     async def stop(self) -> None:
         await self.sockets.stop()
+        self.authenticator.uses.stop()
         await self.coordinator.stop()
         self.database.close()
 
@@ -130,7 +144,9 @@ class Node:
 
         with ExitStack() as doors:
             try:
-                refuse_unsafe_bind(self.settings, self.database.read(lambda tx: Access(tx).every()))
+                refuse_unsafe_bind(
+                    self.settings, self.database.read(lambda tx: TokenStore(tx).all())
+                )
                 listener = _listen(self.settings.host, self.settings.port)
                 doors.callback(listener.close)
                 gateway = open_gateway(self.coordinator, self.settings)
@@ -152,65 +168,25 @@ class Node:
     async def _serve_on(
         self, listener: socket.socket, on_ready: Callable[[str], None] | None
     ) -> None:
-        self._server = _Server(
-            uvicorn.Config(
-                self.app,
-                http=GatheringProtocol,
-                ws=SocketProtocol,
-                ws_max_size=self.settings.max_frame_bytes,
-                ws_ping_interval=PING_INTERVAL_S,
-                ws_ping_timeout=PING_TIMEOUT_S,
-                ws_per_message_deflate=False,
-                loop="none",
-                lifespan="off",
-                access_log=False,
-                log_config=None,
-                proxy_headers=False,
-                server_header=False,
-                date_header=False,
-                backlog=BACKLOG,
-                timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=STOP_GRACE_S,
-            )
-        )
-        if self._stop_asked:
+        options = SocketOptions(self.settings.max_frame_bytes, PING_INTERVAL_S, PING_TIMEOUT_S)
+        upgrade = partial(SocketProtocol, app=self.sockets, options=options)
+        self._server = HttpServer(self.app, upgrade)
+        if self._stop_asked.is_set():
             return
-        serving = asyncio.create_task(self._server.serve(sockets=[listener]))
+        self._server.start(listener)
         if on_ready is not None:
             on_ready(_url(*listener.getsockname()[:2]))
-        await serving
+        try:
+            await self._stop_asked.wait()
+        finally:
+            await self._server.stop()
 
     def ask_to_stop(self) -> None:
         """Stop serving soon; may be called from a signal handler on the loop."""
-        self._stop_asked = True
+        self._stop_asked.set()
         self.coordinator.is_ready = False
         self.sockets.close_all()
-        self.coordinator.release_parked()
-        if self._server is not None:
-            self._server.ask_to_stop()
-
-
-class _Server(uvicorn.Server):
-    """Signals are the business of whoever runs the node."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stop_asked = asyncio.Event()
-
-    def ask_to_stop(self) -> None:
-        self.should_exit = True
-        self._stop_asked.set()
-
-    async def main_loop(self) -> None:
-        # Uvicorn's own looks ten times a second, for a date and limits that we do not use.
-        await self.on_tick(0)
-        await self._stop_asked.wait()
-
-    def install_signal_handlers(self) -> None:
-        return
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._serve(sockets)
+        self.coordinator.release_waiting()
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -255,7 +231,7 @@ def migrate(settings: Settings, *, post: bool = False) -> tuple[int, int]:
     database = open_database(settings)
     try:
         if post:
-            database.take_away()
+            database.drop_legacy()
     finally:
         database.close()
     return database.migrated
@@ -267,17 +243,17 @@ def migration_sql(settings: Settings) -> str:
 
 
 def create_token(settings: Settings, token: AccessToken) -> None:
-    _with_store(settings, lambda tx: Access(tx).put(token))
+    _with_store(settings, lambda tx: TokenStore(tx).put(token))
 
 
 def list_tokens(settings: Settings) -> list[AccessToken]:
-    return _with_store(settings, lambda tx: Access(tx).every())
+    return _with_store(settings, lambda tx: TokenStore(tx).all())
 
 
 def revoke_token(settings: Settings, token_id: str) -> None:
     def body(tx: Transaction) -> None:
-        if token_id not in Access(tx).ids():
+        if token_id not in TokenStore(tx).ids():
             raise TokenNotFound(token_id)
-        Access(tx).drop(token_id)
+        TokenStore(tx).delete(token_id)
 
     _with_store(settings, body)

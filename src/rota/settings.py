@@ -1,7 +1,7 @@
-"""Which settings does a coordinator run with, and where did each come from?
+"""Settings of a coordinator: one frozen struct, validated once, at start.
 
-One frozen struct, validated once, at start. Precedence: flag, then environment (`ROTA_PORT`, and
-plain `PORT`), then `[tool.rota]` in the pyproject.toml of the working directory, then default.
+Precedence: flag, then environment (`ROTA_PORT`, and plain `PORT`), then `[tool.rota]` in the
+pyproject.toml of the working directory, then default.
 """
 
 import tomllib
@@ -19,7 +19,7 @@ DAY_MS = 24 * 3600 * 1000
 SECOND_MS = 1000
 SWEEP_MS = 500
 
-# Variables that others have given some of these for long, beside ours.
+# Variables of other programs that some settings are read from as well.
 OTHER_NAMES = {
     "port": "PORT",
     "zmq_host": "SHARD_COORDINATOR_BIND_HOST",
@@ -30,7 +30,7 @@ OTHER_NAMES = {
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operator may change. The description of each is its help text and reference row."""
+    """What an operator may change; the descriptions are also help texts and reference rows."""
 
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[
@@ -39,18 +39,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: Annotated[
         str,
         Meta(
-            description="Where state is kept: sqlite:///FILE, or postgresql://USER@HOST/DATABASE "
-            "(with ?schema=NAME for another schema than `postgres_schema`)."
+            description="The store: sqlite:///FILE, or postgresql://USER@HOST/DATABASE (with "
+            "?schema=NAME for another schema than `postgres_schema`)."
         ),
     ] = "sqlite:///rota.db"
     insecure: Annotated[
-        bool, Meta(description="Listen beyond loopback without any token. Shown loudly.")
+        bool, Meta(description="Listen beyond loopback without tokens; warned of at every start.")
     ] = False
     require_token: Annotated[
-        bool, Meta(description="Ask for a token on loopback too, as behind a proxy.")
+        bool, Meta(description="Require a token on loopback too, as behind a proxy.")
     ] = False
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="What is logged.")
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Lowest level that is logged."),
     ] = "info"
     log_format: Annotated[
         Literal["auto", "text", "json"],
@@ -60,8 +61,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     replica_name: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
         Meta(
-            description="What this coordinator is called among those that share its store; when "
-            "none is given, the host's name and some digits.",
+            description="Name of this coordinator among those that share its store; by default "
+            "the host's name and some digits.",
         ),
     ] = None
     poll_interval_ms: Annotated[
@@ -69,154 +70,199 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=1,
             le=60_000,
-            description="How often a coordinator that shares its store looks whether others have "
-            "written, should no hint reach it: so long at the most a caller waits for what "
-            "another coordinator has brought.",
+            description="How often a coordinator that shares its store reads what others have "
+            "written, if no notification reaches it first.",
         ),
     ] = 100
 
     history_keep_ms: Annotated[
         int,
-        Meta(
-            ge=0, description="How long finished tasks and runs are kept, counted from their end."
-        ),
+        Meta(ge=0, description="How long finished tasks and runs are kept after their end."),
     ] = 7 * DAY_MS
-    events_keep_ms: Annotated[
-        int, Meta(ge=0, description="How long events are kept for those who follow them.")
-    ] = 7 * DAY_MS
+    events_keep_ms: Annotated[int, Meta(ge=0, description="How long events are kept.")] = 7 * DAY_MS
     job_lease_ms: Annotated[
         int,
-        Meta(ge=100, description="How long a job started over the jobs API may run unheard of."),
+        Meta(ge=100, description="Lease of a job that was started over the jobs API."),
     ] = 15 * 60 * 1000
     unclaimed_lease_ms: Annotated[
         int,
         Meta(
             ge=1000,
-            description="A lease its worker does not list as running for this long was never "
-            "received, and goes back to its queue.",
+            description="A task that its worker does not list as running for this long returns "
+            "to its queue: the worker never received it.",
         ),
     ] = 30_000
     strategy: Annotated[
         Literal["weighted", "least-loaded", "power-of-two", "round-robin"],
-        Meta(description="How a worker is chosen among several that wait."),
+        Meta(description="How one of several waiting workers is chosen."),
     ] = "weighted"
     scoring: Annotated[
         Literal["decayed", "lifetime"],
         Meta(description="Score over recent results with a slow start, or over all results."),
     ] = "decayed"
     degraded_after: Annotated[
-        float, Meta(gt=0, description="Heartbeat intervals of silence until a worker is degraded.")
+        float,
+        Meta(
+            gt=0, description="Heartbeat intervals without a heartbeat until a worker is degraded."
+        ),
     ] = 2.0
     unhealthy_after: Annotated[
         float,
-        Meta(gt=0, description="Heartbeat intervals of silence until a worker's leases move on."),
+        Meta(
+            gt=0, description="Heartbeat intervals without a heartbeat until a worker is removed."
+        ),
     ] = 3.0
 
-    zmq_host: Annotated[
-        str, Meta(description="Address that members of services reach over ZeroMQ.")
-    ] = "127.0.0.1"
+    zmq_host: Annotated[str, Meta(description="Address to listen on for ZeroMQ.")] = "127.0.0.1"
     zmq_port: Annotated[
         Annotated[int, Meta(ge=0, le=65535)] | None,
         Meta(
-            description="Port for ZeroMQ; 0 takes a free one. When none is given it is 5555, or no "
-            "ZeroMQ at all if that is taken.",
+            description="Port for ZeroMQ; 0 takes a free one. By default 5555, or no ZeroMQ if "
+            "that port is taken.",
         ),
     ] = None
     zmq_keys: Annotated[
         str | None,
         Meta(
-            description="File with the keys of the coordinator and of its clients; with it, "
-            "ZeroMQ is encrypted, and each key speaks only for the workers it is meant for."
+            description="File with the keys of the coordinator and its clients: ZeroMQ is "
+            "encrypted, and each key speaks only for its own workers."
         ),
     ] = None
     zmq_max_connections: Annotated[
-        int, Meta(ge=1, description="Connections over ZeroMQ at once; more are turned away.")
+        int, Meta(ge=1, description="ZeroMQ connections at once; more are refused.")
     ] = 4_096
     shard_lease_ms: Annotated[
         int,
-        Meta(ge=100, description="How long a member of a service keeps its shards unheard of."),
+        Meta(ge=100, description="How long a member keeps its shards without a heartbeat."),
     ] = 15_000
     shard_sweep_ms: Annotated[
         int,
         Meta(
             ge=10,
             le=10_000,
-            description="How often it is looked whether members are gone or shards are due.",
+            description="How often leases of members and due rebalances are checked.",
         ),
     ] = SWEEP_MS
     shard_stuck_ms: Annotated[
         int,
         Meta(
             ge=100,
-            description="A member that keeps a shard for longer than this after it was asked to "
-            "give it up is stuck.",
+            description="A member that keeps a revoked shard for longer than this is stuck.",
         ),
     ] = 30_000
     shard_stuck: Annotated[
         Literal["evict", "force"],
         Meta(
-            description="What happens to a stuck member of protocol 1: it loses its membership, "
-            "or only the shards it would not give up."
+            description="What a stuck member of protocol 1 loses: its membership (evict), or "
+            "only the revoked shards (force)."
         ),
     ] = "evict"
 
     postgres_schema: Annotated[
-        str, Meta(description="Schema of the tables on PostgreSQL; made if it is not there.")
+        str, Meta(description="Schema of the tables on PostgreSQL; created if missing.")
     ] = "rota"
     postgres_readers: Annotated[
         int,
-        Meta(
-            ge=1, le=100, description="Connections to PostgreSQL that read, beside the writing one."
-        ),
+        Meta(ge=1, le=100, description="Reading connections to PostgreSQL, besides the writer."),
     ] = 8
     postgres_statement_ms: Annotated[
-        int, Meta(ge=1_000, description="How long one statement on PostgreSQL may take.")
+        int, Meta(ge=1_000, description="Timeout of a statement on PostgreSQL.")
     ] = 15_000
     postgres_notify: Annotated[
         bool,
         Meta(
-            description="Coordinators on one PostgreSQL wake each other by NOTIFY, which needs a "
-            "connection that is not pooled by transaction; without it they only poll."
+            description="Coordinators wake each other by NOTIFY, which needs a connection that is "
+            "not pooled by transaction; without it they only poll."
         ),
     ] = True
 
     max_body_bytes: Annotated[
-        int, Meta(ge=1024, description="Largest request body; larger ones get 413.")
+        int, Meta(ge=1024, description="Largest request body; 413 beyond.")
     ] = 64 * MEBIBYTE
     max_payload_bytes: Annotated[
         int, Meta(ge=64, description="Largest payload, result or progress value; 413 beyond.")
     ] = 4 * MEBIBYTE
     max_artifact_bytes: Annotated[
-        int, Meta(ge=1024, description="Largest artifact of a run; larger ones get 413.")
+        int, Meta(ge=1024, description="Largest artifact of a run; 413 beyond.")
     ] = 256 * MEBIBYTE
+    max_bodies_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            description="Bytes of request bodies held at once, at most half of them of one caller; "
+            "429 beyond. It is at least twice `max_body_bytes`. Heartbeats, results and progress "
+            "have as much again.",
+        ),
+    ] = 512 * MEBIBYTE
     max_connections: Annotated[
-        int, Meta(ge=1, description="Requests under way at once; 429 beyond.")
+        int,
+        Meta(
+            ge=1,
+            description="Requests at once, at most 7/8 of them of one caller; 429 beyond. "
+            "Heartbeats, results and progress have as many again.",
+        ),
     ] = 4_096
     max_events: Annotated[
         int,
-        Meta(ge=0, description="Events kept, however young; beyond it the oldest are forgotten."),
+        Meta(ge=0, description="Events kept at most; beyond it the oldest are deleted."),
     ] = 1_000_000
-    max_sockets: Annotated[int, Meta(ge=0, description="WebSockets open at once; 429 beyond.")] = (
-        10_000
-    )
+    max_sockets: Annotated[
+        int,
+        Meta(ge=0, description="WebSockets at once, at most 7/8 of one caller; 429 beyond."),
+    ] = 10_000
     max_frame_bytes: Annotated[
-        int, Meta(ge=1024, description="Largest message on a WebSocket; it is closed beyond.")
+        int,
+        Meta(
+            ge=1024, description="Largest message on a WebSocket; beyond it, the socket is closed."
+        ),
     ] = 16 * MEBIBYTE
+    max_values: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Values in the key-value store, at most 7/8 of one token and 15/16 of all "
+            "that are not admins; 429 beyond.",
+        ),
+    ] = 1_000_000
+    max_values_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Bytes of values in the key-value store, at most 7/8 of one token and "
+            "15/16 of all that are not admins; 429 beyond.",
+        ),
+    ] = 4 * 1024 * MEBIBYTE
+    max_workers: Annotated[
+        int,
+        Meta(ge=1, description="Registered workers, at most 7/8 by one caller; 429 beyond."),
+    ] = 50_000
+    max_attempt_bytes: Annotated[
+        int,
+        Meta(ge=1024, description="Bytes of the artifacts of one attempt; 413 beyond."),
+    ] = 4 * 1024 * MEBIBYTE
+    max_artifacts_bytes: Annotated[
+        int,
+        Meta(
+            ge=1024,
+            description="Bytes of all artifacts, at most 7/8 of one token and 15/16 of all that "
+            "are not admins; 429 beyond. They are deleted with their runs (`history_keep_ms`).",
+        ),
+    ] = 256 * 1024 * MEBIBYTE
     max_waiting: Annotated[
         int,
         Meta(
             ge=1,
-            description="Tasks and other changes waiting for their commit; beyond it new "
-            "submissions get 503 with Retry-After.",
+            description="Changes that wait for their commit; beyond it new submissions get 503 "
+            "with Retry-After.",
         ),
     ] = 100_000
 
     def __post_init__(self) -> None:
         if self.degraded_after > self.unhealthy_after:
-            raise Invalid("degraded_after must not be above unhealthy_after")
+            raise Invalid("degraded_after must not be above unhealthy_after; lower it")
 
 
-# The same fields without the check between them: that one is for all sources together.
+# The same fields without `__post_init__`, which checks all sources together.
 _Source = msgspec.defstruct(
     "Source",
     [(field.name, field.type, field.default) for field in msgspec.structs.fields(Settings)],
@@ -234,7 +280,7 @@ def environment_name(field: str) -> str:
 
 
 def field_schemas() -> dict[str, dict[str, Any]]:
-    """Each field as a JSON schema; one that may be left open, as what it is when it is given."""
+    """Each field as a JSON schema, without the null of an optional one."""
     properties = msgspec.json.schema(Settings)["$defs"]["Settings"]["properties"]
     return {name: _when_given(schema) for name, schema in properties.items()}
 
@@ -247,7 +293,7 @@ def _when_given(schema: dict[str, Any]) -> dict[str, Any]:
 def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], *, folder: Path | None = None
 ) -> Settings:
-    """Put the sources together; a value that does not fit names where it came from."""
+    """Combine the sources; an error names the source of the value."""
     values: dict[str, Any] = {}
     values |= _checked(_from_pyproject(folder or Path()), "pyproject.toml [tool.rota]", strict=True)
     values |= _checked(_from_environment(environment), "the environment", strict=False)
@@ -287,7 +333,7 @@ def _from_other_names(environment: Mapping[str, str]) -> dict[str, Any]:
     if "zmq_host" in found:
         found["zmq_host"] = found["zmq_host"].removeprefix("tcp://")
     if "shard_sweep_ms" in found:
-        # Whoever asked for a look every so often does not mind a few in between.
+        # More frequent sweeps than asked for do no harm.
         found["shard_sweep_ms"] = min(found["shard_sweep_ms"], SWEEP_MS)
     return found
 

@@ -1,9 +1,8 @@
-"""How does a process say what it does? One log, on stderr: text for people, JSON for machines.
+"""Logging of a process on stderr: text for people on a terminal, JSON for machines.
 
-Structured lines (structlog) and those of the standard library (uvicorn, the handlers of users)
-take the same road, so that one process writes one format. A secret never gets onto it: values
-under telling names are left out, and what looks like a token or a login in a URL is covered
-wherever it stands.
+Lines of structlog and of the standard library (dependencies, the handlers of users) share one
+format. Secrets are never logged: values under names such as `password` are covered, and so is every
+text that looks like a token or a login in a URL.
 """
 
 import logging
@@ -19,19 +18,23 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "text", "json"]
 
 COVERED = "[covered]"
-MAX_COVERED_DEPTH = 4  # deeper values are shown as text, and covered as text
+MAX_COVERED_DEPTH = 4  # deeper values are converted to text, and covered as text
 
-_TELLING_NAME = re.compile(r"token|secret|password|authorization|cookie|credential", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"token|secret|password|authorization|cookie|credential", re.IGNORECASE)
+_EVENT_NAME = re.compile(r"[a-z]+(_[a-z0-9]+)*")
 _HARMLESS_NAMES = frozenset({"token_id", "token_name", "tokens"})
 _SECRET_TEXT = re.compile(
-    r"(?P<before>\bBearer\s+|://[^/\s:@]*:(?=[^/\s@]+@))[^\s\"'@]+|\brota_[A-Za-z0-9_-]{16,}"
+    r"(?P<bearer>\bBearer\s+)[^\s\"'@]+"
+    r"|(?P<login>://[^/\s:@]*:)[^/\s\"']+(?=@)"
+    r"|(?P<option>\b(?i:(?:ssl)?password)\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&'\"]+)"
+    r"|\brota_[A-Za-z0-9_-]{16,}"
 )
 
 
 def set_up(
     *, level: LogLevel = "info", log_format: LogFormat = "auto", stream: IO[str] | None = None
 ) -> None:
-    """Give this process its log. Called once, by the command line, before anything is logged."""
+    """Set up the logging of this process; called once, before the first line."""
     target = stream or sys.stderr
     for_people = target.isatty() if log_format == "auto" else log_format == "text"
     numeric_level = logging.getLevelNamesMapping()[level.upper()]
@@ -53,6 +56,7 @@ def set_up(
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 cover_secrets,
+                *([in_words] if for_people else []),
                 _renderer(for_people=for_people, colors=target.isatty()),
             ],
         )
@@ -60,19 +64,29 @@ def set_up(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(numeric_level)
-    # That the server starts and stops is said by whoever runs it; requests are counted.
-    logging.getLogger("uvicorn").setLevel(max(numeric_level, logging.WARNING))
+    # At a lower level the library would log the content of frames.
+    logging.getLogger("websockets").setLevel(max(numeric_level, logging.WARNING))
 
 
 def cover_secrets(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """A structlog processor: no secret gets past it."""
+    """A structlog processor that covers all secrets."""
     return {name: _covered(name, value, depth=0) for name, value in event.items()}
 
 
+def in_words(
+    _logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """A structlog processor: an event's stable name, such as `worker_removed`, as words."""
+    name = event.get("event")
+    if isinstance(name, str) and _EVENT_NAME.fullmatch(name):
+        event["event"] = name.replace("_", " ")
+    return event
+
+
 def _covered(name: str, value: Any, *, depth: int) -> Any:
-    if name not in _HARMLESS_NAMES and _TELLING_NAME.search(name) and value is not None:
+    if name not in _HARMLESS_NAMES and _SECRET_NAME.search(name) and value is not None:
         return COVERED
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -84,11 +98,11 @@ def _covered(name: str, value: Any, *, depth: int) -> Any:
 
 
 def _cover_text(match: re.Match[str]) -> str:
-    return f"{match['before'] or ''}{COVERED}"
+    return f"{match['bearer'] or match['login'] or match['option'] or ''}{COVERED}"
 
 
 def _shared() -> list[Processor]:
-    """What happens to every line, whoever wrote it."""
+    """The processors of every line."""
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,

@@ -7,8 +7,8 @@ from click.testing import CliRunner, Result
 
 from rota.cli.main import cli
 from rota.messages import LeaseRequest, LeaseView, ResultItem, WorkerRegistration, WorkerView
-from rota.sdk import calls
-from rota.sdk.client import Client
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
 from tests.cli.processes import coordinator
 
 HOUR_MS = 3_600_000

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from rota.sdk.client import Client
+from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, Hand
 
 FAN_OUT = """name: {queue}

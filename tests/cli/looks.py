@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rota.core.shards.members import PROTOCOL
-from rota.core.workers import Health
+from rota.core.workers.model import Health
 from rota.messages.shards import MemberView, ServiceView
 
 

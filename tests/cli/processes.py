@@ -46,10 +46,16 @@ class Running:
     """A command under way; what it says is kept, and can be waited for."""
 
     def __init__(
-        self, *arguments: str, folder: Path, module: str = MODULE, **variables: str
+        self,
+        *arguments: str,
+        folder: Path,
+        module: str = MODULE,
+        before: str = "",
+        **variables: str,
     ) -> None:
+        """Before: the words of a command that starts this one."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            [*before.split(), sys.executable, "-m", module, *arguments],
             cwd=folder,
             env=environment(**variables),
             stdin=subprocess.DEVNULL,
@@ -112,8 +118,8 @@ class Running:
 
 
 @contextmanager
-def running(*arguments: str, folder: Path, **variables: str) -> Iterator[Running]:
-    process = Running(*arguments, folder=folder, **variables)
+def running(*arguments: str, folder: Path, before: str = "", **variables: str) -> Iterator[Running]:
+    process = Running(*arguments, folder=folder, before=before, **variables)
     try:
         yield process
     finally:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rota.cli.apps import chosen_app, load_app
-from rota.cli.output import Refusal
+from rota.cli.render.output import Refusal
 from rota.sdk.app import Rota
 
 

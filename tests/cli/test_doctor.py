@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from rota.cli import checkups
-from rota.cli.checkups import Heard, Verdict
+from rota.cli.commands import checks
+from rota.cli.commands.checks import CheckResult, HealthProbe
 from rota.cli.main import cli
-from rota.cli.output import ExitCode
+from rota.cli.render.output import ExitCode
 from rota.errors import Unavailable
 from rota.messages import Check, HealthAnswer
 from rota.node import open_database
@@ -110,71 +110,78 @@ def test_a_failed_check_is_exit_code_1_with_advice(ill_url: str, tmp_path: Path)
 
 
 def test_a_store_that_is_not_there_yet_is_left_so(tmp_path: Path) -> None:
-    assert checkups.store(store_of(tmp_path)).state is Verdict.OK
+    assert checks.store(store_of(tmp_path)).state is CheckResult.OK
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_in_use_names_its_process(tmp_path: Path) -> None:
     database = open_database(store_of(tmp_path))
 
-    found = checkups.store(store_of(tmp_path))
+    found = checks.store(store_of(tmp_path))
 
     database.close()
-    assert found.state is Verdict.OK
+    assert found.state is CheckResult.OK
     assert f"in use by process {os.getpid()}" in found.found
 
 
-@pytest.mark.parametrize(("version", "verdict"), [(0, Verdict.WARN), (999, Verdict.FAIL)])
-def test_a_store_of_another_version_is_told(tmp_path: Path, version: int, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("version", "verdict"), [(0, CheckResult.WARN), (999, CheckResult.FAIL)])
+def test_a_store_of_another_version_is_told(
+    tmp_path: Path, version: int, verdict: CheckResult
+) -> None:
     connection = apsw.Connection(str(tmp_path / "rota.db"))
     connection.execute(f"CREATE TABLE t (x); PRAGMA user_version = {version}")
     connection.close()
 
-    assert checkups.store(store_of(tmp_path)).state is verdict
+    assert checks.store(store_of(tmp_path)).state is verdict
 
 
 def test_a_file_that_is_no_database_fails(tmp_path: Path) -> None:
     (tmp_path / "rota.db").write_text("a diary, perhaps" * 100)
 
-    assert checkups.store(store_of(tmp_path)).state is Verdict.FAIL
+    assert checks.store(store_of(tmp_path)).state is CheckResult.FAIL
 
 
 def test_a_folder_that_is_not_there_fails(tmp_path: Path) -> None:
-    found = checkups.disk(store_of(tmp_path / "nowhere"))
+    found = checks.disk(store_of(tmp_path / "nowhere"))
 
-    assert found.state is Verdict.FAIL
+    assert found.state is CheckResult.FAIL
     assert "choose another --store" in found.advice
 
 
 def test_a_busy_port_fails_and_a_free_one_does_not() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = Settings(port=taken.getsockname()[1])
-        assert checkups.port(settings).state is Verdict.FAIL
+        assert checks.port(settings).state is CheckResult.FAIL
 
-    assert checkups.port(settings).state is Verdict.OK
+    assert checks.port(settings).state is CheckResult.OK
 
 
 def test_a_coordinator_that_was_named_must_answer() -> None:
     error = Unavailable("cannot be reached")
 
-    assert checkups.coordinator(error, "there", is_named=True).state is Verdict.FAIL
-    assert checkups.coordinator(error, "there", is_named=False).state is Verdict.WARN
+    assert checks.coordinator(error, "there", is_named=True).state is CheckResult.FAIL
+    assert checks.coordinator(error, "there", is_named=False).state is CheckResult.WARN
 
 
 def test_warnings_of_the_coordinator_are_passed_on() -> None:
     health = msgspec.structs.replace(HEALTHY, warnings=["insecure"])
 
-    found = checkups.coordinator(Heard(health, 0, 0), "there", is_named=True)
+    found = checks.coordinator(HealthProbe(health, 0, 0), "there", is_named=True)
 
-    assert (found.state, found.advice) == (Verdict.WARN, "insecure")
+    assert (found.state, found.advice) == (CheckResult.WARN, "insecure")
 
 
 @pytest.mark.parametrize(
     ("clock_ms", "verdict"),
-    [(0, Verdict.OK), (-1_000, Verdict.OK), (2_000, Verdict.WARN), (-90_000, Verdict.FAIL)],
+    [
+        (0, CheckResult.OK),
+        (-1_000, CheckResult.OK),
+        (2_000, CheckResult.WARN),
+        (-90_000, CheckResult.FAIL),
+    ],
 )
-def test_clocks_must_agree(clock_ms: int, verdict: Verdict) -> None:
-    assert checkups.clock(Heard(HEALTHY, clock_ms, 5)).state is verdict
+def test_clocks_must_agree(clock_ms: int, verdict: CheckResult) -> None:
+    assert checks.clock(HealthProbe(HEALTHY, clock_ms, 5)).state is verdict
 
 
 # --- migrate -------------------------------------------------------------------------------------

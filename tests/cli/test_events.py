@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from rota.core.tasks import NewTask, TaskError
-from rota.sdk import calls
-from rota.sdk.client import Client
-from rota.sdk.events import list_events
+from rota.core.tasks.model import NewTask, TaskError
+from rota.sdk.client import calls
+from rota.sdk.client.calls import list_events
+from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, Hand, document
 from tests.cli.processes import running
 

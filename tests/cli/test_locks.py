@@ -2,10 +2,10 @@ import threading
 
 from click.testing import Result
 
-from rota.cli.output import ExitCode
-from rota.messages.keeping import LockAcquire, LockView
-from rota.sdk import keeping_calls
-from rota.sdk.client import Client
+from rota.cli.render.output import ExitCode
+from rota.messages.kv import LockAcquire, LockView
+from rota.sdk.client import kv_calls
+from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, document
 
 HOUR_MS = 3_600_000
@@ -13,11 +13,11 @@ HOUR_MS = 3_600_000
 
 def take(client: Client, name: str, owner: str = "ann", *, wait_ms: int = 0) -> LockView:
     wish = LockAcquire(owner=owner, ttl_ms=HOUR_MS, wait_ms=wait_ms)
-    return client.run(keeping_calls.acquire_lock(name, wish))
+    return client.run(kv_calls.acquire_lock(name, wish))
 
 
 def test_locks_are_listed_with_who_has_them(rota: Command, client: Client) -> None:
-    assert rota("locks", "ls").stdout == "nobody has a lock\n"
+    assert rota("locks", "ls").stdout == "no locks are held\n"
     had = take(client, "listed")
 
     lines = rota("locks", "ls").stdout.splitlines()
@@ -69,4 +69,4 @@ def test_a_lock_that_nobody_has_cannot_be_released(rota: Command) -> None:
     ended: Result = rota("locks", "release", "nothing", "--yes")
 
     assert ended.exit_code == ExitCode.FAILED
-    assert ended.stderr == "error: nobody has lock 'nothing' (lock_free)\n"
+    assert ended.stderr == "error: lock 'nothing' is not held (lock_free)\n"

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from rota.cli.main import COMMANDS, cli
-from rota.cli.output import EXIT_CODES, ExitCode
+from rota.cli.render.output import EXIT_CODES, ExitCode
 
-HEAVY = ("apsw", "asyncio", "rich", "rota.node", "rota.store", "structlog", "uvicorn")
+HEAVY = ("apsw", "asyncio", "rich", "rota.node", "rota.store", "structlog", "httptools")
 
 
 def every_command(

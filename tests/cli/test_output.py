@@ -1,10 +1,19 @@
 import msgspec
 import pytest
 
-from rota.cli import output
-from rota.cli.output import STATE_STYLES, ExitCode, Facts, Refusal, Table, refusal_of, show, visible
-from rota.core.tasks import TaskState
-from rota.core.workers import Health, WorkerState
+from rota.cli.render import output
+from rota.cli.render.output import (
+    STATE_STYLES,
+    ExitCode,
+    Facts,
+    Refusal,
+    Table,
+    refusal_of,
+    show,
+    visible,
+)
+from rota.core.tasks.model import TaskState
+from rota.core.workers.model import Health, WorkerState
 from rota.errors import Invalid, StoreLocked, TaskNotFound
 
 TABLE = Table(("task", "state"), [("a1", "queued"), ("b22", None)])
@@ -92,7 +101,7 @@ def test_every_state_has_a_colour_of_its_own_kind() -> None:
     ],
 )
 def test_the_kind_of_an_error_decides_the_exit_code(error: Invalid, code: ExitCode) -> None:
-    assert refusal_of(error).ends_with == code
+    assert refusal_of(error).exits_with == code
 
 
 def test_an_error_is_one_line_whatever_its_text(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rota.cli.output import ExitCode
-from rota.core.tasks import NewTask, TaskState
-from rota.sdk import calls
-from rota.sdk.client import Client
+from rota.cli.render.output import ExitCode
+from rota.core.tasks.model import NewTask, TaskState
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
 from tests.cli.processes import Running, coordinator, run, running
 
 pytestmark = pytest.mark.slow
@@ -127,8 +127,8 @@ def test_a_pool_whose_parent_is_killed_ends(folder: Path, url: str, client: Clie
 def test_without_a_coordinator_a_pool_waits_as_it_is(folder: Path) -> None:
     flags = ("--url", "http://127.0.0.1:1", "--max", "2")
     with running("worker", "work:app", *flags, folder=folder) as pool:
-        pool.wait_for("cannot ask what is wanted; the pool stays as it is")
-        pool.wait_for("cannot register; trying again")
+        pool.wait_for("pool_demand_unknown")
+        pool.wait_for("registration_failed")
 
         pool.signal(signal.SIGTERM)
 
@@ -143,7 +143,7 @@ def test_without_a_coordinator_a_pool_waits_as_it_is(folder: Path) -> None:
         (["work:app", "--min", "3", "--max", "2"], "--min 3 is above --max 2"),
         (["work:app", "--max", "2", "--processes", "2"], "--processes starts a fixed number"),
         (["work:app", "--max", "2", "--tasks", "none"], "the app has no task named 'none'"),
-        (["work:inside", "--max", "2"], "the app has a coordinator inside itself"),
+        (["work:inside", "--max", "2"], "the app embeds its coordinator"),
     ],
 )
 def test_a_pool_that_cannot_be_is_refused_in_one_line(

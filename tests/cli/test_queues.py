@@ -1,7 +1,7 @@
-from rota.cli.output import ExitCode
-from rota.core.tasks import NewTask
-from rota.sdk import calls
-from rota.sdk.client import Client
+from rota.cli.render.output import ExitCode
+from rota.core.tasks.model import NewTask
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, document
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from rota.cli.main import cli
-from rota.cli.output import ExitCode
-from rota.sdk.client import Client
+from rota.cli.render.output import ExitCode
+from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, document
 from tests.cli.flows import FAN_OUT, done_by_hand, started, written
 

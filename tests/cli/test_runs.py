@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from rota.cli import watching
-from rota.cli.output import ExitCode
+from rota.cli.commands.workflow import watch
+from rota.cli.render.output import ExitCode
 from rota.messages import ResultItem
-from rota.sdk import calls, run_calls
-from rota.sdk.client import Client
+from rota.sdk.client import calls, run_calls
+from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, Hand, document
 from tests.cli.flows import FAN_OUT, SIGNALLED, done_by_hand, started, written
 
@@ -102,14 +102,14 @@ def test_a_run_is_told_what_it_waits_for(rota: Command, client: Client, tmp_path
     run_id = started(rota, tmp_path, SIGNALLED.format(name="told"))
 
     run = client.run(run_calls.get_run(run_id))
-    picture = watching.Looker(client, run).look(run)
+    model = watch.RunObserver(client, run).observe(run)
     approved = rota("runs", "signal", run_id, "approve", "--payload", '{"approved": true}')
     rota("runs", "signal", run_id, "go", "--payload", "-", stdin='"now"')
 
-    assert picture is not None
-    assert picture.counts("approve") == {"waiting": 1}
-    assert f"rota runs signal {run_id} approve --payload" in picture.hints[0]
-    assert approved.stdout == f"run {run_id} was told approve\n"
+    assert model is not None
+    assert model.counts("approve") == {"waiting": 1}
+    assert f"rota runs signal {run_id} approve --payload" in model.hints[0]
+    assert approved.stdout == f"run {run_id} got signal approve\n"
     shown = document(rota("runs", "show", run_id, "--json"))
     assert (shown["state"], shown["output"]) == ("completed", {"said": "now"})
 
@@ -203,7 +203,7 @@ def test_artifacts_are_listed_and_given(rota: Command, client: Client, tmp_path:
 def test_a_picture_is_drawn_for_a_terminal(
     rota: Command, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "is_terminal", lambda _stream: True)
+    monkeypatch.setattr(watch, "is_terminal", lambda _stream: True)
     file = written(tmp_path, FAN_OUT.format(queue="drawn"))
     hands = threading.Thread(target=done_by_hand, args=(client, "drawn", 3))
     hands.start()
@@ -230,7 +230,10 @@ def test_an_unknown_run_is_exit_code_1(rota: Command) -> None:
     ended = rota("runs", "show", "nothing")
 
     assert ended.exit_code == ExitCode.FAILED
-    assert ended.stderr == "error: run 'nothing' not found (run_not_found)\n"
+    assert ended.stderr == (
+        "error: run 'nothing' not found; check its id, and for how long ended runs are kept "
+        "(run_not_found)\n"
+    )
 
 
 def test_a_task_of_a_run_is_cancelled_with_it(

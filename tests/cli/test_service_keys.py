@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rota.cli.main import cli
-from rota.cli.output import ExitCode
-from rota.gateways.zeromq.keys import read_keys
+from rota.cli.render.output import ExitCode
+from rota.gateways.zeromq.auth.keys import read_keys
 from tests.cli.conftest import Command, document
 
 KEY_LENGTH = 40
@@ -51,9 +51,9 @@ def test_the_file_is_made_with_the_first_client_and_is_its_owners_alone(
 ) -> None:
     first, second = keys("add", "feeds"), keys("add", "mails")
 
-    assert f"made {tmp_path}/keys.toml" in first.stderr
+    assert f"created {tmp_path}/keys.toml" in first.stderr
     assert "made" not in second.stderr
-    assert "keep the secret now" in first.stderr
+    assert "store the secret now" in first.stderr
     assert stat.S_IMODE((tmp_path / "keys.toml").stat().st_mode) == 0o600
 
 
@@ -90,7 +90,7 @@ def test_a_client_that_was_removed_is_gone(keys: Command) -> None:
 
     assert removed.stdout == "removed the key of feeds\n"
     assert again.exit_code == ExitCode.FAILED
-    assert keys("ls").stdout.startswith("no clients: nobody can come in")
+    assert keys("ls").stdout.startswith("no clients; add one with: rota services keys add")
 
 
 def test_the_same_name_twice_is_refused(keys: Command) -> None:

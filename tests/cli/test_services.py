@@ -3,22 +3,26 @@ from pathlib import Path
 
 import pytest
 
-from rota.cli.output import ExitCode
+from rota.cli.render.output import ExitCode
 from rota.messages.shards import AssignmentData, MemberHeartbeat, MemberRegistration
-from rota.sdk.client import Client
-from rota.sdk.requests import Call, path_at, post
+from rota.sdk.client.client import Client
+from rota.sdk.client.requests import ApiCall, path_at, post
 from tests.cli.conftest import Command, document
 from tests.cli.processes import running
 
 
-def register(name: str, worker_id: str, shards: int, *, protocol: int = 2) -> Call[AssignmentData]:
+def register(
+    name: str, worker_id: str, shards: int, *, protocol: int = 2
+) -> ApiCall[AssignmentData]:
     body = MemberRegistration(
         worker_id=worker_id, max_shard_count=shards, incarnation=1, protocol=protocol
     )
     return post(path_at("services", name, "members"), AssignmentData, body)
 
 
-def beat(name: str, worker_id: str, told: AssignmentData, *, shards: int) -> Call[AssignmentData]:
+def beat(
+    name: str, worker_id: str, told: AssignmentData, *, shards: int
+) -> ApiCall[AssignmentData]:
     """A beat of a member that does as it was told."""
     body = MemberHeartbeat(
         max_shard_count=shards,
@@ -92,7 +96,10 @@ def test_a_service_that_is_not_there_is_not_found(rota: Command) -> None:
         ended = rota("services", *command)
 
         assert ended.exit_code == ExitCode.FAILED
-        assert "service 'no' not found (service_not_found)" in " ".join(ended.stderr.split())
+        assert (
+            "service 'no' not found; it exists once a worker registers for it (service_not_found)"
+            in " ".join(ended.stderr.split())
+        )
     assert "no" not in [one["name"] for one in document(rota("services", "ls", "--json"))["items"]]
 
 
@@ -103,20 +110,18 @@ def test_the_number_of_shards_is_pinned_and_unpinned(rota: Command, client: Clie
     again = document(rota("services", "pin", "pinned", "12", "--json"))
     unpinned = rota("services", "unpin", "pinned").stdout
 
-    assert pinned == "service pinned has 12 shards, pinned; before it had 10\n"
+    assert pinned == "service pinned has 12 shards, pinned; it had 10 before\n"
     assert (again["shard_count"], again["pinned"]) == (12, True)
-    assert unpinned == (
-        "service pinned has 10 shards, and from now on as many as its workers say\n"
-    )
+    assert unpinned == ("service pinned has 10 shards; from now on its workers set the number\n")
 
 
 def test_a_service_can_be_pinned_before_it_has_workers(rota: Command) -> None:
     made = rota("services", "pin", "early", "4").stdout
     shown = rota("services", "show", "early").stdout
 
-    assert made == "service early has 4 shards, pinned; it is new, and waits for workers\n"
+    assert made == "service early has 4 shards, pinned; it is new and has no workers yet\n"
     assert "0 .  .  .  .\n" in shown
-    assert "no members: shards wait for the first worker" in shown
+    assert "no members: the first worker that registers gets the shards" in shown
 
 
 @pytest.mark.parametrize("count", ["0", "200001", "many"])
@@ -136,9 +141,9 @@ def test_a_member_is_drained_and_taken_back(rota: Command, client: Client) -> No
 
     assert drained == (
         "worker w1 is draining: it has 10 shards of drained to give up; "
-        "nobody is there to take them\n"
+        "no other member can take them\n"
     )
-    assert undone == "worker w1 may have shards of drained again\n"
+    assert undone == "worker w1 can get shards of drained again\n"
     assert missing.exit_code == ExitCode.FAILED
     assert "member_not_found" in missing.stderr
 
@@ -152,17 +157,20 @@ def test_old_workers_are_put_out_only_when_somebody_says_yes(rota: Command, clie
 
     assert asked.exit_code == ExitCode.UNUSABLE
     assert "give --yes" in asked.stderr
-    assert done.stdout == ("service old takes only workers of protocol 2; 1 member was put out\n")
+    assert done.stdout == ("service old accepts only workers of protocol 2; 1 member was evicted\n")
     assert (shown["min_protocol"], shown["members"]) == (2, [])
 
 
+# The second is how a shell starts a background job.
+@pytest.mark.parametrize("before", ["", "env --ignore-signal=INT"])
 def test_a_watched_service_is_told_line_by_line(
-    rota: Command, client: Client, url: str, tmp_path: Path
+    rota: Command, client: Client, url: str, tmp_path: Path, before: str
 ) -> None:
     name = f"watched-{tmp_path.name}"
     told = client.run(register(name, "w1", 10))
+    command = ("services", "show", name, "--watch")
 
-    with running("services", "show", name, "--watch", folder=tmp_path, ROTA_URL=url) as watch:
+    with running(*command, folder=tmp_path, before=before, ROTA_URL=url) as watch:
         watch.wait_for(f"{name}: generation 1, 10 shards, 1 members, 0 unowned, 0 moving")
         rota("services", "pin", name, "20")
         client.run(beat(name, "w1", told, shards=10))

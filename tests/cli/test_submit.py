@@ -10,15 +10,14 @@ import pytest
 from click.testing import Result
 from msgspec import Raw
 
-from rota.cli import bulk, waiting
-from rota.cli.output import ExitCode
-from rota.cli.submit import new_task
-from rota.cli.waiting import describe
-from rota.core.tasks import Backoff, NewTask, TaskError
+from rota.cli.commands.tasks import submit
+from rota.cli.commands.tasks.submit import describe, new_task
+from rota.cli.render.output import ExitCode
+from rota.core.tasks.model import Backoff, NewTask, TaskError
 from rota.errors import Overloaded, Unavailable
 from rota.messages import TaskView
-from rota.sdk import calls
-from rota.sdk.client import Client
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, Hand, document
 
 
@@ -103,7 +102,7 @@ def test_waiting_for_a_task_that_is_cancelled_ends_with_3(rota: Command) -> None
     task_id = rota("submit", "add", "--queue", "off", "--key", "off").stdout.strip()
     rota("tasks", "cancel", task_id)
 
-    ended = rota("submit", "add", "--key", "off", "--wait")
+    ended = rota("submit", "add", "--queue", "off", "--key", "off", "--wait")
 
     assert ended.exit_code == ExitCode.CANCELLED
     assert ended.stdout == ""
@@ -119,7 +118,7 @@ def test_a_wait_that_runs_out_ends_with_4(rota: Command) -> None:
 def test_on_a_terminal_state_and_progress_are_shown(
     rota: Command, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "is_terminal", lambda _stream: True)
+    monkeypatch.setattr(submit, "is_terminal", lambda _stream: True)
     with served(client, "watched", ok=True, result=Raw(b"1")):
         ended = rota("submit", "add", "--queue", "watched", "--wait")
 
@@ -158,13 +157,13 @@ def test_a_wait_outlasts_a_coordinator_that_is_away_for_a_moment(
 ) -> None:
     (task,) = client.run(calls.submit([NewTask(name="add", queue="away")]))
     answers: list[Callable[[], TaskView]] = [_away, lambda: client.run(calls.cancel_task(task.id))]
-    monkeypatch.setattr(waiting, "PAUSE_S", 0.0)
+    monkeypatch.setattr(submit, "PAUSE_S", 0.0)
 
     class Faltering:
         def run(self, _call: object) -> TaskView:
             return answers.pop(0)()
 
-    finished = waiting.wait_until_finished(Faltering(), task, timeout_ms=60_000)  # type: ignore[arg-type]  # a client that fails once
+    finished = submit.wait_until_finished(Faltering(), task, timeout_ms=60_000)  # type: ignore[arg-type]  # a client that fails once
 
     assert finished.state == "cancelled"
     assert answers == []
@@ -206,7 +205,7 @@ def test_tasks_known_by_their_key_are_counted(rota: Command, tmp_path: Path) -> 
 def test_a_bad_line_is_named_with_how_far_the_file_got(
     rota: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "LINES_PER_BATCH", 2)
+    monkeypatch.setattr(submit, "LINES_PER_BATCH", 2)
     good = '{"name": "a", "queue": "partly"}'
 
     ended = rota("submit", "--file", file_of(tmp_path, good, good, good, '{"nam": 1}'))
@@ -227,7 +226,7 @@ def test_stdin_is_a_file_too(rota: Command) -> None:
 def test_an_overloaded_coordinator_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
     pauses: list[float] = []
-    monkeypatch.setattr("rota.cli.bulk.time.sleep", pauses.append)
+    monkeypatch.setattr("rota.cli.commands.tasks.submit.time.sleep", pauses.append)
 
     class Busy:
         def run(self, _call: object) -> list[TaskView]:
@@ -236,7 +235,7 @@ def test_an_overloaded_coordinator_is_asked_again(monkeypatch: pytest.MonkeyPatc
                 raise Overloaded("busy", retry_after_s=2)
             return []
 
-    bulk._submit(Busy(), [])  # type: ignore[arg-type]  # a client that is refused twice
+    submit._submit(Busy(), [])  # type: ignore[arg-type]  # a client that is refused twice
 
     assert pauses == [2, 2]
 

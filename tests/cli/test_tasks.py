@@ -2,11 +2,11 @@ import click
 import pytest
 from msgspec import Raw
 
-from rota.cli import tasks
-from rota.cli.output import ExitCode
-from rota.core.tasks import NewTask, TaskError
-from rota.sdk import calls
-from rota.sdk.client import Client
+from rota.cli.render import output
+from rota.cli.render.output import ExitCode
+from rota.core.tasks.model import NewTask, TaskError
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, Hand, document
 
 
@@ -65,7 +65,10 @@ def test_an_unknown_task_is_exit_code_1(rota: Command) -> None:
     ended = rota("tasks", "show", "nothing")
 
     assert ended.exit_code == ExitCode.FAILED
-    assert ended.stderr == "error: task 'nothing' not found (task_not_found)\n"
+    assert ended.stderr == (
+        "error: task 'nothing' not found; check its id, and for how long finished tasks are "
+        "kept (task_not_found)\n"
+    )
 
 
 def test_tasks_are_cancelled_and_retried_by_id(rota: Command, client: Client) -> None:
@@ -104,7 +107,7 @@ def test_a_bulk_change_needs_somebody_to_confirm_it(
     bulk = ("tasks", "cancel", "--queue", "bulk")
 
     nobody = rota(*bulk)
-    monkeypatch.setattr(tasks, "is_terminal", lambda _stream: True)
+    monkeypatch.setattr(output, "is_terminal", lambda _stream: True)
     declined = rota(*bulk, stdin="n\n")
     confirmed = rota(*bulk, stdin="y\n")
 

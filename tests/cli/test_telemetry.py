@@ -19,7 +19,7 @@ def the_log_is_as_before() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    logging.getLogger("uvicorn").setLevel(logging.NOTSET)
+    logging.getLogger("websockets").setLevel(logging.NOTSET)
     structlog.reset_defaults()
 
 
@@ -47,16 +47,30 @@ def test_off_a_terminal_a_line_is_one_json_document() -> None:
     }
 
 
+def test_for_people_the_name_of_an_event_is_words_and_for_machines_it_stays() -> None:
+    shown = {}
+    formats: tuple[telemetry.LogFormat, ...] = ("text", "json")
+    for log_format in formats:
+        stream = io.StringIO()
+        telemetry.set_up(log_format=log_format, stream=stream)
+        structlog.get_logger("rota.test").info("worker_removed", worker_id="old_worker")
+        shown[log_format] = stream.getvalue()
+
+    assert "worker removed" in shown["text"]
+    assert "old_worker" in shown["text"]
+    assert '"event": "worker_removed"' in shown["json"]
+
+
 def test_lines_of_the_standard_library_take_the_same_road() -> None:
     stream = io.StringIO()
     telemetry.set_up(log_format="json", stream=stream)
 
-    logging.getLogger("uvicorn.error").error("cannot %s", "bind")
+    logging.getLogger("websockets.server").error("cannot %s", "bind")
 
     line = msgspec.json.decode(stream.getvalue())
     assert (line["event"], line["logger"], line["level"]) == (
         "cannot bind",
-        "uvicorn.error",
+        "websockets.server",
         "error",
     )
 

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from rota.cli.commands.tokens import token
 from rota.cli.main import cli
-from rota.cli.output import ExitCode
-from rota.cli.tokens import token
+from rota.cli.render.output import ExitCode
 from tests.cli.conftest import Command, document
 
 NOWHERE = "http://127.0.0.1:1"
@@ -99,3 +99,14 @@ def test_without_any_coordinator_the_store_of_the_settings_is_used_and_named(
     assert json.loads(ended.stdout)["scopes"] == ["admin"]
     assert "using the store sqlite:///set.db itself" in ended.stderr
     assert (tmp_path / "set.db").exists()
+
+
+@pytest.mark.parametrize("bound", [("--queue", "a"), ("--service", "s"), ("--worker-id", "w")])
+def test_an_admin_that_is_bound_is_refused_with_and_without_a_coordinator(
+    rota: Command, alone: Command, tmp_path: Path, bound: tuple[str, str]
+) -> None:
+    create = ("token", "create", "--scope", "admin", *bound)
+
+    for refused in (rota(*create), alone(*create, "--store", f"sqlite:///{tmp_path}/own.db")):
+        assert refused.exit_code != 0
+        assert "cannot be bound" in refused.stderr

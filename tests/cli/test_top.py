@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rota.cli.glances import Glance, shares, summary, waiting_rows, worker_rows
-from rota.cli.output import ExitCode
-from rota.cli.top_drawing import drawn
-from rota.core.workers import Health, WorkerState
+from rota.cli.render.output import ExitCode
+from rota.cli.render.overview import TopView, shares, summary, waiting_rows, worker_rows
+from rota.cli.render.top import draw_top
+from rota.core.workers.model import Health, WorkerState
 from rota.messages import (
     BacklogView,
     Overview,
@@ -20,8 +20,8 @@ from rota.messages import (
     WorkerRegistration,
     WorkerView,
 )
-from rota.sdk import calls
-from rota.sdk.client import Client
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, document
 from tests.cli.processes import running
 
@@ -69,7 +69,7 @@ def seen(
     workers: list[WorkerView] | None = None,
     backlog: list[BacklogView] | None = None,
     stuck: int = 0,
-) -> Glance:
+) -> TopView:
     overview = Overview(
         now_ms=NOW_MS,
         version="1.2.3",
@@ -81,15 +81,15 @@ def seen(
         stuck=stuck,
         shards=ShardCounts(services=1, shards=10, owned=9, unowned=1, moving=2),
     )
-    return Glance(
+    return TopView(
         overview=overview, queues=queues or [], workers=workers or [], backlog=backlog or []
     )
 
 
-def picture(one: Glance, *, width: int = 110, height: int = 40, problem: str | None = None) -> str:
+def picture(one: TopView, *, width: int = 110, height: int = 40, problem: str | None = None) -> str:
     console = Console(width=width, height=height, record=True, file=None, no_color=True)
     with console.capture() as captured:
-        console.print(drawn(one, width=width, height=height, problem=problem))
+        console.print(draw_top(one, width=width, height=height, problem=problem))
     return captured.get()
 
 
@@ -152,7 +152,7 @@ def test_the_smallest_screen_shows_what_it_can() -> None:
 
 
 def test_what_waits_in_vain_stands_in_the_first_line() -> None:
-    assert "waiting in vain: 3" in picture(seen(stuck=3)).splitlines()[0]
+    assert "stuck: 3" in picture(seen(stuck=3)).splitlines()[0]
 
 
 def test_a_coordinator_that_does_not_answer_is_told_beside_the_last_look() -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import apsw
 import pytest
 
-from rota.cli.output import ExitCode
+from rota.cli.render.output import ExitCode
 from tests.cli.processes import coordinator, run, running
 
 STOPPING = [signal.SIGINT, signal.SIGTERM]
@@ -158,7 +158,7 @@ def test_an_open_door_to_strangers_is_refused_until_there_is_a_token(tmp_path: P
 
 def test_insecure_is_shown_loudly(tmp_path: Path) -> None:
     with coordinator(tmp_path, "--host", "0.0.0.0", "--insecure") as (process, url):
-        process.wait_for("everybody who can reach 0.0.0.0")
+        process.wait_for("everyone who can reach 0.0.0.0")
 
         health = json.loads(run("health", "--url", url, "--json", folder=tmp_path).stdout)
 

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rota.cli.main import cli
-from rota.cli.output import ExitCode
+from rota.cli.render.output import ExitCode
 
 RIGHT = "name: one\ninitial_node: a\nnodes:\n  a: {task: t}\n"
 WRONG = """name: one

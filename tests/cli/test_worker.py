@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rota.cli.output import ExitCode
-from rota.core.tasks import NewTask, TaskState
+from rota.cli.render.output import ExitCode
+from rota.core.tasks.model import NewTask, TaskState
 from rota.messages import TaskView
-from rota.sdk import calls
-from rota.sdk.client import Client
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
 from tests.cli.processes import coordinator, run, running
 
 pytestmark = pytest.mark.slow
@@ -100,7 +100,7 @@ def test_a_signal_lets_running_tasks_finish(
         worker.wait_for("in the handler")
 
         worker.signal(number)
-        worker.wait_for("stopping once running tasks are done")
+        worker.wait_for("worker_stopping")
         (folder / "gate").write_text("done")
 
         assert worker.ends() == ExitCode.OK
@@ -115,7 +115,7 @@ def test_a_second_signal_hands_running_tasks_back(folder: Path, url: str, client
         worker.wait_for("in the handler")
 
         worker.signal(signal.SIGTERM)
-        worker.wait_for("stopping once running tasks are done")
+        worker.wait_for("worker_stopping")
         worker.signal(signal.SIGTERM)
 
         assert worker.ends() == ExitCode.OK
@@ -145,7 +145,7 @@ def test_a_worker_about_to_begin_anew_heeds_a_stop(folder: Path, url: str, clien
         worker.wait_for("in the handler")
 
         worker.signal(signal.SIGTERM)
-        worker.wait_for("stopping once running tasks are done")
+        worker.wait_for("worker_stopping")
         (folder / "gate").write_text("done")
 
         assert worker.ends() == ExitCode.OK
@@ -172,7 +172,7 @@ def test_one_process_that_is_killed_ends_the_others(folder: Path, url: str, clie
         os.kill(int(bytes(task.result or b"")), signal.SIGKILL)
 
         assert fleet.ends() == ExitCode.FAILED
-        assert "a worker process failed" in fleet.output
+        assert "worker_process_failed" in fleet.output
 
 
 def test_a_fleet_whose_parent_is_killed_ends(folder: Path, url: str, client: Client) -> None:
@@ -205,7 +205,7 @@ def test_what_cannot_be_started_is_one_line(folder: Path, arguments: list[str], 
 
 def test_a_worker_waits_for_a_coordinator_that_is_not_there_yet(folder: Path) -> None:
     with running("worker", "work:app", "--url", "http://127.0.0.1:1", folder=folder) as worker:
-        worker.wait_for("cannot register; trying again")
+        worker.wait_for("registration_failed")
 
         worker.signal(signal.SIGTERM)
 

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.cli.output import ExitCode
-from rota.cli.worker_pool import (
-    FIRST_WAIT_MS,
-    LONGEST_WAIT_MS,
+from rota.cli.render.output import ExitCode
+from rota.cli.supervisor.pool import (
+    MAX_BACKOFF_MS,
+    MIN_BACKOFF_MS,
     STEADY_MS,
-    Need,
+    Demand,
     Pool,
     PoolChange,
-    need_of,
+    demand_of,
 )
-from rota.core.scaling import PoolPolicy, Term
+from rota.core.dispatch.autoscaling import PoolPolicy, Term
 from rota.messages import ScalePage, ScaleView
 
 SHRINK_AFTER_MS = 10_000
@@ -55,7 +55,7 @@ class FakeProcesses:
         return [number for number, asked in self.alive.items() if asked]
 
 
-class Tended:
+class DrivenPool:
     """A pool, its fake processes, a clock, and what was said."""
 
     def __init__(self, minimum: int = 1, maximum: int = 4) -> None:
@@ -69,20 +69,20 @@ class Tended:
             cool_down_ms=COOL_DOWN_MS,
         )
         self.pool = Pool(policy, self.processes, self.said.append)
-        self.pool.begin(now_ms=self.now_ms)
+        self.pool.start(now_ms=self.now_ms)
 
-    def heed(self, wanted: int, *, times: int = 1, every_ms: int = 1_000) -> None:
+    def set_demand(self, wanted: int, *, times: int = 1, every_ms: int = 1_000) -> None:
         for _ in range(times):
-            self.pool.heed(Need(workers=wanted, reason="so"), now_ms=self.now_ms)
+            self.pool.set_demand(Demand(workers=wanted, reason="so"), now_ms=self.now_ms)
             self.now_ms += every_ms
 
     def turn(self, by_ms: int) -> None:
         self.now_ms += by_ms
-        self.pool.tend(now_ms=self.now_ms)
+        self.pool.update(now_ms=self.now_ms)
 
     def end(self, number: int, code: int = 0) -> None:
         self.processes.end(number, code)
-        self.pool.tend(now_ms=self.now_ms)
+        self.pool.update(now_ms=self.now_ms)
 
     def end_any(self, place: int) -> None:
         if self.alive:
@@ -94,29 +94,29 @@ class Tended:
 
 
 def test_a_pool_begins_with_its_minimum() -> None:
-    tended = Tended(minimum=2)
+    tended = DrivenPool(minimum=2)
 
     assert tended.alive == [1, 2]
     assert str(tended.said[0]) == "pool started, workers 2: between 2 and 4"
 
 
 def test_a_pool_grows_at_once_and_says_why() -> None:
-    tended = Tended()
+    tended = DrivenPool()
 
-    tended.heed(9)
+    tended.set_demand(9)
 
     assert tended.alive == [1, 2, 3, 4]
     assert str(tended.said[-1]) == "pool grown, workers 1 to 4 (9 wanted): so"
 
 
 def test_a_pool_lets_the_newest_drain_one_after_the_other() -> None:
-    tended = Tended()
-    tended.heed(2)
-    tended.heed(3)
+    tended = DrivenPool()
+    tended.set_demand(2)
+    tended.set_demand(3)
 
-    tended.heed(1, times=11)
+    tended.set_demand(1, times=11)
     first = tended.processes.draining
-    tended.heed(1, times=2)
+    tended.set_demand(1, times=2)
 
     assert first == [3]
     assert tended.processes.draining == [2, 3]
@@ -125,27 +125,27 @@ def test_a_pool_lets_the_newest_drain_one_after_the_other() -> None:
 
 
 def test_nothing_is_said_while_nothing_changes() -> None:
-    tended = Tended()
-    tended.heed(3)
+    tended = DrivenPool()
+    tended.set_demand(3)
     tended.said.clear()
 
-    tended.heed(3, times=50)
-    tended.heed(2, times=5)
-    tended.heed(3, times=50)
+    tended.set_demand(3, times=50)
+    tended.set_demand(2, times=5)
+    tended.set_demand(3, times=50)
 
     assert tended.said == []
 
 
 def test_working_and_draining_together_never_pass_the_maximum() -> None:
-    tended = Tended(maximum=3)
-    tended.heed(3)
-    tended.heed(2, times=11)
+    tended = DrivenPool(maximum=3)
+    tended.set_demand(3)
+    tended.set_demand(2, times=11)
     assert tended.processes.draining == [3]
 
-    tended.heed(3)
+    tended.set_demand(3)
     during = tended.alive
     tended.end(3)
-    tended.heed(3)
+    tended.set_demand(3)
 
     assert during == [1, 2, 3]
     assert tended.alive == [1, 2, 3]
@@ -153,10 +153,10 @@ def test_working_and_draining_together_never_pass_the_maximum() -> None:
 
 
 def test_a_process_that_ends_is_started_anew_after_a_wait() -> None:
-    tended = Tended()
+    tended = DrivenPool()
 
     tended.end(1, code=-9)
-    tended.turn(FIRST_WAIT_MS - 1)
+    tended.turn(MIN_BACKOFF_MS - 1)
     before = tended.alive
     tended.turn(1)
 
@@ -167,7 +167,7 @@ def test_a_process_that_ends_is_started_anew_after_a_wait() -> None:
 
 
 def test_processes_that_keep_ending_early_wait_longer_each_time() -> None:
-    tended = Tended()
+    tended = DrivenPool()
     waits = []
 
     for _ in range(9):
@@ -179,37 +179,37 @@ def test_processes_that_keep_ending_early_wait_longer_each_time() -> None:
     tended.turn(STEADY_MS)
     tended.end(1, code=1)
 
-    assert waits[:4] == [FIRST_WAIT_MS, 1_000, 2_000, 4_000]
-    assert waits[-1] == LONGEST_WAIT_MS
-    assert tended.pool.wait_ms(tended.now_ms) == FIRST_WAIT_MS
+    assert waits[:4] == [MIN_BACKOFF_MS, 1_000, 2_000, 4_000]
+    assert waits[-1] == MAX_BACKOFF_MS
+    assert tended.pool.wait_ms(tended.now_ms) == MIN_BACKOFF_MS
 
 
-def test_a_need_does_not_shorten_the_wait_of_processes_that_fail() -> None:
-    tended = Tended()
+def test_demand_does_not_shorten_the_wait_of_processes_that_fail() -> None:
+    tended = DrivenPool()
     tended.end(1, code=1)
 
-    tended.heed(4, every_ms=FIRST_WAIT_MS)
+    tended.set_demand(4, every_ms=MIN_BACKOFF_MS)
     before = tended.alive
-    tended.heed(4)
+    tended.set_demand(4)
 
     assert (before, tended.alive) == ([], [1, 2, 3, 4])
 
 
 def test_without_room_for_a_process_the_pool_tries_again_later() -> None:
-    tended = Tended()
+    tended = DrivenPool()
     tended.processes.is_full = True
 
-    tended.heed(2)
+    tended.set_demand(2)
     problem = tended.said[-1].reason
     tended.processes.is_full = False
-    tended.turn(FIRST_WAIT_MS)
+    tended.turn(MIN_BACKOFF_MS)
 
     assert "no worker process can be started" in problem
     assert tended.alive == [1, 2]
 
 
 def test_what_could_never_work_is_not_tried_again() -> None:
-    tended = Tended(minimum=2)
+    tended = DrivenPool(minimum=2)
 
     tended.end(1, code=ExitCode.UNUSABLE)
     tended.end(2, code=ExitCode.UNUSABLE)
@@ -219,9 +219,9 @@ def test_what_could_never_work_is_not_tried_again() -> None:
 
 
 def test_a_broken_deployment_does_not_end_those_that_work() -> None:
-    tended = Tended()
+    tended = DrivenPool()
     tended.turn(STEADY_MS)
-    tended.heed(2)
+    tended.set_demand(2)
 
     tended.end(2, code=ExitCode.UNUSABLE)
 
@@ -230,11 +230,11 @@ def test_a_broken_deployment_does_not_end_those_that_work() -> None:
 
 
 def test_a_stop_lets_all_drain_and_starts_nobody() -> None:
-    tended = Tended()
-    tended.heed(3)
+    tended = DrivenPool()
+    tended.set_demand(3)
 
     tended.pool.stop()
-    tended.heed(4)
+    tended.set_demand(4)
     asked = dict(tended.processes.alive)
     for number in (1, 2, 3):
         tended.end(number)
@@ -245,9 +245,9 @@ def test_a_stop_lets_all_drain_and_starts_nobody() -> None:
 
 
 def test_a_stop_does_not_hurry_those_that_drain_already_but_a_second_does() -> None:
-    tended = Tended()
-    tended.heed(2)
-    tended.heed(1, times=11)
+    tended = DrivenPool()
+    tended.set_demand(2)
+    tended.set_demand(1, times=11)
 
     tended.pool.stop()
     first = dict(tended.processes.alive)
@@ -258,7 +258,7 @@ def test_a_stop_does_not_hurry_those_that_drain_already_but_a_second_does() -> N
 
 
 def test_a_process_that_fails_while_all_stop_is_told_by_the_exit_code() -> None:
-    tended = Tended()
+    tended = DrivenPool()
 
     tended.pool.stop()
     tended.end(1, code=1)
@@ -267,10 +267,10 @@ def test_a_process_that_fails_while_all_stop_is_told_by_the_exit_code() -> None:
 
 
 def test_a_pool_may_be_empty_until_there_is_work() -> None:
-    tended = Tended(minimum=0)
+    tended = DrivenPool(minimum=0)
     before = tended.alive
 
-    tended.heed(1)
+    tended.set_demand(1)
 
     assert (before, tended.alive) == ([], [1])
 
@@ -289,9 +289,9 @@ steps = st.lists(
 def test_whatever_happens_there_are_never_too_many_and_in_time_enough(
     minimum: int, more: int, happenings: list[tuple[str, int]]
 ) -> None:
-    tended = Tended(minimum, minimum + more)
+    tended = DrivenPool(minimum, minimum + more)
     acts: dict[str, Callable[[int], None]] = {
-        "heed": tended.heed,
+        "heed": tended.set_demand,
         "turn": tended.turn,
         "end": tended.end_any,
     }
@@ -299,7 +299,7 @@ def test_whatever_happens_there_are_never_too_many_and_in_time_enough(
     for act, number in happenings:
         acts[act](number)
         assert len(tended.alive) <= minimum + more
-    tended.turn(LONGEST_WAIT_MS)
+    tended.turn(MAX_BACKOFF_MS)
 
     working = len(tended.alive) - len(tended.processes.draining)
     assert working == tended.pool.size >= minimum
@@ -332,16 +332,16 @@ def page(*items: ScaleView) -> ScalePage:
     return ScalePage(items=[*items], depth=1, running=0, wanted_capacity=wanted, wanted_workers=9)
 
 
-def test_the_need_is_that_of_all_the_work_a_worker_of_the_pool_can_do() -> None:
+def test_the_demand_is_that_of_all_the_work_a_worker_of_the_pool_can_do() -> None:
     whole = page(item("a", 3.0), item("b", 4.5, "gpu"), item("c", 90.0, "gpu", "tape"))
 
-    plain = need_of(whole, capabilities=(), concurrency=2)
-    fit = need_of(whole, capabilities=("gpu", "big"), concurrency=2)
+    plain = demand_of(whole, capabilities=(), concurrency=2)
+    fit = demand_of(whole, capabilities=("gpu", "big"), concurrency=2)
 
-    assert plain == Need(workers=2, reason="queue a: a is deep")
-    assert fit == Need(workers=4, reason="queue b requiring gpu: b is deep")
+    assert plain == Demand(workers=2, reason="queue a: a is deep")
+    assert fit == Demand(workers=4, reason="queue b requiring gpu: b is deep")
 
 
 @pytest.mark.parametrize("whole", [page(), page(item("a", 5.0, "gpu"))])
-def test_work_for_others_is_no_need(whole: ScalePage) -> None:
-    assert need_of(whole, capabilities=(), concurrency=1).workers == 0
+def test_work_for_others_is_no_demand(whole: ScalePage) -> None:
+    assert demand_of(whole, capabilities=(), concurrency=1).workers == 0

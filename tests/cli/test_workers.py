@@ -1,9 +1,9 @@
 import pytest
 
-from rota.cli.output import ExitCode
+from rota.cli.render.output import ExitCode
 from rota.messages import WorkerRegistration
-from rota.sdk import calls
-from rota.sdk.client import Client
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
 from tests.cli.conftest import HOUR_MS, Command, document
 
 

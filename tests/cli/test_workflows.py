@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from rota.cli.output import ExitCode
-from rota.core.workflow.reading import read
+from rota.cli.render.output import ExitCode
+from rota.core.workflow.definition.parser import read
 from tests.cli.conftest import Command, document
 
 FLOW = """name: {name}
@@ -94,4 +94,7 @@ def test_an_unknown_workflow_is_exit_code_1(rota: Command) -> None:
     ended = rota("workflows", "show", "nothing")
 
     assert ended.exit_code == ExitCode.FAILED
-    assert ended.stderr == "error: workflow 'nothing' not found (workflow_not_found)\n"
+    assert ended.stderr == (
+        "error: workflow 'nothing' not found; deploy it with `rota workflows put FILE` "
+        "(workflow_not_found)\n"
+    )

@@ -1,4 +1,4 @@
-"""A store as small as can be: what the core decides, carried out on dictionaries.
+"""A minimal store: the decisions of the core, applied to dictionaries.
 
 Each decision is checked against the state it changes: a transition that the table does not have, a
 fence that does not fit, a worker removed while it still holds something are all errors here.
@@ -9,8 +9,8 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
-from rota.core import claiming
-from rota.core.decide import decide
+from rota.core.commands import TaskCommand
+from rota.core.context import Rules
 from rota.core.decisions import (
     AddTask,
     ChangeQueue,
@@ -33,22 +33,24 @@ from rota.core.decisions import (
     ReviveTask,
     TellCancelled,
 )
-from rota.core.events import Event
+from rota.core.dispatch import matching
 from rota.core.ids import TaskId
+from rota.core.reducer import reduce
 from rota.core.replies import Reply
-from rota.core.snapshot import Quality, Rules, Snapshot, added_task, logged, revived
-from rota.core.tasks import (
+from rota.core.snapshot import Quality, Snapshot, added_task, logged, revived
+from rota.core.tasks.model import (
     TASK_TRANSITIONS,
     Lane,
     Lease,
-    Task,
+    TaskRecord,
     TaskState,
     lane_of,
+    start_by_ms,
 )
-from rota.core.valves import Watch
-from rota.core.workers import WORKER_TRANSITIONS, Worker
+from rota.core.workers.eviction_guards import SweepState
+from rota.core.workers.model import WORKER_TRANSITIONS, WorkerRecord
 from rota.errors import RotaError
-from tests.core.situations import ask
+from tests.core.snapshots import ask
 
 Answer = Reply | RotaError
 
@@ -57,14 +59,14 @@ class Model:
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.rules = Rules()
-        self.tasks: dict[TaskId, Task] = {}
+        self.tasks: dict[TaskId, TaskRecord] = {}
         self.leases: dict[TaskId, Lease] = {}
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, WorkerRecord] = {}
         self.qualities: dict[tuple[str, str], Quality] = {}
         self.to_cancel: dict[int, set[TaskId]] = {}
         self.last_task_id = 0
         self.last_incarnation = 0
-        self.watch = Watch()
+        self.watch = SweepState()
         self.succeeded: list[TaskId] = []  # once for each time
 
     def copy(self) -> "Model":
@@ -78,14 +80,14 @@ class Model:
 
     # --- one batch --------------------------------------------------------------------------------
 
-    def handle(self, events: list[Event]) -> list[Answer]:
+    def handle(self, events: list[TaskCommand]) -> list[Answer]:
         """Decide the events on one snapshot, then carry out what was decided."""
         snapshot = self._snapshot()
         answers: list[Answer] = []
         decisions: list[Decision] = []
         for event in events:
             try:
-                decided, reply = decide(snapshot, event)
+                decided, reply = reduce(snapshot, event)
             except RotaError as error:
                 answers.append(error)
             else:
@@ -101,21 +103,21 @@ class Model:
         snapshot = self._snapshot()
         waiting = sorted(self._in(TaskState.QUEUED), key=lambda task: (-task.priority, task.id))
         lanes = dict(enumerate(dict.fromkeys(task.lane for task in waiting)))
-        claims = [claiming.claim(snapshot, ask(worker), lanes) for worker in self.workers.values()]
-        for group in claiming.groups(claims):
+        claims = [matching.claim(snapshot, ask(worker), lanes) for worker in self.workers.values()]
+        for group in matching.groups(claims):
             most = sum(one.free for one in group)
             served = {lanes[number] for number in group[0].lanes}
             head = [task for task in waiting if task.lane in served][:most]
             candidates = [
-                claiming.candidate(snapshot, one, self._known_of(one.worker), last_chosen=0)
+                matching.candidate(snapshot, one, self._known_of(one.worker), last_chosen=0)
                 for one in group
             ]
-            for leases in claiming.deal(snapshot, head, group, candidates):
+            for leases in matching.assign(snapshot, head, group, candidates):
                 for lease in leases:
                     self._apply(lease)
             waiting = [task for task in waiting if task.id not in self.leases]
 
-    def _known_of(self, worker: Worker) -> dict[str, Quality]:
+    def _known_of(self, worker: WorkerRecord) -> dict[str, Quality]:
         return {
             name: quality
             for (worker_id, name), quality in self.qualities.items()
@@ -127,7 +129,11 @@ class Model:
         snapshot.last_task_id = self.last_task_id
         snapshot.next_incarnation = self.last_incarnation + 1
         snapshot.tasks, snapshot.leases = dict(self.tasks), dict(self.leases)
-        snapshot.keys = {task.key: task for task in self.tasks.values() if task.key is not None}
+        snapshot.keys = {
+            (task.lane.queue, task.key): task
+            for task in self.tasks.values()
+            if task.key is not None
+        }
         snapshot.workers, snapshot.fleet = dict(self.workers), len(self.workers)
         snapshot.qualities = dict(self.qualities)
         snapshot.to_cancel = {key: set(ids) for key, ids in self.to_cancel.items()}
@@ -148,12 +154,12 @@ class Model:
         snapshot.unstarted = [
             task.id
             for task in self.tasks.values()
-            if task.options.start_within_ms is not None
-            and task.created_at_ms + task.options.start_within_ms <= self.now_ms
+            if (limit := start_by_ms(task.options, created_at_ms=task.created_at_ms)) is not None
+            and limit <= self.now_ms
         ]
         return snapshot
 
-    def _in(self, state: TaskState) -> list[Task]:
+    def _in(self, state: TaskState) -> list[TaskRecord]:
         return [task for task in self.tasks.values() if task.state is state]
 
     # --- one decision -----------------------------------------------------------------------------
@@ -171,9 +177,10 @@ class Model:
                 self._move(decision.id, TaskState.QUEUED, due_at_ms=None)
             case ReviveTask():
                 self._move(decision.id, TaskState.QUEUED)
-                self.tasks[decision.id] = revived(
-                    replace(self.tasks[decision.id], state=TaskState.FAILED)
-                )
+                ended = replace(self.tasks[decision.id], state=TaskState.FAILED)
+                again = revived(ended, now_ms=self.now_ms)
+                assert again.options == (decision.options or ended.options)
+                self.tasks[decision.id] = again
             case LeaseTask():
                 self._lease(decision)
             case NoteProgress():
@@ -300,7 +307,8 @@ class Model:
         for incarnation, worker in incarnations.items():
             assert held.get(incarnation, 0) <= worker.max_concurrent_tasks, "capacity overshot"
         assert len(self.succeeded) == len(set(self.succeeded)), "completed twice"
-        keys = [task.key for task in self.tasks.values() if task.key is not None]
+        keyed = [task for task in self.tasks.values() if task.key is not None]
+        keys = [(task.lane.queue, task.key) for task in keyed]
         assert len(keys) == len(set(keys)), "a key was accepted twice"
         told = {incarnation for incarnation, ids in self.to_cancel.items() if ids}
         assert told <= incarnations.keys(), "nobody is left to be told"

@@ -1,4 +1,5 @@
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,15 @@ from rota.core.access import (
     Scope,
     caller_of,
     check,
+    check_bindable,
+    check_grant,
     check_queue,
     check_service,
     check_unbound,
     check_worker,
     is_expired,
 )
-from rota.errors import Forbidden
+from rota.errors import Forbidden, Invalid
 
 EXPECTED = {
     Scope.ADMIN: set(Action),
@@ -117,8 +120,24 @@ def test_a_caller_is_what_its_token_says() -> None:
     )
 
     assert caller_of(token) == Caller(
-        name="n", scopes=(Scope.WORKER,), queues=("mail",), services=(), worker_id="w1"
+        token_id="t",
+        name="n",
+        scopes=(Scope.WORKER,),
+        queues=("mail",),
+        services=(),
+        worker_id="w1",
     )
+
+
+def test_tokens_bound_to_the_same_things_share_one_binding() -> None:
+    first = Caller(token_id="a", name="a", scopes=(Scope.WORKER,), queues=("x", "y"), services=())
+    rotated = Caller(token_id="b", name="b", scopes=(Scope.READ,), queues=("y", "x"), services=())
+    other = Caller(token_id="c", name="c", scopes=(Scope.WORKER,), queues=("x",), services=())
+    of_worker = Caller(token_id="d", name="d", scopes=(Scope.WORKER,), worker_id="w1")
+
+    assert first.binding == rotated.binding
+    assert len({first.binding, other.binding, of_worker.binding, LOCAL.binding}) == 4
+    assert (LOCAL.binding, LOCAL.is_bound, of_worker.is_bound) == ("", False, True)
 
 
 @pytest.mark.parametrize(
@@ -167,3 +186,69 @@ def test_a_token_expires_at_its_moment(
     )
 
     assert is_expired(token, now_ms=10) is expected
+
+
+# --- tokens that make tokens --------------------------------------------------------------------
+
+
+def made(*scopes: Scope, **bound: Any) -> AccessToken:
+    return AccessToken(id="t", hash="h", name="n", scopes=scopes, created_at_ms=0, **bound)
+
+
+BOUND: list[dict[str, Any]] = [{"queues": ("a",)}, {"services": ("s",)}, {"worker_id": "w"}]
+
+
+@pytest.mark.parametrize("bound", BOUND)
+def test_an_admin_that_is_bound_is_refused_and_no_operator(bound: dict[str, Any]) -> None:
+    token = made(Scope.READ, Scope.ADMIN, **bound)
+
+    with pytest.raises(Invalid, match="cannot be bound"):
+        check_bindable(token)
+    who = caller_of(token)
+    assert who.scopes == (Scope.READ, Scope.SUBMIT, Scope.WORKER)
+    assert (is_allowed(who, Action.OPERATE), who.is_operator) == (False, False)
+
+
+def test_an_admin_that_is_not_bound_is_an_operator() -> None:
+    check_bindable(made(Scope.ADMIN))
+    assert caller_of(made(Scope.ADMIN)).is_operator
+    assert LOCAL.is_operator
+    assert not caller_of(made(Scope.SUBMIT, Scope.WORKER)).is_operator
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "field"),
+    [
+        (made(Scope.READ), made(Scope.ADMIN), "scopes"),
+        (made(Scope.READ), made(Scope.WORKER), "scopes"),
+        (made(Scope.READ, queues=("a",)), made(Scope.READ), "queues"),
+        (made(Scope.READ, queues=("a",)), made(Scope.READ, queues=("a", "b")), "queues"),
+        (made(Scope.READ, queues=("a",)), made(Scope.READ, services=("s",)), "services"),
+        (made(Scope.READ, services=("s",)), made(Scope.READ, services=("t",)), "services"),
+        (made(Scope.WORKER, worker_id="w"), made(Scope.WORKER), "worker_id"),
+        (made(Scope.WORKER, worker_id="w"), made(Scope.WORKER, worker_id="v"), "worker_id"),
+        (made(Scope.READ, expires_at_ms=9), made(Scope.READ), "expires_in_ms"),
+        (made(Scope.READ, expires_at_ms=9), made(Scope.READ, expires_at_ms=10), "expires_in_ms"),
+    ],
+)
+def test_no_token_makes_one_that_opens_more(
+    own: AccessToken, given: AccessToken, field: str
+) -> None:
+    with pytest.raises(Forbidden) as refused:
+        check_grant(caller_of(own), given)
+
+    assert refused.value.facts["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("own", "given"),
+    [
+        (made(Scope.ADMIN), made(Scope.ADMIN)),
+        (made(Scope.ADMIN), made(Scope.WORKER, queues=("a",), worker_id="w")),
+        (made(Scope.SUBMIT), made(Scope.READ)),
+        (made(Scope.READ, queues=("a", "b")), made(Scope.READ, queues=("a",))),
+        (made(Scope.READ, expires_at_ms=9), made(Scope.READ, expires_at_ms=9)),
+    ],
+)
+def test_a_token_makes_one_that_opens_as_much_or_less(own: AccessToken, given: AccessToken) -> None:
+    check_grant(caller_of(own), given)

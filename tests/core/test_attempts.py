@@ -6,32 +6,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from rota.core import attempts, limits
-from rota.core.decide import decide
-from rota.core.decisions import Decision, FinishTask, NoteProgress, RequeueTask
-from rota.core.events import (
+from rota.core import limits
+from rota.core.commands import (
     CancelTasks,
     ExpireAttempts,
     Progress,
     ReportProgress,
     Result,
+    RetryTasks,
     ReturnLeases,
 )
+from rota.core.decisions import Decision, FinishTask, NoteProgress, RequeueTask, ReviveTask
 from rota.core.ids import TaskId
+from rota.core.reducer import reduce
 from rota.core.replies import Done, Outcomes
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import EndedAttempt, Ending, Lease, TaskError, TaskState
-from rota.core.workers import Worker
-from tests.core.situations import NOW_MS, add_running, add_task, add_worker, done, report, situation
+from rota.core.tasks import attempts
+from rota.core.tasks.model import EndedAttempt, Ending, Lease, TaskError, TaskOptions, TaskState
+from rota.core.workers.model import WorkerRecord
+from tests.core.snapshots import NOW_MS, add_running, add_task, add_worker, done, report, situation
 
 BOOM = TaskError(type="ValueError", message="boom")
 
 
 def reported(
-    snapshot: Snapshot, worker: Worker, *results: Result
+    snapshot: Snapshot, worker: WorkerRecord, *results: Result
 ) -> tuple[list[Decision], list[str]]:
     """What becomes of the tasks; what it says about the worker is another test's matter."""
-    decisions, reply = decide(snapshot, report(worker, *results))
+    decisions, reply = reduce(snapshot, report(worker, *results))
     assert isinstance(reply, Outcomes)
     moves = [one for one in decisions if isinstance(one, FinishTask | RequeueTask)]
     return [*moves], [*reply.outcomes]
@@ -293,7 +295,7 @@ def test_a_result_for_a_cancelled_task_is_stale() -> None:
     worker = add_worker(snapshot)
     lease = add_running(snapshot, worker=worker)
 
-    decide(snapshot, CancelTasks((lease.id,)))
+    reduce(snapshot, CancelTasks((lease.id,)))
     decisions, outcomes = reported(snapshot, worker, done(lease))
 
     assert (decisions, outcomes) == ([], ["stale"])
@@ -306,7 +308,7 @@ def test_a_repeated_failure_is_a_duplicate_even_if_the_task_was_cancelled_since(
     failure = done(lease, ok=False, error=BOOM)
 
     reported(snapshot, worker, failure)
-    decide(snapshot, CancelTasks((lease.id,)))
+    reduce(snapshot, CancelTasks((lease.id,)))
     _, in_this_batch = reported(snapshot, worker, failure)
     snapshot.finished.clear()
     snapshot.requeued.clear()
@@ -441,7 +443,7 @@ def test_an_attempt_past_its_deadline_has_failed_and_says_whose_it_was() -> None
     snapshot = situation()
     overdue(snapshot)
 
-    decisions, reply = decide(snapshot, ExpireAttempts())
+    decisions, reply = reduce(snapshot, ExpireAttempts())
 
     again = requeued(decisions)
     assert reply == Done(1)
@@ -457,7 +459,7 @@ def test_the_worker_of_a_timed_out_attempt_is_named_even_if_only_its_task_is_kno
     overdue(snapshot, max_attempts=1)
     snapshot.workers.clear()
 
-    decisions, _ = decide(snapshot, ExpireAttempts())
+    decisions, _ = reduce(snapshot, ExpireAttempts())
 
     assert finished(decisions).worker_id == "w1"
 
@@ -468,7 +470,7 @@ def test_a_deadline_that_was_met_in_the_same_batch_is_none() -> None:
 
     reported(snapshot, snapshot.workers["w1"], done(lease))
 
-    assert decide(snapshot, ExpireAttempts()) == ([], Done(0))
+    assert reduce(snapshot, ExpireAttempts()) == ([], Done(0))
 
 
 def test_a_deadline_still_ahead_is_left_alone() -> None:
@@ -476,7 +478,7 @@ def test_a_deadline_still_ahead_is_left_alone() -> None:
     lease = overdue(snapshot)
     snapshot.leases[lease.id] = msgspec.structs.replace(lease, deadline_ms=NOW_MS + 1)
 
-    assert decide(snapshot, ExpireAttempts()) == ([], Done(0))
+    assert reduce(snapshot, ExpireAttempts()) == ([], Done(0))
 
 
 @pytest.mark.parametrize("state", [TaskState.QUEUED, TaskState.SCHEDULED])
@@ -485,7 +487,7 @@ def test_a_task_that_did_not_start_in_time_has_failed_for_good(state: TaskState)
     task = add_task(snapshot, state=state, start_within_ms=40)
     snapshot.unstarted = [task.id]
 
-    decisions, _ = decide(snapshot, ExpireAttempts())
+    decisions, _ = reduce(snapshot, ExpireAttempts())
 
     end = finished(decisions)
     assert (end.was, end.state, end.attempt) == (state, TaskState.FAILED, 0)
@@ -508,7 +510,40 @@ def test_a_task_that_has_started_once_has_met_its_time_to_start() -> None:
     add_task(snapshot, 3, TaskState.CANCELLED, start_within_ms=40)
     snapshot.unstarted = [TaskId(number) for number in (1, 2, 3, 4)]
 
-    assert decide(snapshot, ExpireAttempts()) == ([], Done(0))
+    assert reduce(snapshot, ExpireAttempts()) == ([], Done(0))
+
+
+def test_a_retry_begins_the_time_to_start_again() -> None:
+    snapshot = situation()
+    add_task(snapshot, state=TaskState.CANCELLED, start_within_ms=40, finished_at_ms=1)
+
+    decisions, _ = reduce(snapshot, RetryTasks((TaskId(1),)))
+    snapshot.unstarted = [TaskId(1)]
+    before_limit, _ = reduce(snapshot, ExpireAttempts())
+    snapshot.now_ms += 40
+    at_limit, _ = reduce(snapshot, ExpireAttempts())
+
+    options = TaskOptions(start_within_ms=40, retried_at_ms=NOW_MS)
+    assert decisions == [ReviveTask(TaskId(1), options)]
+    assert before_limit == []
+    assert finished(at_limit).state is TaskState.FAILED
+
+
+@pytest.mark.parametrize("ending", [Ending.FAILED, Ending.SNOOZED])
+@pytest.mark.parametrize("is_after_retry", [True, False])
+def test_of_a_retried_task_only_starts_after_the_retry_count(
+    ending: Ending,
+    is_after_retry: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    snapshot = situation()
+    started_at_ms = 500 if is_after_retry else 499
+    log = (msgspec.structs.replace(line(ending), started_at_ms=started_at_ms),)
+    add_task(snapshot, start_within_ms=40, retried_at_ms=500, log=log)
+    snapshot.unstarted = [TaskId(1)]
+
+    decisions, _ = reduce(snapshot, ExpireAttempts())
+
+    assert bool(decisions) is not is_after_retry
 
 
 def test_a_lease_that_was_only_given_back_is_no_start() -> None:
@@ -516,7 +551,7 @@ def test_a_lease_that_was_only_given_back_is_no_start() -> None:
     task = add_task(snapshot, start_within_ms=40, log=(line(Ending.RELEASED),))
     snapshot.unstarted = [task.id]
 
-    decisions, _ = decide(snapshot, ExpireAttempts())
+    decisions, _ = reduce(snapshot, ExpireAttempts())
 
     assert finished(decisions).state is TaskState.FAILED
 
@@ -537,7 +572,7 @@ def test_progress_under_the_lease_is_noted_and_the_rest_refused() -> None:
         Progress(TaskId(3), 1, progress=Raw(b"0.4")),
     ]
 
-    decisions, reply = decide(
+    decisions, reply = reduce(
         snapshot, ReportProgress(worker_id="w1", incarnation=worker.incarnation, items=items)
     )
 
@@ -552,8 +587,8 @@ def test_progress_of_another_incarnation_is_stale_and_without_one_the_fence_deci
     add_running(snapshot, 1, worker=worker)
     items = [Progress(TaskId(1), 1, progress=Raw(b"1"))]
 
-    _, zombie = decide(snapshot, ReportProgress(worker_id="w1", incarnation=99, items=items))
-    _, anybody = decide(snapshot, ReportProgress(worker_id="w1", incarnation=None, items=items))
+    _, zombie = reduce(snapshot, ReportProgress(worker_id="w1", incarnation=99, items=items))
+    _, anybody = reduce(snapshot, ReportProgress(worker_id="w1", incarnation=None, items=items))
 
     assert (zombie, anybody) == (Outcomes(["stale"]), Outcomes(["accepted"]))
 
@@ -567,7 +602,7 @@ def test_progress_after_the_end_is_stale_in_the_same_batch(changes: dict[str, An
     items = [Progress(lease.id, lease.fence, progress=Raw(b"1"))]
 
     reported(snapshot, worker, done(lease, **changes))
-    decisions, reply = decide(
+    decisions, reply = reduce(
         snapshot, ReportProgress(worker_id="w1", incarnation=worker.incarnation, items=items)
     )
 

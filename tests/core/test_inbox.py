@@ -1,14 +1,16 @@
-"""What becomes of a row that somebody has put into the inbox?"""
+"""The rows of the inbox: read, accepted, or turned into failed tasks."""
 
 import msgspec
 import pytest
 from msgspec import Raw
 
-from rota.core import accepting, limits
+from rota.core import limits
 from rota.core.decisions import AddTask, FinishTask
-from rota.core.inbox import UNACCEPTED, InboxItem, read_item, within_lanes
-from rota.core.tasks import NewTask, TaskState, lane_of
-from tests.core.situations import add_task, situation
+from rota.core.tasks import submission
+from rota.core.tasks.inbox import UNACCEPTED, InboxItem, read_item
+from rota.core.tasks.lanes import LaneRoom
+from rota.core.tasks.model import Lane, NewTask, TaskState, lane_of
+from tests.core.snapshots import add_task, situation
 
 MOST_BYTES = 1_000
 
@@ -74,7 +76,7 @@ def test_good_rows_become_tasks_in_their_order_and_bad_ones_fail_at_once() -> No
     snapshot = situation()
     snapshot.inbox = [item("a"), read_item("bad", b"{}", most_bytes=MOST_BYTES), item("b")]
 
-    decisions, taken = accepting.take_inbox(snapshot)
+    decisions, taken = submission.take_inbox(snapshot)
 
     added = [one for one in decisions if isinstance(one, AddTask)]
     ended = [one for one in decisions if isinstance(one, FinishTask)]
@@ -87,22 +89,72 @@ def test_good_rows_become_tasks_in_their_order_and_bad_ones_fail_at_once() -> No
 
 def test_a_key_that_is_known_or_comes_twice_makes_one_task() -> None:
     snapshot = situation()
-    snapshot.keys["known"] = add_task(snapshot)
+    snapshot.keys["default", "known"] = add_task(snapshot)
     snapshot.inbox = [item("known"), item("a"), item("a")]
 
-    decisions, taken = accepting.take_inbox(snapshot)
+    decisions, taken = submission.take_inbox(snapshot)
 
     assert len(decisions) == 1
     assert (taken.count, taken.duplicates, taken.refused) == (3, 2, ())
 
 
-def test_what_finds_no_lane_fails_in_the_one_that_is_kept_for_it() -> None:
-    known = lane_of(NewTask(name="known"))
-    items = [item("1", "known"), item("2", "new"), item("3", "newer"), item("4", "new")]
+def taken(room: LaneRoom, *items: InboxItem) -> tuple[list[Lane], list[TaskState]]:
+    """The lanes of the tasks that become of these items, and how those end that fail."""
+    snapshot = situation()
+    snapshot.inbox, snapshot.lane_room = [*items], room
+    decisions, _ = submission.take_inbox(snapshot)
+    lanes = [lane_of(one.task) for one in decisions if isinstance(one, AddTask)]
+    return lanes, [one.state for one in decisions if isinstance(one, FinishTask)]
 
-    fitting = within_lanes(items, lambda lane: lane == known, room=2)
 
-    assert [one.error is None for one in fitting] == [True, True, False, True]
-    assert lane_of(fitting[2].task) == UNACCEPTED
-    assert fitting[2].error is not None
-    assert "newer" in fitting[2].error.message
+def test_a_delayed_row_that_finds_no_lane_ends_from_where_it_was_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MAX_LANES_PER_QUEUE", 1)
+    snapshot = situation()
+    snapshot.lane_room = LaneRoom(lambda lane: lane.name == "known", 1, {"q": 1})
+    snapshot.inbox = [item("k", queue="q", delay_ms=1_000)]
+
+    decisions, _ = submission.take_inbox(snapshot)
+
+    (ended,) = [one for one in decisions if isinstance(one, FinishTask)]
+    assert (ended.was, ended.state) == (TaskState.SCHEDULED, TaskState.FAILED)
+
+
+def test_what_finds_no_lane_fails_in_one_of_its_own_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_LANES_PER_QUEUE", 2)
+    room = LaneRoom(lambda lane: lane.name == "known", 1, {"q": 1})
+    items = [item(name, name, queue="q") for name in ("known", "new", "newer")]
+
+    lanes, ends = taken(room, *items, item("other", queue="r"))
+
+    assert lanes == [
+        Lane("q", "known"),
+        Lane("q", "new"),
+        Lane("q", UNACCEPTED.name),
+        Lane("r", "work"),
+    ]
+    assert ends == [TaskState.FAILED]
+
+
+def test_where_all_lanes_are_taken_it_fails_in_the_one_that_is_left_free_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MAX_LANES", 3)
+    room = LaneRoom(lambda lane: lane.name == "known", 1, {"q": 1})
+    items = [item(name, name, queue="q") for name in ("known", "new", "newer")]
+
+    lanes, ends = taken(room, *items)
+
+    assert lanes == [Lane("q", "known"), Lane("q", "new"), UNACCEPTED]
+    assert ends == [TaskState.FAILED]
+
+
+def test_a_row_whose_key_is_too_large_for_its_queue_fails_without_a_key() -> None:
+    rocket = "\N{ROCKET}"
+    queue, key = rocket * limits.MAX_NAME_LENGTH, rocket * limits.MAX_KEY_LENGTH
+
+    read = item(key, queue=queue)
+
+    assert read.error is not None
+    assert (read.error.type, read.task.key, read.task.queue) == ("invalid", None, queue)

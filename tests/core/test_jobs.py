@@ -1,17 +1,19 @@
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Raw
 
-from rota.core.decide import decide
+from rota.core.access import LOCAL, Caller, Scope
+from rota.core.commands import CompleteJob, FailJob, RetryTasks, StartJob, TaskCommand
 from rota.core.decisions import Decision, FinishTask, LeaseTask, RequeueTask
-from rota.core.events import CompleteJob, Event, FailJob, RetryTasks, StartJob
 from rota.core.ids import TaskId
+from rota.core.reducer import reduce
 from rota.core.replies import JobChanged
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import FINISHED, JOB_INCARNATION, Task, TaskError, TaskState
-from rota.errors import IllegalState, ResultConflict, StaleLease, TaskNotFound
-from tests.core.situations import NOW_MS, add_running, add_task, add_worker, situation
+from rota.core.tasks.model import FINISHED, JOB_INCARNATION, TaskError, TaskRecord, TaskState
+from rota.errors import Forbidden, IllegalState, ResultConflict, StaleLease, TaskNotFound
+from tests.core.snapshots import NOW_MS, add_running, add_task, add_worker, situation
 
 JOB = TaskId(1)
 BOOM = TaskError(message="boom")
@@ -29,8 +31,8 @@ def fail(error: TaskError = BOOM) -> FailJob:
     return FailJob(task_id=JOB, error=error)
 
 
-def changed(snapshot: Snapshot, event: Event) -> tuple[list[Decision], Task]:
-    decisions, reply = decide(snapshot, event)
+def changed(snapshot: Snapshot, event: TaskCommand) -> tuple[list[Decision], TaskRecord]:
+    decisions, reply = reduce(snapshot, event)
     assert isinstance(reply, JobChanged)
     return decisions, reply.task
 
@@ -52,6 +54,7 @@ def test_a_waiting_job_is_started_at_once_whatever_it_waits_for(state: TaskState
             started_at_ms=NOW_MS,
             deadline_ms=NOW_MS + 15 * 60 * 1000,
             holder="me",
+            owner="",
         )
     ]
     assert (task.state, task.fence, task.attempt) == (TaskState.RUNNING, 5, 2)
@@ -82,16 +85,16 @@ def test_another_caller_is_refused_while_the_job_is_leased() -> None:
     add_running(snapshot, holder="me")
 
     with pytest.raises(StaleLease, match="is leased to 'me'"):
-        decide(snapshot, start("you"))
+        reduce(snapshot, start("you"))
 
 
 @pytest.mark.parametrize("event", [start("w1"), complete(), fail()], ids=["start", "end", "fail"])
-def test_a_job_that_a_worker_runs_is_out_of_reach(event: Event) -> None:
+def test_a_job_that_a_worker_runs_is_out_of_reach(event: TaskCommand) -> None:
     snapshot = situation()
     add_running(snapshot, worker=add_worker(snapshot, "w1"))
 
     with pytest.raises(StaleLease, match="is leased to"):
-        decide(snapshot, event)
+        reduce(snapshot, event)
 
 
 @pytest.mark.parametrize("state", sorted(FINISHED))
@@ -100,23 +103,23 @@ def test_a_finished_job_cannot_start(state: TaskState) -> None:
     add_task(snapshot, state=state, finished_at_ms=1)
 
     with pytest.raises(IllegalState, match=f"is {state}"):
-        decide(snapshot, start())
+        reduce(snapshot, start())
 
 
 @pytest.mark.parametrize("event", [start(), complete(), fail()], ids=["start", "end", "fail"])
-def test_a_job_that_nobody_knows_is_not_found(event: Event) -> None:
+def test_a_job_that_nobody_knows_is_not_found(event: TaskCommand) -> None:
     with pytest.raises(TaskNotFound, match="not found"):
-        decide(situation(), event)
+        reduce(situation(), event)
 
 
 @pytest.mark.parametrize("state", [TaskState.QUEUED, TaskState.SCHEDULED, TaskState.CANCELLED])
 @pytest.mark.parametrize("event", [complete(), fail()], ids=["complete", "fail"])
-def test_a_job_that_does_not_run_cannot_end(state: TaskState, event: Event) -> None:
+def test_a_job_that_does_not_run_cannot_end(state: TaskState, event: TaskCommand) -> None:
     snapshot = situation()
     add_task(snapshot, state=state)
 
     with pytest.raises(IllegalState, match="not started"):
-        decide(snapshot, event)
+        reduce(snapshot, event)
 
 
 def test_a_completed_job_has_succeeded() -> None:
@@ -152,7 +155,7 @@ def test_another_result_is_a_conflict(first: bytes, second: bytes) -> None:
     changed(snapshot, complete(first))
 
     with pytest.raises(ResultConflict, match="another result"):
-        decide(snapshot, complete(second))
+        reduce(snapshot, complete(second))
 
 
 def test_a_failed_job_waits_and_starting_it_is_the_retry() -> None:
@@ -196,7 +199,7 @@ def test_another_failure_of_a_job_that_does_not_run_is_refused() -> None:
     changed(snapshot, fail())
 
     with pytest.raises(IllegalState):
-        decide(snapshot, fail(TaskError(message="something else")))
+        reduce(snapshot, fail(TaskError(message="something else")))
 
 
 def test_a_dead_letter_that_was_sent_round_again_can_be_started() -> None:
@@ -204,7 +207,7 @@ def test_a_dead_letter_that_was_sent_round_again_can_be_started() -> None:
     add_running(snapshot, holder="me", fence=3, attempt=3)
     changed(snapshot, fail())
 
-    decide(snapshot, RetryTasks((JOB,)))
+    reduce(snapshot, RetryTasks((JOB,)))
     _, task = changed(snapshot, start())
 
     assert (task.fence, task.attempt) == (4, 1)
@@ -228,3 +231,69 @@ def test_a_whole_life_in_one_batch_keeps_its_order() -> None:
     assert counted(decisions, FinishTask) == 1
     assert snapshot.leases == {}
     assert snapshot.tasks[JOB].attempt == 2
+
+
+# --- who started it -----------------------------------------------------------------------------
+
+OF_X = Caller(name="x", scopes=(Scope.WORKER,), worker_id="x")
+OF_Y = Caller(name="y", scopes=(Scope.WORKER,), worker_id="y")
+OF_MAIL = Caller(name="mail", scopes=(Scope.WORKER,), queues=("mail",), services=())
+UNBOUND = Caller(name="any", scopes=(Scope.WORKER,))
+
+
+def is_refused(snapshot: Snapshot, event: TaskCommand) -> bool:
+    try:
+        reduce(snapshot, event)
+    except Forbidden:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("owner", [OF_X, OF_Y, OF_MAIL, UNBOUND])
+@pytest.mark.parametrize("other", [OF_X, OF_Y, OF_MAIL, UNBOUND, LOCAL])
+@pytest.mark.parametrize("ending", [complete(), fail()])
+def test_a_job_is_ended_by_the_binding_that_started_it(
+    owner: Caller, other: Caller, ending: CompleteJob | FailJob
+) -> None:
+    snapshot = situation()
+    add_task(snapshot)
+    reduce(snapshot, StartJob(task_id=JOB, holder=owner.worker_id or "me", by=owner))
+
+    refused = is_refused(snapshot, msgspec.structs.replace(ending, by=other))
+
+    assert refused is not (other is owner or other is LOCAL)
+    assert (snapshot.tasks[JOB].state is TaskState.RUNNING) is refused
+
+
+def test_starting_again_under_the_same_name_is_for_the_same_binding() -> None:
+    snapshot = situation()
+    add_task(snapshot)
+    reduce(snapshot, StartJob(task_id=JOB, holder="me", by=OF_MAIL))
+
+    assert is_refused(snapshot, StartJob(task_id=JOB, holder="me", by=UNBOUND))
+    assert not is_refused(snapshot, StartJob(task_id=JOB, holder="me", by=OF_MAIL))
+
+
+@pytest.mark.parametrize("ending", [complete(), fail()])
+def test_a_job_from_before_owners_were_kept_is_judged_by_its_holder(
+    ending: CompleteJob | FailJob,
+) -> None:
+    snapshot = situation()
+    add_running(snapshot, holder="y")
+
+    assert is_refused(snapshot, msgspec.structs.replace(ending, by=OF_X))
+    assert not is_refused(snapshot, msgspec.structs.replace(ending, by=OF_Y))
+
+
+@pytest.mark.parametrize("ending", [complete(), fail()])
+@pytest.mark.parametrize("max_attempts", [1, 2])
+def test_a_repeated_call_is_answered_to_the_holder_alone(
+    ending: CompleteJob | FailJob, max_attempts: int
+) -> None:
+    snapshot = situation()
+    add_task(snapshot, max_attempts=max_attempts)
+    reduce(snapshot, StartJob(task_id=JOB, holder="y", by=OF_Y))
+    reduce(snapshot, msgspec.structs.replace(ending, by=OF_Y))
+
+    assert is_refused(snapshot, msgspec.structs.replace(ending, by=OF_X))
+    assert not is_refused(snapshot, msgspec.structs.replace(ending, by=OF_Y))

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 from rota.core import limits
 from rota.core.locks import (
     AcquireLock,
-    LeaveLine,
-    Lock,
+    LeaveLockQueue,
     LockAnswer,
+    LockState,
     Numbers,
     ReleaseLock,
     RenewLock,
     acquire,
     answer,
-    leave_line,
+    leave_queue,
     next_moment_ms,
     release,
     renew,
@@ -32,7 +32,7 @@ class Desk:
     """One lock, and everybody who comes for it, at a time that is turned by hand."""
 
     def __init__(self) -> None:
-        self.lock = Lock(name="door")
+        self.lock = LockState(name="door")
         self.numbers = Numbers(0)
         self.now_ms = 1_000_000
 
@@ -51,8 +51,8 @@ class Desk:
     def leave(self, asked: LockAnswer, *, is_gone: bool = True) -> LockAnswer:
         """The call that was answered so waits no longer."""
         assert asked.asked is not None
-        event = LeaveLine(name="door", owner=asked.owner, asked=asked.asked, is_gone=is_gone)
-        return self._turn(leave_line(self.lock, event, self.numbers, now_ms=self.now_ms))
+        event = LeaveLockQueue(name="door", owner=asked.owner, asked=asked.asked, is_gone=is_gone)
+        return self._turn(leave_queue(self.lock, event, self.numbers, now_ms=self.now_ms))
 
     def pass_by(self, passed_ms: int) -> None:
         self.now_ms += passed_ms
@@ -64,7 +64,7 @@ class Desk:
     def line(self) -> list[str]:
         return [one.owner for one in self.lock.waiters]
 
-    def _turn(self, turned: tuple[Lock, LockAnswer]) -> LockAnswer:
+    def _turn(self, turned: tuple[LockState, LockAnswer]) -> LockAnswer:
         self.lock, said = turned
         return said
 
@@ -369,7 +369,7 @@ def test_the_next_moment_is_when_the_owners_time_or_the_last_place_is_over(desk:
 def test_settling_what_is_settled_changes_nothing(desk: Desk) -> None:
     for _ in range(2):
         desk.sweep()
-        assert desk.lock == Lock(name="door")
+        assert desk.lock == LockState(name="door")
     desk.acquire("ann")
     before = desk.lock
 
@@ -433,7 +433,7 @@ class Witness:
                 if not is_newest and was.owner == owner and was.expires_at_ms > desk.now_ms:
                     assert said.acquired, "an older call took away what a newer one has"
 
-    def _check(self, before: Lock) -> None:
+    def _check(self, before: LockState) -> None:
         lock, now_ms = self.desk.lock, self.desk.now_ms
         if lock.owner is not None:
             assert self.fences.setdefault(lock.fence, lock.owner) == lock.owner

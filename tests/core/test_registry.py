@@ -5,7 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.decide import decide
+from rota.core.access import LOCAL, Caller, Scope
+from rota.core.commands import (
+    BeatWorker,
+    CancelTasks,
+    LeaseWork,
+    LeaveWorker,
+    RegisterWorker,
+    ReportProgress,
+    ReportResults,
+    SetWorkerState,
+    SweepWorkers,
+    TaskCommand,
+)
 from rota.core.decisions import (
     ChangeWorkerState,
     Decision,
@@ -17,26 +29,16 @@ from rota.core.decisions import (
     RemoveWorker,
     RequeueTask,
 )
-from rota.core.events import (
-    CancelTasks,
-    Event,
-    Heartbeat,
-    LeaseWork,
-    LeaveWorker,
-    RegisterWorker,
-    ReportResults,
-    SetWorkerState,
-    SweepWorkers,
-)
 from rota.core.ids import TaskId
-from rota.core.registry import SWEEP_INTERVAL_MS
+from rota.core.reducer import reduce
 from rota.core.replies import Beat, Done, Registered
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import Ending
-from rota.core.valves import HoldReason, Watch
-from rota.core.workers import Health, WorkerState
-from rota.errors import StaleIncarnation, WorkerNotFound
-from tests.core.situations import (
+from rota.core.tasks.model import Ending
+from rota.core.workers.eviction_guards import HoldReason, SweepState
+from rota.core.workers.model import Health, WorkerState
+from rota.core.workers.registry import SWEEP_INTERVAL_MS
+from rota.errors import Forbidden, StaleIncarnation, WorkerNotFound
+from tests.core.snapshots import (
     NOW_MS,
     add_running,
     add_worker,
@@ -48,15 +50,15 @@ from tests.core.situations import (
 )
 
 LEASE_MS = 15_000  # of a worker with the default interval
-JUST_SWEPT = Watch(previous_sweep_ms=NOW_MS - SWEEP_INTERVAL_MS, resumed_at_ms=0)
+JUST_SWEPT = SweepState(previous_sweep_ms=NOW_MS - SWEEP_INTERVAL_MS, resumed_at_ms=0)
 
 
 def register(worker_id: str = "w1", **changes: Any) -> RegisterWorker:
     return RegisterWorker(worker_id=worker_id, node_id="n1", **changes)
 
 
-def beaten(snapshot: Snapshot, event: Heartbeat) -> tuple[list[Decision], Beat]:
-    decisions, reply = decide(snapshot, event)
+def beaten(snapshot: Snapshot, event: BeatWorker) -> tuple[list[Decision], Beat]:
+    decisions, reply = reduce(snapshot, event)
     assert isinstance(reply, Beat)
     return decisions, reply
 
@@ -72,7 +74,7 @@ def test_a_newcomer_is_put_into_the_registry() -> None:
     snapshot = situation()
     snapshot.next_incarnation = 8
 
-    decisions, reply = decide(
+    decisions, reply = reduce(
         snapshot, register(capabilities=("gpu",), max_concurrent_tasks=4, labels=["spot"])
     )
 
@@ -91,7 +93,7 @@ def test_a_worker_that_comes_back_has_a_new_incarnation_and_its_old_work_moves_o
     add_running(snapshot, 2, worker=old, attempt=3, max_attempts=3)
     add_running(snapshot, 3, worker=add_worker(snapshot, "w2"))
 
-    decisions, reply = decide(snapshot, register())
+    decisions, reply = reduce(snapshot, register())
 
     assert isinstance(reply, Registered)
     assert reply.worker.incarnation == 3
@@ -104,9 +106,9 @@ def test_what_an_old_incarnation_should_have_been_told_is_forgotten() -> None:
     snapshot = situation()
     old = add_worker(snapshot)
     lease = add_running(snapshot, worker=old)
-    decide(snapshot, CancelTasks((lease.id,)))
+    reduce(snapshot, CancelTasks((lease.id,)))
 
-    decisions, _ = decide(snapshot, register())
+    decisions, _ = reduce(snapshot, register())
 
     assert ForgetCancelled(old.incarnation, lease.id) in decisions
 
@@ -114,8 +116,8 @@ def test_what_an_old_incarnation_should_have_been_told_is_forgotten() -> None:
 def test_registering_twice_in_one_batch_leaves_the_second_incarnation() -> None:
     snapshot = situation()
 
-    _, first = decide(snapshot, register())
-    _, second = decide(snapshot, register())
+    _, first = reduce(snapshot, register())
+    _, second = reduce(snapshot, register())
 
     assert isinstance(first, Registered)
     assert isinstance(second, Registered)
@@ -128,15 +130,15 @@ def test_a_large_fleet_beats_less_often_than_it_asks() -> None:
     snapshot = situation()
     snapshot.fleet = 20_000
 
-    _, reply = decide(snapshot, register())
+    _, reply = reduce(snapshot, register())
 
     assert isinstance(reply, Registered)
     assert reply.worker.heartbeat_interval_ms > 5_000
     assert reply.lease_ms == 3 * reply.worker.heartbeat_interval_ms
 
 
-CALLS: list[Event] = [
-    Heartbeat(worker_id="w1", incarnation=1),
+CALLS: list[TaskCommand] = [
+    BeatWorker(worker_id="w1", incarnation=1),
     LeaseWork(worker_id="w1", incarnation=1, most=1),
     ReportResults(worker_id="w1", incarnation=1, results=[]),
     LeaveWorker(worker_id="w1", incarnation=1),
@@ -144,12 +146,12 @@ CALLS: list[Event] = [
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: type(call).__name__)
-def test_a_zombie_is_refused(call: Event) -> None:
+def test_a_zombie_is_refused(call: TaskCommand) -> None:
     snapshot = situation()
     add_worker(snapshot, incarnation=2)
 
     with pytest.raises(StaleIncarnation) as refusal:
-        decide(snapshot, call)
+        reduce(snapshot, call)
 
     assert refusal.value.facts == {"worker_id": "w1", "given": 1, "current": 2}
 
@@ -159,9 +161,9 @@ def test_a_zombie_is_refused(call: Event) -> None:
     [*CALLS, SetWorkerState(worker_id="w1", state=WorkerState.DRAINING)],
     ids=lambda call: type(call).__name__,
 )
-def test_a_worker_that_is_not_registered_is_told_to_register(call: Event) -> None:
+def test_a_worker_that_is_not_registered_is_told_to_register(call: TaskCommand) -> None:
     with pytest.raises(WorkerNotFound, match="not found"):
-        decide(situation(), call)
+        reduce(situation(), call)
 
 
 # --- beating ------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def test_a_beat_is_noted_with_its_load() -> None:
 
     decisions, reply = beaten(
         snapshot,
-        Heartbeat(worker_id="w1", incarnation=worker.incarnation, load={"lag_ms": 2.0}),
+        BeatWorker(worker_id="w1", incarnation=worker.incarnation, load={"lag_ms": 2.0}),
     )
 
     assert decisions == [NoteHeartbeat("w1", NOW_MS, {"lag_ms": 2.0})]
@@ -203,10 +205,10 @@ def test_a_worker_is_told_of_a_cancellation_until_it_has_let_go() -> None:
     snapshot = situation()
     worker = add_worker(snapshot)
     lease = add_running(snapshot, worker=worker)
-    decide(snapshot, CancelTasks((lease.id,)))
+    reduce(snapshot, CancelTasks((lease.id,)))
 
     still, told = beaten(snapshot, beat(worker, 1))
-    silent, also_told = beaten(snapshot, Heartbeat(worker_id="w1", incarnation=worker.incarnation))
+    silent, also_told = beaten(snapshot, BeatWorker(worker_id="w1", incarnation=worker.incarnation))
     through, told_last = beaten(snapshot, beat(worker))
 
     for reply in (told, also_told, told_last):
@@ -219,9 +221,9 @@ def test_a_worker_that_reports_on_a_cancelled_task_is_through_with_it() -> None:
     snapshot = situation()
     worker = add_worker(snapshot)
     lease = add_running(snapshot, worker=worker)
-    decide(snapshot, CancelTasks((lease.id,)))
+    reduce(snapshot, CancelTasks((lease.id,)))
 
-    decisions, _ = decide(snapshot, report(worker, done(lease)))
+    decisions, _ = reduce(snapshot, report(worker, done(lease)))
 
     assert decisions == [ForgetCancelled(worker.incarnation, lease.id)]
 
@@ -256,7 +258,7 @@ def test_a_worker_that_does_not_say_what_it_runs_loses_nothing() -> None:
     worker = add_worker(snapshot)
     add_running(snapshot, 1, worker=worker, started_at_ms=0)
 
-    decisions, reply = beaten(snapshot, Heartbeat(worker_id="w1", incarnation=worker.incarnation))
+    decisions, reply = beaten(snapshot, BeatWorker(worker_id="w1", incarnation=worker.incarnation))
 
     assert endings(decisions) == []
     assert reply.lost == ()
@@ -273,10 +275,10 @@ def test_any_call_is_a_sign_of_life_noted_when_the_last_note_is_old(
         last_heartbeat_ms=NOW_MS - known_for_ms - 1,
     )
 
-    first, _ = decide(snapshot, ask(worker))
-    second, _ = decide(snapshot, ask(worker))
+    first, _ = reduce(snapshot, ask(worker))
+    second, _ = reduce(snapshot, ask(worker))
     snapshot.now_ms += known_for_ms
-    third, _ = decide(snapshot, ask(worker))
+    third, _ = reduce(snapshot, ask(worker))
 
     assert first == [NoteHeartbeat("w1", NOW_MS)]
     assert second == third == []
@@ -286,7 +288,7 @@ def test_a_beat_is_noted_however_soon_it_comes_after_another() -> None:
     snapshot = situation()
     worker = add_worker(snapshot, last_heartbeat_ms=NOW_MS - 1)
 
-    decisions, _ = beaten(snapshot, Heartbeat(worker_id="w1", incarnation=worker.incarnation))
+    decisions, _ = beaten(snapshot, BeatWorker(worker_id="w1", incarnation=worker.incarnation))
 
     assert NoteHeartbeat("w1", NOW_MS) in decisions
 
@@ -300,7 +302,7 @@ def test_a_worker_that_leaves_gives_its_leases_back_unused(incarnation: int | No
     worker = add_worker(snapshot)
     add_running(snapshot, 1, worker=worker, attempt=3, max_attempts=3)
 
-    decisions, reply = decide(snapshot, LeaveWorker(worker_id="w1", incarnation=incarnation))
+    decisions, reply = reduce(snapshot, LeaveWorker(worker_id="w1", incarnation=incarnation))
 
     assert endings(decisions) == [(1, Ending.RELEASED)]
     assert decisions[-1] == RemoveWorker("w1", 1, "left")
@@ -319,7 +321,7 @@ def test_an_operator_may_set_any_state_and_setting_it_again_writes_nothing(
     before = add_worker(snapshot).state
 
     for state in wanted:
-        decisions, reply = decide(snapshot, SetWorkerState(worker_id="w1", state=state))
+        decisions, reply = reduce(snapshot, SetWorkerState(worker_id="w1", state=state))
         assert isinstance(reply, Registered)
         assert reply.worker.state is state
         assert decisions == ([] if state is before else [ChangeWorkerState("w1", 1, state)])
@@ -338,7 +340,7 @@ def fleet_of(snapshot: Snapshot, count: int, *, silent: int, since_ms: int = LEA
 
 
 def swept(snapshot: Snapshot) -> tuple[list[str], NoteWatch, list[Decision]]:
-    decisions, reply = decide(snapshot, SweepWorkers())
+    decisions, reply = reduce(snapshot, SweepWorkers())
     removed = [one.worker_id for one in decisions if isinstance(one, RemoveWorker)]
     (watch,) = [one for one in decisions if isinstance(one, NoteWatch)]
     assert reply == Done(len(removed))
@@ -374,7 +376,7 @@ def test_a_worker_that_called_in_the_same_batch_lives() -> None:
     snapshot.watch = JUST_SWEPT
     fleet_of(snapshot, 1, silent=1)
 
-    decide(snapshot, ask(snapshot.workers["w001"]))
+    reduce(snapshot, ask(snapshot.workers["w001"]))
     removed, _, _ = swept(snapshot)
 
     assert removed == []
@@ -383,13 +385,15 @@ def test_a_worker_that_called_in_the_same_batch_lives() -> None:
 @pytest.mark.parametrize(
     "watch",
     [
-        Watch(),
-        Watch(previous_sweep_ms=NOW_MS - 3 * SWEEP_INTERVAL_MS - 1, resumed_at_ms=0),
-        Watch(previous_sweep_ms=NOW_MS - 1_000, resumed_at_ms=NOW_MS - LEASE_MS + 1),
+        SweepState(),
+        SweepState(previous_sweep_ms=NOW_MS - 3 * SWEEP_INTERVAL_MS - 1, resumed_at_ms=0),
+        SweepState(previous_sweep_ms=NOW_MS - 1_000, resumed_at_ms=NOW_MS - LEASE_MS + 1),
     ],
     ids=["just started", "just back from a pause", "back for less than a lease"],
 )
-def test_nobody_is_blamed_for_silence_while_the_coordinator_itself_was_away(watch: Watch) -> None:
+def test_nobody_is_blamed_for_silence_while_the_coordinator_itself_was_away(
+    watch: SweepState,
+) -> None:
     snapshot = situation()
     snapshot.watch = watch
     fleet_of(snapshot, 2, silent=2)
@@ -405,7 +409,7 @@ def test_a_quick_beater_is_gone_only_if_the_sweep_before_agrees(
 ) -> None:
     snapshot = situation()
     # A pause of our own of up to three sweeps goes unnoticed; this worker's lease is shorter.
-    snapshot.watch = Watch(previous_sweep_ms=NOW_MS - swept_ago_ms, resumed_at_ms=0)
+    snapshot.watch = SweepState(previous_sweep_ms=NOW_MS - swept_ago_ms, resumed_at_ms=0)
     add_worker(snapshot, heartbeat_interval_ms=500, last_heartbeat_ms=NOW_MS - 1_751)
 
     removed, _, _ = swept(snapshot)
@@ -450,7 +454,7 @@ def test_a_mass_death_is_believed_when_it_lasts() -> None:
 
 def test_a_beat_from_the_future_is_put_back_when_the_clock_was_set_back() -> None:
     snapshot = situation()
-    snapshot.watch = Watch(previous_sweep_ms=NOW_MS + 3_600_000, resumed_at_ms=0)
+    snapshot.watch = SweepState(previous_sweep_ms=NOW_MS + 3_600_000, resumed_at_ms=0)
     add_worker(snapshot, last_heartbeat_ms=NOW_MS + 3_600_000)
 
     removed, watch, decisions = swept(snapshot)
@@ -463,7 +467,9 @@ def test_a_beat_from_the_future_is_put_back_when_the_clock_was_set_back() -> Non
 def test_a_dead_worker_goes_one_lease_after_the_clock_was_set_back_and_not_an_hour() -> None:
     snapshot = situation()
     # The coordinator had resumed just before the clock was set back by an hour.
-    snapshot.watch = Watch(previous_sweep_ms=NOW_MS + 3_600_000, resumed_at_ms=NOW_MS + 3_599_000)
+    snapshot.watch = SweepState(
+        previous_sweep_ms=NOW_MS + 3_600_000, resumed_at_ms=NOW_MS + 3_599_000
+    )
     add_worker(snapshot, last_heartbeat_ms=NOW_MS + 3_600_000)
     removed: list[str] = []
     sweeps = 0
@@ -495,3 +501,81 @@ def test_one_task_of_each_kind_ends_as_it_should_when_its_worker_is_gone() -> No
 
     assert endings(decisions) == [(TaskId(1), Ending.LOST)]
     assert [one.id for one in decisions if isinstance(one, FinishTask)] == [2]
+
+
+# --- who owns a worker --------------------------------------------------------------------------
+
+OF_MAIL = Caller(name="mail", scopes=(Scope.WORKER,), queues=("mail",), services=())
+ROTATED = Caller(name="mail-2", scopes=(Scope.WORKER,), queues=("mail",), services=())
+OF_MORE = Caller(name="more", scopes=(Scope.WORKER,), queues=("film", "mail"), services=())
+OF_FILM = Caller(name="film", scopes=(Scope.WORKER,), queues=("film",), services=())
+OF_ID = Caller(name="id", scopes=(Scope.WORKER,), worker_id="w1")
+UNBOUND = Caller(name="any", scopes=(Scope.WORKER,))
+OWNERS = (OF_MAIL, OF_MORE, OF_FILM, OF_ID, UNBOUND)
+
+
+def is_refused(snapshot: Snapshot, event: TaskCommand) -> bool:
+    try:
+        reduce(snapshot, event)
+    except Forbidden:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+@pytest.mark.parametrize("other", [*OWNERS, ROTATED, LOCAL])
+def test_a_worker_id_belongs_to_the_binding_that_registered_it(
+    owner: Caller, other: Caller
+) -> None:
+    snapshot = situation()
+    snapshot.next_incarnation = 7
+    reduce(snapshot, register(by=owner))
+    is_own = other.binding == owner.binding or other is LOCAL
+
+    events: list[TaskCommand] = [
+        BeatWorker(worker_id="w1", incarnation=7, by=other),
+        LeaseWork(worker_id="w1", incarnation=7, most=1, by=other),
+        ReportResults(worker_id="w1", incarnation=7, results=[], by=other),
+        ReportProgress(worker_id="w1", incarnation=7, items=[], by=other),
+        register(incarnation=7, by=other),
+        register(by=other),
+        LeaveWorker(worker_id="w1", by=other),
+    ]
+
+    assert [is_refused(snapshot, event) for event in events] == [not is_own] * len(events)
+    assert ("w1" in snapshot.workers) is not is_own
+
+
+def test_who_may_not_speak_for_a_worker_is_not_told_its_incarnation() -> None:
+    snapshot = situation()
+    add_worker(snapshot, owner=OF_MAIL.binding)
+
+    with pytest.raises(Forbidden) as refused:
+        reduce(snapshot, BeatWorker(worker_id="w1", incarnation=99, by=OF_FILM))
+
+    assert refused.value.facts == {"worker_id": "w1"}
+
+
+@pytest.mark.parametrize(
+    ("caller", "is_own"),
+    [(OF_MAIL, True), (OF_MORE, True), (OF_FILM, False), (OF_ID, True), (UNBOUND, True)],
+)
+def test_a_worker_from_before_owners_were_kept_is_judged_by_its_queues(
+    caller: Caller, *, is_own: bool
+) -> None:
+    snapshot = situation()
+    worker = add_worker(snapshot, queues=("mail",))
+    assert worker.owner is None
+
+    beat = BeatWorker(worker_id="w1", incarnation=worker.incarnation, by=caller)
+    assert is_refused(snapshot, beat) is not is_own
+    assert snapshot.workers["w1"].owner is None
+    assert is_refused(snapshot, register(queues=("mail",), by=caller)) is not is_own
+    assert snapshot.workers["w1"].owner == (caller.binding if is_own else None)
+
+
+def test_a_worker_of_all_queues_from_before_owners_were_kept_is_no_bound_tokens() -> None:
+    snapshot = situation()
+    add_worker(snapshot)
+
+    assert is_refused(snapshot, register(queues=("mail",), by=OF_MAIL))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.scoring import DEFAULT_SCORING_POLICY, ScoringPolicy, score
-from rota.core.statistics import EMPTY, HALF_LIFE_MS, Outcome, Statistics, record
+from rota.core.workers.scoring import DEFAULT_SCORING_POLICY, ScoringPolicy, score
+from rota.core.workers.statistics import EMPTY, HALF_LIFE_MS, Outcome, Statistics, record
 
 GROWN_MS = DEFAULT_SCORING_POLICY.slow_start_ms
 LIFETIME = ScoringPolicy(lifetime=True)

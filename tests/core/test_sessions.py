@@ -1,15 +1,15 @@
-"""What sessions call a task, and a worker that goes on over another connection."""
+"""The names that sessions give to tasks, and a worker that reconnects."""
 
 from msgspec.structs import replace
 
-from rota.core.decide import decide
+from rota.core.commands import RegisterWorker
 from rota.core.decisions import PutWorker
-from rota.core.events import RegisterWorker
+from rota.core.reducer import reduce
 from rota.core.replies import Registered
 from rota.core.sessions import key_of, name_of
-from rota.core.tasks import Lane
-from rota.core.workers import WorkerState
-from tests.core.situations import NOW_MS, add_running, add_task, add_worker, situation
+from rota.core.tasks.model import Lane
+from rota.core.workers.model import WorkerState
+from tests.core.snapshots import NOW_MS, add_running, add_task, add_worker, situation
 
 # --- names --------------------------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ def test_a_worker_that_goes_on_keeps_its_incarnation_and_what_it_holds() -> None
     add_running(snapshot, 1, worker=before)
 
     event = RegisterWorker(worker_id="w", node_id="n2", incarnation=7, queues=("a", "b"))
-    decisions, reply = decide(snapshot, event)
+    decisions, reply = reduce(snapshot, event)
 
     assert isinstance(reply, Registered)
     after = reply.worker
@@ -55,7 +55,7 @@ def test_a_worker_that_was_replaced_cannot_go_on() -> None:
     before = add_worker(snapshot, "w", incarnation=8)
     add_running(snapshot, 1, worker=before)
 
-    _, reply = decide(snapshot, RegisterWorker(worker_id="w", node_id="n", incarnation=7))
+    _, reply = reduce(snapshot, RegisterWorker(worker_id="w", node_id="n", incarnation=7))
 
     assert isinstance(reply, Registered)
     assert reply.worker.incarnation == 9
@@ -66,7 +66,7 @@ def test_a_worker_that_is_gone_begins_anew() -> None:
     snapshot = situation()
     snapshot.next_incarnation = 9
 
-    _, reply = decide(snapshot, RegisterWorker(worker_id="w", node_id="n", incarnation=7))
+    _, reply = reduce(snapshot, RegisterWorker(worker_id="w", node_id="n", incarnation=7))
 
     assert isinstance(reply, Registered)
     assert reply.worker.incarnation == 9

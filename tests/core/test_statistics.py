@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.statistics import (
+from rota.core.workers.statistics import (
     BUCKET_COUNT,
     BUCKET_MIDDLES_MS,
     EDGES_MS,

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from rota.core import limits
 from rota.core.snapshot import logged, revived
-from rota.core.tasks import (
+from rota.core.tasks.model import (
     FINISHED,
     TASK_TRANSITIONS,
     Backoff,
@@ -22,7 +22,7 @@ from rota.core.tasks import (
     retry_delay_ms,
     shortened,
 )
-from tests.core.situations import NOW_MS, add_task, new_task, situation
+from tests.core.snapshots import NOW_MS, add_task, new_task, situation
 
 BACKOFFS = st.builds(
     Backoff,
@@ -201,7 +201,7 @@ def test_a_revived_task_starts_anew_and_remembers_its_failure() -> None:
         log=(line(1), line(2)),
     )
 
-    again = revived(failed)
+    again = revived(failed, now_ms=9)
 
     assert (again.state, again.attempt, again.fence) == (TaskState.QUEUED, 0, 7)
     assert (again.error, again.finished_at_ms, again.worker_id) == (None, None, None)
@@ -212,4 +212,4 @@ def test_a_revived_task_starts_anew_and_remembers_its_failure() -> None:
 def test_a_revived_task_that_was_cancelled_has_no_failure_to_remember() -> None:
     cancelled = add_task(situation(), state=TaskState.CANCELLED, finished_at_ms=5)
 
-    assert revived(cancelled).log == ()
+    assert revived(cancelled, now_ms=9).log == ()

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.workers import (
+from rota.core.workers.model import (
     DEFAULT_HEALTH_POLICY,
     MAXIMUM_BEATS_PER_SECOND,
     WORKER_TRANSITIONS,
     Health,
     HealthPolicy,
-    Worker,
+    WorkerRecord,
     WorkerState,
     can_serve,
     health,
@@ -22,9 +22,9 @@ from rota.core.workers import (
 WORST_LAST = [Health.HEALTHY, Health.DEGRADED, Health.UNHEALTHY]
 
 
-def worker(**changes: Any) -> Worker:
+def worker(**changes: Any) -> WorkerRecord:
     fields = {"id": "w1", "incarnation": 1, "node_id": "n1"}
-    return Worker(**{**fields, "last_heartbeat_ms": 0, "started_at_ms": 0, **changes})
+    return WorkerRecord(**{**fields, "last_heartbeat_ms": 0, "started_at_ms": 0, **changes})
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_all_required_capabilities_are_needed(has: set[str], requires: set[str])
 def test_a_worker_survives_the_store(labels: dict[str, str] | list[str] | None) -> None:
     before = worker(labels=labels, capabilities=("gpu",), load={"lag_ms": 3})
 
-    assert msgspec.json.decode(msgspec.json.encode(before), type=Worker) == before
+    assert msgspec.json.decode(msgspec.json.encode(before), type=WorkerRecord) == before
 
 
 def test_small_fleets_beat_as_they_ask() -> None:

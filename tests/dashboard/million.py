@@ -4,7 +4,7 @@ from pathlib import Path
 
 import apsw
 
-from rota.store.sqlite import SqliteDatabase
+from rota.store.sqlite.database import SqliteDatabase
 
 NOW_MS = 1_800_000_000_000
 QUEUES = 20

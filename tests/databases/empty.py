@@ -8,7 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from rota.store.sqlite import PRIVATE, SqliteDatabase
+from rota.store.sqlite.database import PRIVATE, SqliteDatabase
 
 
 @cache

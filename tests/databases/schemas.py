@@ -17,11 +17,10 @@ from typing import Any, Literal
 import psycopg
 
 from rota.store.database import Database, Transaction
-from rota.store.postgres.address import address_of
+from rota.store.postgres.address import PostgresOptions, address_of
 from rota.store.postgres.database import PostgresDatabase
-from rota.store.postgres.options import PostgresOptions
 from rota.store.postgres.transaction import PostgresTransaction
-from rota.store.sqlite import MEMORY, SqliteDatabase, SqliteTransaction
+from rota.store.sqlite.database import MEMORY, SqliteDatabase, SqliteTransaction
 from tests.databases.empty import begin_empty
 from tests.databases.server import Server, given_url
 
@@ -141,11 +140,11 @@ def open_transaction(database: Database) -> Iterator[Transaction]:
             database._writer.execute("ROLLBACK")
     else:
         assert isinstance(database, PostgresDatabase)
-        link, _, _ = database._begin_write()
+        connection, _, _ = database._begin_write()
         try:
-            yield PostgresTransaction(link, database._queries)
+            yield PostgresTransaction(connection, database._queries)
         finally:
-            database._roll_back(link)
+            database._roll_back(connection)
 
 
 def seen(tx: Transaction, sql: str) -> list[tuple[Any, ...]]:
@@ -153,4 +152,4 @@ def seen(tx: Transaction, sql: str) -> list[tuple[Any, ...]]:
     if isinstance(tx, SqliteTransaction):
         return tx._connection.execute(sql).fetchall()
     assert isinstance(tx, PostgresTransaction)
-    return tx._link.rows(tx._link.run(sql.encode(), [], []))
+    return tx._connection.rows(tx._connection.run(sql.encode(), [], []))

@@ -1,7 +1,8 @@
-"""Do the pages tell the truth, and lead somewhere?"""
+"""The pages: links, commands, code blocks, files they name, and the generated reference."""
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.docs.pages import (
     blocks,
     command_lines,
     name_of,
+    prose,
     relative_links,
 )
 
@@ -48,13 +50,29 @@ def _leads_somewhere(page: Path, link: str) -> bool:
     return target.exists() and (not anchor or anchor in anchors(target))
 
 
-def test_the_index_leads_to_every_page() -> None:
+def test_the_indexes_lead_to_every_page() -> None:
     index = ROOT / "docs" / "README.md"
-    linked = {(index.parent / link.partition("#")[0]).resolve() for link in relative_links(index)}
+    design = ROOT / "docs" / "design" / "README.md"
+    linked = {
+        (page.parent / link.partition("#")[0]).resolve()
+        for page in (index, design)
+        for link in relative_links(page)
+    }
 
     missing = {page for page in PAGES if page.is_relative_to(index.parent)} - linked - {index}
 
     assert not missing
+
+
+SOURCE = ROOT / "src" / "rota"
+LAYERS = "core|store|engine|gateways|messages|sdk|cli|dashboard|testing"
+
+
+@every_page
+def test_every_module_named_exists(page: Path) -> None:
+    named = set(re.findall(rf"`((?:{LAYERS})/[\w/]*?(?:\.py|/))`", prose(page)))
+
+    assert {path for path in named if not (SOURCE / path).exists()} == set()
 
 
 @every_page
@@ -153,3 +171,34 @@ def _run(command: list[str], *, folder: Path) -> "subprocess.CompletedProcess[st
         timeout=SECONDS,
         check=False,
     )
+
+
+# --- the glossary -------------------------------------------------------------------------------
+
+
+def _names_in_the_code() -> set[str]:
+    """Modules, classes, functions, parameters and fields."""
+    names: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        names |= {path.stem, path.parent.name}
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                    names.add(node.name)
+                case ast.arg():
+                    names.add(node.arg)
+                case ast.AnnAssign(target=ast.Name(id=name)):
+                    names.add(name)
+                case ast.Assign(targets=[ast.Name(id=name)]):
+                    names.add(name)
+                case _:
+                    pass
+    return names
+
+
+def test_every_term_of_the_glossary_has_its_name_in_the_code() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"^\*\*[^*]+\*\*\s+\(`(\w+)`\)", text, re.MULTILINE))
+
+    assert len(told) > 60
+    assert told - _names_in_the_code() == set()

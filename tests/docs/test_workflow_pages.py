@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rota.core.workflow.reading import read
+from rota.core.workflow.definition.parser import read
 from tests.docs.pages import ROOT, blocks
 
 PAGE = ROOT / "docs" / "how-to" / "write-a-workflow.md"

@@ -8,23 +8,24 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from rota.core.tasks import Task, TaskError
-from rota.core.workers import Worker
+from rota.core.tasks.model import TaskError, TaskRecord
+from rota.core.workers.model import WorkerRecord
 from rota.core.workflow.commands import (
     ForkRun,
     LookAtRun,
     PutWorkflow,
+    RunShown,
     SignalRun,
     StartRun,
     SteerRun,
+    WorkflowKept,
 )
+from rota.core.workflow.definition.parser import read
 from rota.core.workflow.events import TaskEnded
-from rota.core.workflow.reading import read
-from rota.core.workflow.replay import Entry, encoded, replay
-from rota.core.workflow.run import RUN_ENDED
-from rota.engine.run_commands import RunShown, WorkflowKept
-from rota.engine.runs import RunCache
-from rota.store.runs import JournalEntry, RunRecord
+from rota.core.workflow.replay import ReplayedEntry, encoded, replay
+from rota.core.workflow.states import RUN_ENDED
+from rota.engine.runs.run_engine import RunCache
+from rota.store.workflow.runs import JournalEntry, RunRecord
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, done, running
 
@@ -43,7 +44,7 @@ class Flows:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.command = engine.coordinator.command
+        self.command = engine.execute
 
     @property
     def cache(self) -> RunCache:
@@ -121,7 +122,7 @@ class Flows:
         )
         assert definition is not None
         entries = [
-            Entry(number=one.number, event=one.event, decisions=encoded(one.decisions))
+            ReplayedEntry(number=one.number, event=one.event, decisions=encoded(one.decisions))
             for one in await self.journal(run_id)
         ]
         return not replay(definition, entries)
@@ -129,8 +130,8 @@ class Flows:
     # --- working --------------------------------------------------------------------------------
 
     async def work(
-        self, worker: Worker, handlers: Mapping[str, Handler], most: int = 1
-    ) -> list[Task]:
+        self, worker: WorkerRecord, handlers: Mapping[str, Handler], most: int = 1
+    ) -> list[TaskRecord]:
         """Lease tasks, perform them, report them all at once."""
         leases = await self.engine.lease(worker, most)
         if leases:
@@ -138,7 +139,7 @@ class Flows:
             assert set(outcomes) == {"accepted"}
         return leases
 
-    async def work_off(self, worker: Worker, handlers: Mapping[str, Handler]) -> int:
+    async def work_off(self, worker: WorkerRecord, handlers: Mapping[str, Handler]) -> int:
         """Work until there is nothing to do; how many tasks that were."""
         total = 0
         while leases := await self.work(worker, handlers, most=100):
@@ -146,7 +147,7 @@ class Flows:
         return total
 
 
-def perform(task: Task, handlers: Mapping[str, Handler]) -> Any:
+def perform(task: TaskRecord, handlers: Mapping[str, Handler]) -> Any:
     try:
         result = handlers[task.lane.name](payload_of(task))
     except Failure as failure:
@@ -160,7 +161,7 @@ def ended_tokens(journal: list[JournalEntry]) -> list[int]:
     return [one.event.token for one in journal if isinstance(one.event, TaskEnded)]
 
 
-def payload_of(task: Task) -> Any:
+def payload_of(task: TaskRecord) -> Any:
     return msgspec.json.decode(task.payload)
 
 
@@ -227,7 +228,7 @@ async def tell_at(story: Story, places: Sequence[Flows], pick: Callable[[int], i
     raise AssertionError("the run does not end")
 
 
-async def _step(story: Story, flows: Flows, worker: Worker, run_id: int, step: int) -> None:
+async def _step(story: Story, flows: Flows, worker: WorkerRecord, run_id: int, step: int) -> None:
     """One thing happens: something befalls the run, a task is done, or else time passes."""
     engine = flows.engine
     engine.clock.turn(1)

@@ -1,15 +1,15 @@
 """What a test asks of the log of notices, over and over."""
 
-from rota.core.notices import EVERYTHING, Noted, NoticeFilter, types_of
+from rota.core.events import EVERYTHING, EventFilter, LoggedEvent, types_of
 from tests.engine.running import Engine
 
 MOST = 10_000
 
 
-async def told(engine: Engine, *types: str, after: int = 0) -> list[Noted]:
+async def told(engine: Engine, *types: str, after: int = 0) -> list[LoggedEvent]:
     """All notices of these types, the oldest first."""
-    wanted = NoticeFilter(types=types_of(types)) if types else EVERYTHING
-    return (await engine.coordinator.queries.notices.after(after, wanted, limit=MOST)).items
+    wanted = EventFilter(types=types_of(types)) if types else EVERYTHING
+    return (await engine.coordinator.queries.events.after(after, wanted, limit=MOST)).items
 
 
 async def types_told(engine: Engine, *, after: int = 0) -> list[str]:

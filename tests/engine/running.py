@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from structlog.testing import capture_logs
 
-from rota.core.events import (
-    Heartbeat,
+from rota.core.commands import (
+    BeatWorker,
     LeaseWork,
     RegisterWorker,
     ReportResults,
@@ -21,9 +21,9 @@ from rota.core.events import (
     SubmitTasks,
 )
 from rota.core.ids import TaskId
-from rota.core.replies import Beat, Granted, Outcomes, Registered, Submitted
-from rota.core.tasks import NewTask, Task
-from rota.core.workers import Worker
+from rota.core.replies import Beat, CommandBase, Granted, Outcomes, Registered, Submitted
+from rota.core.tasks.model import NewTask, TaskRecord
+from rota.core.workers.model import WorkerRecord
 from rota.engine.coordinator import Coordinator
 from rota.settings import Settings
 from rota.store.database import Database, Transaction
@@ -32,6 +32,7 @@ from tests.conftest import TurnedClock
 from tests.databases.schemas import open_store
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 TIMEOUT_S = 30.0  # of a wait that should be over at once; only a broken test gets there
 
@@ -78,11 +79,11 @@ class WatchedDatabase:
     def is_shared(self) -> bool:
         return self._inner.is_shared
 
-    def turn(self) -> int:
-        return self._inner.turn()
+    def change_counter(self) -> int:
+        return self._inner.change_counter()
 
-    def hint(self) -> None:
-        self._inner.hint()
+    def notify_peers(self) -> None:
+        self._inner.notify_peers()
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self._inner.listen(callback)
@@ -105,29 +106,34 @@ class Engine:
         self.database = database
         self.clock = clock
         self.log = log  # what has been logged
-        self.handle = coordinator.handle
+
+    async def execute(self, command: CommandBase[R]) -> R:
+        """Execute a command when this is awaited, so that calls gathered together share a batch."""
+        return await self.coordinator.execute(command)
 
     async def submit(self, *names: str, **options: Any) -> list[TaskId]:
         """Submit a task of each name, all in one call."""
         return await self.submit_all([NewTask(name=name, **options) for name in names or ("work",)])
 
     async def submit_all(self, tasks: list[NewTask]) -> list[TaskId]:
-        reply = await self.handle(SubmitTasks(tasks))
+        reply = await self.execute(SubmitTasks(tasks))
         assert isinstance(reply, Submitted)
         return [item.id for item in reply.items]
 
-    async def register(self, worker_id: str = "w1", **options: Any) -> Worker:
+    async def register(self, worker_id: str = "w1", **options: Any) -> WorkerRecord:
         fields: dict[str, Any] = {"node_id": "n1", "max_concurrent_tasks": 10, **options}
-        reply = await self.handle(RegisterWorker(worker_id=worker_id, **fields))
+        reply = await self.execute(RegisterWorker(worker_id=worker_id, **fields))
         assert isinstance(reply, Registered)
         return reply.worker
 
-    async def lease(self, worker: Worker, most: int = 100, *, wait_ms: int = 0) -> list[Task]:
-        granted = await self.coordinator.lease(ask(worker, most), wait_ms=wait_ms)
+    async def lease(
+        self, worker: WorkerRecord, most: int = 100, *, wait_ms: int = 0
+    ) -> list[TaskRecord]:
+        granted = await self.coordinator.execute(ask(worker, most, wait_ms=wait_ms))
         return granted.leases
 
-    async def report(self, worker: Worker, *results: Result) -> list[str]:
-        reply = await self.handle(
+    async def report(self, worker: WorkerRecord, *results: Result) -> list[str]:
+        reply = await self.execute(
             ReportResults(
                 worker_id=worker.id, incarnation=worker.incarnation, results=list(results)
             )
@@ -135,9 +141,9 @@ class Engine:
         assert isinstance(reply, Outcomes)
         return [*reply.outcomes]
 
-    async def beat(self, worker: Worker, running: list[TaskId] | None = None) -> Beat:
-        reply = await self.handle(
-            Heartbeat(
+    async def beat(self, worker: WorkerRecord, running: list[TaskId] | None = None) -> Beat:
+        reply = await self.execute(
+            BeatWorker(
                 worker_id=worker.id,
                 incarnation=worker.incarnation,
                 running=None if running is None else tuple(running),
@@ -146,7 +152,7 @@ class Engine:
         assert isinstance(reply, Beat)
         return reply
 
-    async def task(self, task_id: TaskId) -> Task:
+    async def task(self, task_id: TaskId) -> TaskRecord:
         found = await self.coordinator.queries.task(task_id)
         assert found is not None
         return found
@@ -156,19 +162,21 @@ class Engine:
         self.clock.turn(by_ms)
         await self.coordinator.tick()
 
-    async def parked(self, worker: Worker, most: int = 100) -> "asyncio.Task[Granted]":
+    async def parked(self, worker: WorkerRecord, most: int = 100) -> "asyncio.Future[Granted]":
         """A call for work that has found none, and waits."""
-        call = asyncio.create_task(self.coordinator.lease(ask(worker, most), wait_ms=600_000))
+        call = asyncio.ensure_future(self.coordinator.execute(ask(worker, most, wait_ms=600_000)))
         await settle()
         assert not call.done()
         return call
 
 
-def ask(worker: Worker, most: int = 100) -> LeaseWork:
-    return LeaseWork(worker_id=worker.id, incarnation=worker.incarnation, most=most)
+def ask(worker: WorkerRecord, most: int = 100, *, wait_ms: int = 0) -> LeaseWork:
+    return LeaseWork(
+        worker_id=worker.id, incarnation=worker.incarnation, most=most, wait_ms=wait_ms
+    )
 
 
-def done(task: Task, **changes: Any) -> Result:
+def done(task: TaskRecord, **changes: Any) -> Result:
     """A success under the lease, unless changed."""
     return Result(task.id, task.fence, **changes)
 

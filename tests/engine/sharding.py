@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from rota.core.shards.events import BeatMember, LeaveMember, RegisterMember, SweepServices
+from rota.core.replies import Done
+from rota.core.shards.commands import BeatMember, LeaveMember, RegisterMember, SweepServices
 from rota.core.shards.members import PROTOCOL, Assignment
-from rota.engine.shard_views import ServiceView
+from rota.engine.queries.services import ServiceStatus
+from rota.engine.topics import Assignments
 from tests.engine.running import Engine
 
 SERVICE = "feed"
@@ -27,7 +29,7 @@ class Peer:
         self.seq = 0
         self.told: Assignment | None = None
         self.pushes: list[Assignment] = []
-        self.unsubscribe = engine.coordinator.watch_assignments(self._pushed)
+        self.unsubscribe = engine.coordinator.subscribe(Assignments(self._pushed))
         self._is_asked = asyncio.Event()
 
     @property
@@ -45,10 +47,10 @@ class Peer:
                 **changes,
             }
         )
-        return self._answered(await self.engine.coordinator.shard(event))
+        return self._answered(await self.engine.coordinator.execute(event))
 
     async def beat(self, **changes: Any) -> Assignment:
-        return self._answered(await self.engine.coordinator.shard(self.said(**changes)))
+        return self._answered(await self.engine.coordinator.execute(self.said(**changes)))
 
     def said(self, **changes: Any) -> BeatMember:
         """Its next beat."""
@@ -66,10 +68,10 @@ class Peer:
         return BeatMember(**{**fields, **changes})
 
     async def leave(self) -> None:
-        answer = await self.engine.coordinator.shard(
+        answer = await self.engine.coordinator.execute(
             LeaveMember(service=SERVICE, worker_id=self.worker_id, incarnation=self.incarnation)
         )
-        assert answer is None
+        assert answer == Done()
 
     async def live(self) -> None:
         """Beat on time, and at once when something is to be given up."""
@@ -115,7 +117,7 @@ async def sweep(engine: Engine, by_ms: int = 0) -> None:
     while True:
         step_ms = min(by_ms, 500)
         engine.clock.turn(step_ms)
-        await engine.coordinator.shard(SweepServices())
+        await engine.coordinator.execute(SweepServices())
         by_ms -= step_ms
         if by_ms <= 0:
             return
@@ -129,7 +131,7 @@ async def settled(engine: Engine, *peers: Peer) -> None:
             await peer.beat()
 
 
-async def service(engine: Engine, name: str = SERVICE) -> ServiceView:
+async def service(engine: Engine, name: str = SERVICE) -> ServiceStatus:
     found = await engine.coordinator.queries.service(name)
     assert found is not None
     return found

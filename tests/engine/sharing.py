@@ -5,7 +5,7 @@ other, as they do under PostgreSQL's lock, a turn is counted for each that chang
 the time of a write is that of the store. Hints reach the others at once, or not at all.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
@@ -13,13 +13,14 @@ from structlog.testing import capture_logs
 
 from rota.engine.coordinator import Coordinator
 from rota.settings import Settings
-from rota.store.database import Row, Transaction
+from rota.store.database import Transaction
 from rota.store.postgres.address import address_of
 from rota.store.postgres.database import PostgresDatabase
-from rota.store.sqlite import MEMORY, SqliteDatabase
+from rota.store.sqlite.database import MEMORY, SqliteDatabase
 from tests.conftest import TurnedClock
 from tests.databases import schemas as databases
 from tests.databases.schemas import OPTIONS, schemas, url
+from tests.databases.wrapping import WrappedTransaction
 from tests.engine.running import Engine, WatchedDatabase
 
 T = TypeVar("T")
@@ -59,26 +60,11 @@ def open_shared(clock: TurnedClock) -> SharedStore | PostgresStore:
     return SharedStore(clock) if databases.kind == "sqlite" else PostgresStore(clock)
 
 
-class SharedTransaction:
-    def __init__(self, tx: Transaction, *, is_foreign: bool, now_ms: int | None) -> None:
-        self._tx = tx
-        self.is_foreign = is_foreign
+class SharedTransaction(WrappedTransaction):
+    def __init__(self, tx: Transaction, *, changed_by_peer: bool, now_ms: int | None) -> None:
+        super().__init__(tx)
+        self.changed_by_peer = changed_by_peer
         self.now_ms = now_ms
-
-    def rows(self, query: str, /, *parameters: object) -> list[Row]:
-        return self._tx.rows(query, *parameters)
-
-    def run(self, query: str, /, *parameters: object) -> int:
-        return self._tx.run(query, *parameters)
-
-    def many(self, query: str, rows: Iterable[Sequence[object]], /) -> int:
-        return self._tx.many(query, rows)
-
-    def put(self, query: str, /, *parameters: object) -> None:
-        self.run(query, *parameters)
-
-    def put_many(self, query: str, rows: Iterable[Sequence[object]], /) -> None:
-        self.many(query, rows)
 
 
 class SharedHandle:
@@ -95,10 +81,10 @@ class SharedHandle:
         self._check()
         store, connection = self._store, self._store.inner._writer
         before = connection.total_changes()
-        is_foreign = self._seen != store.turn
+        changed_by_peer = self._seen != store.turn
         now_ms = store.clock.now_ms()
         answer = store.inner.write(
-            lambda tx: body(SharedTransaction(tx, is_foreign=is_foreign, now_ms=now_ms))
+            lambda tx: body(SharedTransaction(tx, changed_by_peer=changed_by_peer, now_ms=now_ms))
         )
         store.turn += connection.total_changes() > before
         self._seen = store.turn
@@ -107,14 +93,14 @@ class SharedHandle:
     def read(self, body: Callable[[Transaction], T]) -> T:
         self._check()
         return self._store.inner.read(
-            lambda tx: body(SharedTransaction(tx, is_foreign=False, now_ms=None))
+            lambda tx: body(SharedTransaction(tx, changed_by_peer=False, now_ms=None))
         )
 
-    def turn(self) -> int:
+    def change_counter(self) -> int:
         self._check()
         return self._store.turn
 
-    def hint(self) -> None:
+    def notify_peers(self) -> None:
         if not self._store.are_hints_lost:
             for hear in list(self._store.listeners.values()):
                 hear()

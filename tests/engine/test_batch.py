@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from rota.core.decide import Decided, decide
-from rota.core.events import (
+from rota.core import limits
+from rota.core.commands import (
     CancelTasks,
     CompleteJob,
-    Event,
     FailJob,
     LeaseWork,
     Progress,
@@ -20,18 +19,19 @@ from rota.core.events import (
     SetWorkerState,
     StartJob,
     SubmitTasks,
+    TaskCommand,
 )
 from rota.core.ids import TaskId
+from rota.core.reducer import Decided, reduce
 from rota.core.replies import Changed, JobChanged, Outcomes, Submitted
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import NewTask, Task, TaskError, TaskState
-from rota.core.workers import WorkerState
-from rota.engine import batch
+from rota.core.tasks.model import NewTask, TaskError, TaskRecord, TaskState
+from rota.core.workers.model import WorkerState
+from rota.engine.commit import batch
 from rota.errors import TooMany, WorkerNotFound
-from rota.store import lanes
 from tests.conftest import TurnedClock
-from tests.core.happenings import HAPPENINGS, Happening, event_of
 from tests.core.model import Model
+from tests.core.random_commands import HAPPENINGS, Happening, event_of
 from tests.engine.running import Engine, ask, done, running, settle, soon
 
 
@@ -50,7 +50,7 @@ async def test_all_events_waiting_at_a_moment_share_one_transaction(engine: Engi
     replies = await asyncio.gather(
         engine.submit("a", "b"),
         engine.submit("c"),
-        engine.handle(CancelTasks((old,))),
+        engine.execute(CancelTasks((old,))),
         engine.beat(worker),
         engine.lease(worker),
         engine.register("w2"),
@@ -92,8 +92,8 @@ async def test_an_answer_leaves_after_its_commit_inline(engine: Engine) -> None:
     log: list[str] = []
     engine.database.on_commit = lambda: log.append("commit")
 
-    async def noted(event: Event) -> None:
-        await engine.handle(event)
+    async def noted(event: TaskCommand) -> None:
+        await engine.execute(event)
         log.append("answer")
 
     await asyncio.gather(noted(submission()), noted(submission()))
@@ -115,7 +115,7 @@ async def test_nobody_is_answered_while_the_commit_is_under_way(
 
         engine.database.on_commit = hold
         calls = [
-            asyncio.create_task(engine.handle(submission(count=100))),
+            asyncio.ensure_future(engine.execute(submission(count=100))),
             asyncio.create_task(engine.lease(worker)),
         ]
         await asyncio.to_thread(is_written.wait, 30)
@@ -148,7 +148,7 @@ async def test_a_refused_event_fails_alone(engine: Engine) -> None:
 
     submitted, refused, leased = await asyncio.gather(
         engine.submit(),
-        engine.handle(LeaseWork(worker_id="nobody", incarnation=1, most=1)),
+        engine.execute(LeaseWork(worker_id="nobody", incarnation=1, most=1)),
         engine.lease(worker),
         return_exceptions=True,
     )
@@ -165,9 +165,9 @@ async def test_events_that_contradict_each_other_in_one_batch_are_carried_out_in
     (job,) = await engine.submit()
 
     started, completed, submitted = await asyncio.gather(
-        engine.handle(StartJob(task_id=job, holder="me")),
-        engine.handle(CompleteJob(task_id=job, result=Raw(b"1"))),
-        engine.handle(submission("other")),
+        engine.execute(StartJob(task_id=job, holder="me")),
+        engine.execute(CompleteJob(task_id=job, result=Raw(b"1"))),
+        engine.execute(submission("other")),
     )
 
     assert isinstance(started, JobChanged)
@@ -176,23 +176,23 @@ async def test_events_that_contradict_each_other_in_one_batch_are_carried_out_in
     assert started.task.state is TaskState.RUNNING
     assert (await engine.task(job)).state is TaskState.SUCCEEDED
     assert (await engine.task(submitted.items[0].id)).state is TaskState.QUEUED
-    assert engine.coordinator.figures().failed_batches == 1
+    assert engine.coordinator.metrics().failed_batches == 1
     assert engine.coordinator.store_problem is None
 
 
 async def test_a_mistake_of_ours_fails_its_own_event_and_no_other(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mistaken(snapshot: Snapshot, event: Event) -> Decided:
+    def mistaken(snapshot: Snapshot, event: TaskCommand) -> Decided:
         if isinstance(event, FailJob):
             raise KeyError("a mistake")
-        return decide(snapshot, event)
+        return reduce(snapshot, event)
 
-    monkeypatch.setattr(batch, "decide", mistaken)
+    monkeypatch.setattr(batch, "reduce", mistaken)
 
     first, broken, second = await asyncio.gather(
         engine.submit("first"),
-        engine.handle(FailJob(task_id=TaskId(1), error=TaskError())),
+        engine.execute(FailJob(task_id=TaskId(1), error=TaskError())),
         engine.submit("second"),
         return_exceptions=True,
     )
@@ -204,13 +204,13 @@ async def test_a_mistake_of_ours_fails_its_own_event_and_no_other(
     assert (await engine.task(second[0])).lane.name == "second"
     assert engine.coordinator.store_problem is None
     (line,) = engine.log
-    assert (line["event"], line["kind"]) == ("event failed", "FailJob")
+    assert (line["event"], line["kind"]) == ("command_failed", "FailJob")
 
 
 async def test_a_submission_with_too_many_lanes_fails_alone(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "MAX_LANES", 2)
+    monkeypatch.setattr(limits, "MAX_LANES", 2)
 
     first, refused, second = await asyncio.gather(
         engine.submit("a"),
@@ -229,7 +229,7 @@ async def test_a_submission_with_too_many_lanes_fails_alone(
 async def test_a_mistake_after_the_commit_does_not_carry_events_out_twice(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figures = engine.coordinator.figures()
+    figures = engine.coordinator.metrics()
 
     def mistaken(_by_queue: object, _now_ms: int) -> None:
         raise KeyError("a mistake")
@@ -260,7 +260,7 @@ async def test_progress_is_kept_even_if_the_result_comes_in_the_same_batch(
     items = [Progress(task_id, task.fence, progress=Raw(b"1"), partial=Raw(b"[7]"))]
 
     noted, reported = await asyncio.gather(
-        engine.handle(ReportProgress(worker_id="w1", incarnation=worker.incarnation, items=items)),
+        engine.execute(ReportProgress(worker_id="w1", incarnation=worker.incarnation, items=items)),
         engine.report(worker, done(task)),
     )
 
@@ -298,7 +298,7 @@ async def test_a_task_cancelled_and_retried_in_one_batch_is_served_again(engine:
     (first,) = await engine.lease(worker)
 
     cancelled, retried = await asyncio.gather(
-        engine.handle(CancelTasks((task_id,))), engine.handle(RetryTasks((task_id,)))
+        engine.execute(CancelTasks((task_id,))), engine.execute(RetryTasks((task_id,)))
     )
     (second,) = await engine.lease(worker)
 
@@ -314,7 +314,7 @@ async def test_a_worker_is_told_of_a_cancellation_until_it_reports_or_lets_go(
     worker = await engine.register()
     ids = await engine.submit("a", "b")
     (first, _) = await engine.lease(worker)
-    await engine.handle(CancelTasks(tuple(ids)))
+    await engine.execute(CancelTasks(tuple(ids)))
 
     both = await engine.beat(worker, ids)
     await engine.report(worker, done(first))
@@ -358,7 +358,7 @@ STEPS = st.lists(
 )
 
 
-def told(task: Task) -> tuple[object, ...]:
+def told(task: TaskRecord) -> tuple[object, ...]:
     """What the model and the store must agree on."""
     return (
         task.id,
@@ -382,23 +382,23 @@ async def play(steps: list[tuple[list[Happening], bool, int]]) -> None:
     model = Model(clock.now_ms())
     async with running(":memory:", clock, dice=lambda: 0.5) as engine:
         # The coordinator swept once when it started.
-        model.watch = engine.coordinator._pipeline._memory.watch
+        model.watch = engine.coordinator._pipeline._state.watch
         for happenings, all_ask, pause_ms in [([("register", 0, 2, 0)], True, 0), *steps]:
             events = [event_of(model, happening) for happening in happenings]
             batch_of = [event for event in events if event is not None]
             expected = [answer for event in batch_of for answer in model.handle([event])]
             answers = await asyncio.gather(
-                *(engine.handle(event) for event in batch_of), return_exceptions=True
+                *(engine.execute(event) for event in batch_of), return_exceptions=True
             )
             assert [type(one) for one in answers] == [type(one) for one in expected]
             assert [one for one in answers if isinstance(one, Outcomes)] == [
                 one for one in expected if isinstance(one, Outcomes)
             ]
             if all_ask:
-                asking: list[Event] = [ask(worker) for worker in model.workers.values()]
+                asking: list[TaskCommand] = [ask(worker) for worker in model.workers.values()]
                 model.handle(asking)
                 model.deal()
-                await asyncio.gather(*(engine.handle(event) for event in asking))
+                await asyncio.gather(*(engine.execute(event) for event in asking))
             for task in model.tasks.values():
                 assert told(await engine.task(task.id)) == told(task)
             found = {one.worker.id: one for one in await engine.coordinator.queries.workers()}
@@ -418,11 +418,11 @@ def test_batches_on_sqlite_lead_where_the_rules_lead_one_by_one(
 
 async def test_a_worker_that_is_resumed_is_served_by_the_same_batch(engine: Engine) -> None:
     worker = await engine.register()
-    await engine.handle(SetWorkerState(worker_id="w1", state=WorkerState.DRAINING))
+    await engine.execute(SetWorkerState(worker_id="w1", state=WorkerState.DRAINING))
     await engine.submit()
     call = await engine.parked(worker)
 
-    await engine.handle(SetWorkerState(worker_id="w1", state=WorkerState.ACTIVE))
+    await engine.execute(SetWorkerState(worker_id="w1", state=WorkerState.ACTIVE))
 
     granted = await soon(call)
     assert len(granted.leases) == 1

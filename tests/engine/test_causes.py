@@ -4,7 +4,7 @@ from pathlib import Path
 
 import apsw
 
-from rota.store import migrate
+from rota.store import migrator
 from tests.gateways.serving import served
 
 BEFORE = 4  # the last schema without causes
@@ -14,7 +14,7 @@ def write_old_store(path: Path) -> None:
     """Two tasks that failed alike and one of nothing that anybody knows."""
     connection = apsw.Connection(str(path))
     for number in range(1, BEFORE + 1):
-        connection.execute(migrate.migrations()[number])
+        connection.execute(migrator.migrations()[number])
     connection.execute(f"PRAGMA user_version = {BEFORE}")
     connection.execute("INSERT INTO lane VALUES (1, 'default', 'work', '[]')")
     for number, error in enumerate(

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rota.core.events import CancelTasks, PauseQueue, RegisterWorker, SubmitTasks
+from rota.core.commands import CancelTasks, PauseQueue, RegisterWorker, SubmitTasks
 from rota.core.ids import COUNTER_BITS
 from rota.core.replies import Registered, Submitted
-from rota.core.tasks import NewTask, TaskState
+from rota.core.tasks.model import NewTask, TaskState
 from rota.engine.coordinator import Coordinator
-from rota.engine.rules import rules_of
+from rota.engine.policies import policies_of
 from rota.errors import StoreLocked, Unavailable
 from rota.settings import Settings
 from tests.conftest import TurnedClock
@@ -41,14 +41,14 @@ async def test_a_coordinator_serves_from_its_start_to_its_stop(
     with fresh(tmp_path / "rota.db", inline=inline) as coordinator:
         readiness = [coordinator.is_ready]
         with pytest.raises(Unavailable, match="not running"):
-            await coordinator.handle(event)
+            await coordinator.execute(event)
         await coordinator.start()
         readiness.append(coordinator.is_ready)
-        assert isinstance(await coordinator.handle(event), Submitted)
+        assert isinstance(await coordinator.execute(event), Submitted)
         await coordinator.stop()
         readiness.append(coordinator.is_ready)
         with pytest.raises(Unavailable, match="not running"):
-            await coordinator.handle(event)
+            await coordinator.execute(event)
 
     assert readiness == [False, True, False]
 
@@ -101,7 +101,7 @@ async def test_a_second_coordinator_on_the_file_is_refused(engine: Engine, tmp_p
 
 
 def test_settings_become_rules() -> None:
-    rules = rules_of(
+    rules = policies_of(
         Settings(
             degraded_after=4.0,
             unhealthy_after=5.0,
@@ -129,7 +129,7 @@ async def test_a_restart_on_the_same_file_keeps_everything(
         ids = await engine.submit("done", "held", "waiting")
         (later,) = await engine.submit("later", delay_ms=HOUR_MS, key="k", labels=["l"])
         (paused,) = await engine.submit("paused", queue="quiet")
-        await engine.handle(PauseQueue("quiet", paused=True))
+        await engine.execute(PauseQueue("quiet", paused=True))
         first, held = await engine.lease(worker, 2)
         await engine.report(worker, done(first))
         before = [await engine.task(task_id) for task_id in (*ids, later, paused)]
@@ -141,7 +141,7 @@ async def test_a_restart_on_the_same_file_keeps_everything(
         assert await engine.submit(key="k") == [later]
         assert await engine.report(worker, done(first), done(held)) == ["duplicate", "accepted"]
         assert [task.lane.name for task in await engine.lease(worker)] == ["waiting"]
-        reply = await engine.handle(RegisterWorker(worker_id="w2", node_id="n"))
+        reply = await engine.execute(RegisterWorker(worker_id="w2", node_id="n"))
         assert isinstance(reply, Registered)
         assert reply.worker.incarnation > worker.incarnation
 
@@ -165,7 +165,7 @@ async def test_ids_rise_even_after_the_clock_went_back_and_all_history_was_forgo
     path = tmp_path / "rota.db"
     async with running(path, clock, history_keep_ms=0) as engine:
         (before,) = await engine.submit()
-        await engine.handle(CancelTasks((before,)))
+        await engine.execute(CancelTasks((before,)))
         await engine.turn(1)
         assert await engine.coordinator.queries.task(before) is None
     clock.turn(-DAY_MS)

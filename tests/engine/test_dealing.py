@@ -5,19 +5,21 @@ from typing import Any
 
 import pytest
 
-from rota.core.breakers import DEFAULT_BREAKER_POLICY
-from rota.core.events import CancelTasks, PauseQueue, SetWorkerState
-from rota.core.tasks import NewTask, Task, TaskState
-from rota.core.workers import Worker, WorkerState
+from rota.core.commands import CancelTasks, PauseQueue, SetWorkerState
+from rota.core.tasks.model import NewTask, TaskRecord, TaskState
+from rota.core.workers.circuit_breaker import DEFAULT_BREAKER_POLICY
+from rota.core.workers.model import WorkerRecord, WorkerState
 from rota.store.postgres.transaction import PostgresTransaction
-from rota.store.sqlite import SqliteTransaction
+from rota.store.sqlite.database import SqliteTransaction
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, done, running
 
 FAILURES = DEFAULT_BREAKER_POLICY.failures_in_a_row
 
 
-async def granted(engine: Engine, *workers: Worker, most: int = 100) -> list[list[Task]]:
+async def granted(
+    engine: Engine, *workers: WorkerRecord, most: int = 100
+) -> list[list[TaskRecord]]:
     """What several workers get that ask at one moment."""
     return [*await asyncio.gather(*(engine.lease(worker, most) for worker in workers))]
 
@@ -58,14 +60,14 @@ async def test_a_task_that_somebody_waits_for_never_enters_the_queue(
     asked: list[str] = []
 
     def noting(way: Callable[..., Any]) -> Callable[..., Any]:
-        def note(self: Any, query: str, *values: Any) -> Any:
-            asked.append(query)
-            return way(self, query, *values)
+        def note(self: Any, *arguments: Any, **parameters: Any) -> Any:
+            asked.extend(one for one in arguments if isinstance(one, str))
+            return way(self, *arguments, **parameters)
 
         return note
 
     for kind in (SqliteTransaction, PostgresTransaction):
-        for way in ("rows", "run", "many", "put", "put_many"):
+        for way in ("rows", "records", "execute", "execute_many", "pipeline", "pipeline_many"):
             monkeypatch.setattr(kind, way, noting(getattr(kind, way)))
     await engine.submit()
 
@@ -73,9 +75,9 @@ async def test_a_task_that_somebody_waits_for_never_enters_the_queue(
     assert [query for query in asked if not query.startswith("replicas.")] == [
         "tasks.add",
         "tasks.open_lanes",
-        "workers.with_held",
+        "workers.with_lease_counts",
         "tasks.lease",
-        "notices.add",
+        "events.add",
     ]
 
 
@@ -89,7 +91,7 @@ async def test_what_nobody_has_room_for_is_queued(engine: Engine) -> None:
     assert leased.id == ids[0]
     await engine.report(worker, done(leased))
     assert [task.id for task in await engine.lease(worker)] == [ids[1]]
-    await engine.handle(CancelTasks((ids[2],)))
+    await engine.execute(CancelTasks((ids[2],)))
     assert (await engine.task(ids[2])).state is TaskState.CANCELLED
 
 
@@ -97,11 +99,11 @@ async def test_what_has_just_come_to_a_paused_queue_waits_there(engine: Engine) 
     worker = await engine.register()
     await engine.submit(queue="mail")
     await engine.lease(worker)
-    await engine.handle(PauseQueue("mail", paused=True))
+    await engine.execute(PauseQueue("mail", paused=True))
     parked = await engine.parked(worker)
 
     (held,) = await engine.submit(queue="mail")
-    await engine.handle(PauseQueue("mail", paused=False))
+    await engine.execute(PauseQueue("mail", paused=False))
 
     assert [task.id for task in (await parked).leases] == [held]
 
@@ -174,9 +176,9 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(engine: Engine) 
     await engine.submit(queue="mail")
     await engine.submit(queue="film")
 
-    await engine.handle(PauseQueue("mail", paused=True))
+    await engine.execute(PauseQueue("mail", paused=True))
     first = await engine.lease(worker)
-    await engine.handle(PauseQueue("mail", paused=False))
+    await engine.execute(PauseQueue("mail", paused=False))
     second = await engine.lease(worker)
 
     assert [task.lane.queue for task in first + second] == ["film", "mail"]
@@ -191,7 +193,7 @@ async def test_a_worker_that_is_not_active_gets_nothing_and_may_finish(
     (task,) = await engine.lease(worker)
     await engine.submit("b")
 
-    await engine.handle(SetWorkerState(worker_id="w1", state=state))
+    await engine.execute(SetWorkerState(worker_id="w1", state=state))
 
     assert await engine.lease(worker) == []
     assert await engine.report(worker, done(task)) == ["accepted"]
@@ -253,7 +255,7 @@ async def test_those_who_wait_and_those_who_ask_now_are_dealt_to_alike(engine: E
 # --- breakers -----------------------------------------------------------------------------------
 
 
-async def broken(engine: Engine, *names: str) -> Worker:
+async def broken(engine: Engine, *names: str) -> WorkerRecord:
     """A worker that has failed so often that it is kept from these tasks; another one is fine."""
     await engine.register("fine", max_concurrent_tasks=1_000, queues=("elsewhere",))
     worker = await engine.register("broken", max_concurrent_tasks=1_000)

@@ -3,11 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from rota.core import operating, registry
-from rota.core.events import CancelTasks, ExpireAttempts, ReturnLeases
+from rota.core.commands import CancelTasks, ExpireAttempts, RetryTasks, ReturnLeases
 from rota.core.ids import TaskId
-from rota.core.tasks import Ending, NewTask, TaskState
-from rota.engine.duties.runner import DUTIES
+from rota.core.tasks import operations
+from rota.core.tasks.model import Ending, NewTask, TaskState
+from rota.core.workers import registry
+from rota.engine.duties import DUTIES
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, done, running
 from tests.engine.virtual import in_virtual_time, let_pass
@@ -82,7 +83,7 @@ def test_an_attempt_ends_in_the_millisecond_its_time_is_up() -> None:
         before_ms = engine.clock.now_ms()
         (task_id,) = await engine.submit(timeout_ms=2_345, max_attempts=1)
         await engine.lease(worker)
-        await engine.coordinator.wait_finished(task_id, wait_ms=HOUR_MS)
+        await engine.coordinator.wait_for_end(task_id, wait_ms=HOUR_MS)
         task = await engine.task(task_id)
         assert task.error is not None
         assert task.error.type == "timeout"
@@ -126,6 +127,29 @@ async def test_a_task_that_is_not_started_in_time_has_failed(engine: Engine) -> 
     assert await engine.report(worker, done(task)) == ["accepted"]
 
 
+@pytest.mark.parametrize("is_asked_between", [True, False])
+async def test_a_retried_task_has_its_whole_time_to_start_again(
+    engine: Engine,
+    is_asked_between: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    (task_id,) = await engine.submit(start_within_ms=100)
+    await engine.execute(CancelTasks((task_id,)))
+    if is_asked_between:
+        await engine.turn(200)
+    else:
+        engine.clock.turn(200)
+    await engine.execute(RetryTasks((task_id,)))
+
+    await engine.turn(99)
+    waiting = await engine.task(task_id)
+    await engine.turn(1)
+    failed = await engine.task(task_id)
+
+    assert (waiting.state, failed.state) == (TaskState.QUEUED, TaskState.FAILED)
+    assert failed.error is not None
+    assert failed.error.type == "start_timeout"
+
+
 @pytest.mark.parametrize("is_over_first", [True, False])
 async def test_what_was_leased_and_given_back_unstarted_has_to_start_in_time_all_the_same(
     engine: Engine,
@@ -140,7 +164,7 @@ async def test_what_was_leased_and_given_back_unstarted_has_to_start_in_time_all
 
     if is_over_first:
         await engine.turn(100)
-    await engine.handle(back)
+    await engine.execute(back)
     await engine.turn(100)
 
     failed = await engine.task(task_id)
@@ -157,7 +181,7 @@ async def test_more_overdue_attempts_than_one_step_takes_all_end(engine: Engine)
 
     await engine.turn(5)
 
-    figures = engine.coordinator.figures()
+    figures = engine.coordinator.metrics()
     assert figures.finished["default", "failed"] == 1_200
 
 
@@ -179,9 +203,9 @@ async def test_a_silent_worker_is_gone_after_its_lease_and_its_work_moves_on(
     assert [one.worker.id for one in await engine.coordinator.queries.workers()] == ["alive"]
     (task,) = await engine.lease(alive)
     assert (task.id, task.attempt, task.fence) == (task_id, 2, 2)
-    assert engine.coordinator.figures().evicted_workers == 1
+    assert engine.coordinator.metrics().evicted_workers == 1
     assert [(line["event"], line["worker_id"], line["reason"]) for line in engine.log] == [
-        ("worker removed", "silent", "unhealthy")
+        ("worker_removed", "silent", "unhealthy")
     ]
 
 
@@ -260,29 +284,29 @@ async def test_history_is_forgotten_when_its_time_is_over_and_not_before(
 ) -> None:
     async with running(tmp_path / "rota.db", clock, history_keep_ms=1_000) as engine:
         (task_id,) = await engine.submit(key="k")
-        await engine.handle(CancelTasks((task_id,)))
+        await engine.execute(CancelTasks((task_id,)))
 
         await engine.turn(1_000)
         assert (await engine.task(task_id)).state is TaskState.CANCELLED
         await engine.turn(1)
         assert await engine.coordinator.queries.task(task_id) is None
         assert await engine.submit(key="k") != [task_id]
-        assert engine.coordinator.figures().forgotten == 1
+        assert engine.coordinator.metrics().forgotten == 1
 
 
 async def test_much_history_is_forgotten_in_several_steps(
     tmp_path: Path, clock: TurnedClock
 ) -> None:
-    count = 2 * operating.PRUNED_PER_STEP + 10
+    count = 2 * operations.PRUNED_PER_STEP + 10
     async with running(tmp_path / "rota.db", clock, history_keep_ms=0) as engine:
         ids = await engine.submit_all([NewTask(name="work")] * count)
-        await engine.handle(CancelTasks(tuple(ids)))
+        await engine.execute(CancelTasks(tuple(ids)))
         clock.turn(1)
         commits = engine.database.commits
 
         await engine.coordinator.tick()
 
-        assert engine.coordinator.figures().forgotten == count
+        assert engine.coordinator.metrics().forgotten == count
         always = [one for one in engine.coordinator._duties.duties if one.is_due is None]
         assert engine.database.commits == commits + len(always) + 2
 
@@ -326,7 +350,7 @@ def test_a_clock_set_back_does_not_put_the_duties_to_sleep() -> None:
         # A moment far ahead, and still before the end of the pause as it was meant to be.
         await engine.submit(delay_ms=HOUR_MS // 2)
         await let_pass(5_000)
-        return engine.clock.now_ms() - engine.coordinator.figures().duty_runs_ms["due_tasks"]
+        return engine.clock.now_ms() - engine.coordinator.metrics().duty_runs_ms["due_tasks"]
 
     assert 0 <= in_virtual_time(body) <= 1_000
 
@@ -335,7 +359,7 @@ def test_every_duty_notes_when_it_ran() -> None:
     async def body(engine: Engine) -> dict[str, int]:
         await let_pass(25_000)
         now_ms = engine.clock.now_ms()
-        runs_ms = engine.coordinator.figures().duty_runs_ms
+        runs_ms = engine.coordinator.metrics().duty_runs_ms
         return {name: now_ms - at_ms for name, at_ms in runs_ms.items()}
 
     ages_ms = in_virtual_time(body)
@@ -357,6 +381,6 @@ async def test_a_time_limit_is_kept_when_the_duty_stands_twice_in_a_batch(engine
     (task_id,) = await engine.submit(start_within_ms=800)
     engine.clock.turn(1_000)
 
-    await asyncio.gather(engine.handle(ExpireAttempts()), engine.handle(ExpireAttempts()))
+    await asyncio.gather(engine.execute(ExpireAttempts()), engine.execute(ExpireAttempts()))
 
     assert (await engine.task(task_id)).state is TaskState.FAILED

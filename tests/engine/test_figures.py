@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.events import CancelTasks
-from rota.core.shards.events import DrainMember
+from rota.core.commands import CancelTasks
+from rota.core.shards.commands import DrainMember
 from rota.core.shards.members import Member, ShardPolicy
 from rota.core.shards.service import Service
-from rota.core.tasks import NewTask
-from rota.engine.figures import RATE_WINDOW_S, Rate, ServiceFigures
-from rota.engine.shard_changes import ServiceGauges, gauges_of
+from rota.core.tasks.model import NewTask
+from rota.engine.metrics.metrics import RATE_WINDOW_S, Rate, ServiceMetrics
+from rota.engine.shards.changes import ServiceGauges, gauges_of
 from tests.engine.running import Engine, done
 from tests.engine.sharding import SERVICE, service, sweep, two
 
@@ -84,11 +84,11 @@ async def test_figures_count_what_was_done(engine: Engine) -> None:
     tasks = await engine.lease(worker)
     await asyncio.gather(
         engine.report(worker, done(tasks[0]), done(tasks[1], ok=False), done(tasks[0])),
-        engine.handle(CancelTasks((ids[2],))),
+        engine.execute(CancelTasks((ids[2],))),
     )
     await engine.report(worker, done(tasks[2]))
 
-    figures = engine.coordinator.figures()
+    figures = engine.coordinator.metrics()
     assert figures.submitted == {"default": 4}
     assert figures.leased == 4
     assert figures.finished == {("default", "succeeded"): 1, ("default", "cancelled"): 1}
@@ -104,12 +104,12 @@ async def test_figures_count_what_was_done(engine: Engine) -> None:
 
 async def test_figures_tell_how_a_service_does(engine: Engine) -> None:
     a, b = await two(engine)
-    await engine.coordinator.shard(DrainMember(service=SERVICE, worker_id="b"))
+    await engine.coordinator.execute(DrainMember(service=SERVICE, worker_id="b"))
     await sweep(engine, 3_000)
     await a.beat()
     await sweep(engine, 1_000)
 
-    figures = engine.coordinator.figures().services[SERVICE]
+    figures = engine.coordinator.metrics().services[SERVICE]
     assert (figures.rebalances, figures.moved, figures.granted) == (3, 10, 15)
     assert (figures.forced, figures.departures, figures.fenced_effects) == (0, {}, 0)
     assert figures.beats == a.seq + b.seq
@@ -120,7 +120,7 @@ async def test_figures_tell_how_a_service_does(engine: Engine) -> None:
     assert gauges.lease_margin_ms == 15_000 - 4_000
     assert gauges.generation == (await service(engine)).generation
     assert gauges.imbalance == 0.0
-    assert any(line["event"] == "shards rebalanced" for line in engine.log)
+    assert any(line["event"] == "shards_rebalanced" for line in engine.log)
 
 
 def gauges(*members: Member, swept_ms: int = NOW_MS, count: int = 2) -> ServiceGauges:
@@ -156,7 +156,7 @@ def test_shards_are_stranded_when_somebody_could_own_them(
 
 
 def test_shards_are_stranded_since_the_first_look_that_found_some_so() -> None:
-    feed, since = ServiceFigures(), []
+    feed, since = ServiceMetrics(), []
 
     for swept_ms, members in enumerate(([], [member()], [member()], [], [member()])):
         feed.note_gauges(gauges(*members, swept_ms=swept_ms))

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.engine import films
-from rota.engine.films import Film, Moment
+from rota.engine.runs import counter_history
+from rota.engine.runs.counter_history import CounterHistory, CounterSnapshot
 
 ENTRIES = st.lists(
     st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-3, 3)), max_size=4), max_size=30
@@ -15,11 +15,11 @@ ENTRIES = st.lists(
 def test_a_moment_is_what_all_changes_up_to_it_make(
     every: int, entries: list[list[tuple[str, int]]]
 ) -> None:
-    film, figures = Film(), [Moment()]
+    film, figures = CounterHistory(), [CounterSnapshot()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(films, "STILL_EVERY", every)
+        patch.setattr(counter_history, "STILL_EVERY", every)
         for number, changes in enumerate(entries, start=1):
-            now = Moment(dict(figures[-1].figures))
+            now = CounterSnapshot(dict(figures[-1].figures))
             for name, by in changes:
                 film.add(by, name)
                 now.add(by, name)

@@ -5,20 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from rota.core.notices import EVERYTHING, Noted, NoticeFilter, types_of
-from rota.engine import notice_log
-from rota.engine.following import End, Follower
+from rota.core.events import EVERYTHING, EventFilter, LoggedEvent, types_of
+from rota.engine.events import log as events_log
+from rota.engine.events.stream import End, EventSubscription
+from rota.engine.topics import CommittedEvents, Events
 from tests.engine.noticing import told
 from tests.engine.running import Engine, running, settle, soon
 
 ALL = 1_000
 
 
-def seqs(notices: list[Noted]) -> list[int]:
+def seqs(notices: list[LoggedEvent]) -> list[int]:
     return [one.seq for one in notices]
 
 
-async def taken(follower: Follower, most: int = ALL) -> list[int]:
+async def taken(follower: EventSubscription, most: int = ALL) -> list[int]:
     return seqs(await soon(asyncio.ensure_future(follower.take(most))))
 
 
@@ -27,7 +28,9 @@ async def taken(follower: Follower, most: int = ALL) -> list[int]:
 
 async def test_whoever_watches_is_told_all_of_a_commit_at_once(engine: Engine) -> None:
     heard: list[list[str]] = []
-    unwatch = engine.coordinator.watch_notices(lambda some: heard.append([n.type for n in some]))
+    unwatch = engine.coordinator.subscribe(
+        CommittedEvents(lambda some: heard.append([n.type for n in some]))
+    )
     await engine.submit("a", "b")
     await engine.register()
     await settle()
@@ -41,7 +44,7 @@ async def test_whoever_watches_is_told_all_of_a_commit_at_once(engine: Engine) -
 async def test_a_commit_that_tells_nothing_wakes_nobody(engine: Engine) -> None:
     heard: list[object] = []
     worker = await engine.register()
-    engine.coordinator.watch_notices(heard.append)
+    engine.coordinator.subscribe(CommittedEvents(heard.append))
     await engine.beat(worker)
     await settle()
 
@@ -51,7 +54,7 @@ async def test_a_commit_that_tells_nothing_wakes_nobody(engine: Engine) -> None:
 async def test_nothing_is_made_for_watchers_when_there_are_none(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("rota.engine.notices.Told.noted")
+    monkeypatch.delattr("rota.engine.events.recorder.EventBatch.noted")
 
     await engine.submit()
 
@@ -60,9 +63,9 @@ async def test_nothing_is_made_for_watchers_when_there_are_none(
 
 async def test_watchers_hear_of_the_end(engine: Engine) -> None:
     ends: list[str] = []
-    engine.coordinator.watch_notices(lambda _: None, lambda: ends.append("early"))
-    engine.coordinator.release_parked()
-    engine.coordinator.watch_notices(lambda _: None, lambda: ends.append("late"))
+    engine.coordinator.subscribe(CommittedEvents(lambda _: None, lambda: ends.append("early")))
+    engine.coordinator.release_waiting()
+    engine.coordinator.subscribe(CommittedEvents(lambda _: None, lambda: ends.append("late")))
     await settle()
 
     assert ends == ["early", "late"]
@@ -73,7 +76,7 @@ async def test_watchers_hear_of_the_end(engine: Engine) -> None:
 
 async def test_a_follower_catches_up_and_goes_on(engine: Engine) -> None:
     await engine.submit("a", "b", "c")
-    with engine.coordinator.follow(EVERYTHING, after=1) as follower:
+    with engine.coordinator.subscribe(Events(EVERYTHING, 1)) as follower:
         caught_up = await taken(follower)
         next_one = asyncio.ensure_future(follower.take(ALL))
         await settle()
@@ -87,7 +90,7 @@ async def test_a_follower_catches_up_and_goes_on(engine: Engine) -> None:
 
 async def test_a_follower_takes_no_more_than_it_wants(engine: Engine) -> None:
     await engine.submit("a", "b", "c")
-    with engine.coordinator.follow(EVERYTHING, after=0) as follower:
+    with engine.coordinator.subscribe(Events(EVERYTHING, 0)) as follower:
         from_log = [await taken(follower, 2), await taken(follower, 2)]
         waiting = asyncio.ensure_future(follower.take(1))
         await settle()
@@ -102,7 +105,7 @@ async def test_nothing_is_missed_or_doubled_while_a_follower_catches_up(tmp_path
     async with running(tmp_path / "rota.db", inline=False) as engine:
         await engine.submit(*["work"] * 5)
         heard: list[int] = []
-        with engine.coordinator.follow(EVERYTHING, after=0) as follower:
+        with engine.coordinator.subscribe(Events(EVERYTHING, 0)) as follower:
             submitting = asyncio.ensure_future(_submit_often(engine, 40))
             while len(heard) < 45:
                 heard += await taken(follower, 3)
@@ -117,9 +120,9 @@ async def _submit_often(engine: Engine, times: int) -> None:
 
 
 async def test_a_follower_hears_only_what_it_wants(engine: Engine) -> None:
-    wanted = NoticeFilter(types=types_of(["task-*"]))
+    wanted = EventFilter(types=types_of(["task-*"]))
     await engine.register()
-    with engine.coordinator.follow(wanted, after=0) as follower:
+    with engine.coordinator.subscribe(Events(wanted, 0)) as follower:
         waiting = asyncio.ensure_future(follower.take(ALL))
         await settle()
         await engine.register("w2")
@@ -135,10 +138,10 @@ async def test_a_follower_hears_only_what_it_may(engine: Engine) -> None:
     await engine.submit(queue="mine")
     await engine.submit(queue="theirs")
 
-    def sight(noted: Noted) -> bool:
+    def sight(noted: LoggedEvent) -> bool:
         return noted.data.get("queue") == "mine"
 
-    with engine.coordinator.follow(EVERYTHING, after=0, sight=sight) as follower:
+    with engine.coordinator.subscribe(Events(EVERYTHING, 0, sight)) as follower:
         caught_up = await taken(follower)
         waiting = asyncio.ensure_future(follower.take(ALL))
         await settle()
@@ -153,8 +156,8 @@ async def test_a_follower_that_lets_too_much_wait_is_ended_and_may_come_again(
     engine: Engine,
 ) -> None:
     coordinator = engine.coordinator
-    follower = Follower(
-        coordinator._notices, coordinator.queries.notices, EVERYTHING, after=0, most_behind=2
+    follower = EventSubscription(
+        coordinator._events, coordinator.queries.events, EVERYTHING, after=0, most_behind=2
     )
     waiting = asyncio.ensure_future(follower.take(1))
     await settle()
@@ -166,16 +169,16 @@ async def test_a_follower_that_lets_too_much_wait_is_ended_and_may_come_again(
     assert first == [1]
     assert await taken(follower) == []
     assert follower.end is End.TOO_SLOW
-    assert coordinator.figures().watchers == 0
-    with coordinator.follow(EVERYTHING, after=follower.position) as again:
+    assert coordinator.metrics().watchers == 0
+    with coordinator.subscribe(Events(EVERYTHING, follower.position)) as again:
         assert await taken(again) == [2, 3, 4]
 
 
 async def test_one_that_reads_the_log_is_never_too_slow(engine: Engine) -> None:
     coordinator = engine.coordinator
     await engine.submit(*["work"] * 10)
-    follower = Follower(
-        coordinator._notices, coordinator.queries.notices, EVERYTHING, after=0, most_behind=2
+    follower = EventSubscription(
+        coordinator._events, coordinator.queries.events, EVERYTHING, after=0, most_behind=2
     )
     heard = await taken(follower, 3)
     await engine.submit(*["work"] * 10)
@@ -187,7 +190,7 @@ async def test_one_that_reads_the_log_is_never_too_slow(engine: Engine) -> None:
 
 
 async def test_a_stop_ends_those_who_follow(engine: Engine) -> None:
-    follower = engine.coordinator.follow(EVERYTHING, after=0)
+    follower = engine.coordinator.subscribe(Events(EVERYTHING, 0))
     waiting = asyncio.ensure_future(follower.take(ALL))
     await settle()
     await engine.coordinator.stop()
@@ -197,12 +200,12 @@ async def test_a_stop_ends_those_who_follow(engine: Engine) -> None:
 
 
 async def test_what_was_told_before_a_stop_is_still_taken(engine: Engine) -> None:
-    with engine.coordinator.follow(EVERYTHING, after=0) as follower:
+    with engine.coordinator.subscribe(Events(EVERYTHING, 0)) as follower:
         waiting = asyncio.ensure_future(follower.take(1))
         await settle()
         await engine.submit("a", "b")
         await soon(waiting)
-        engine.coordinator.release_parked()
+        engine.coordinator.release_waiting()
 
         assert await taken(follower) == [2]
         assert await taken(follower) == []
@@ -214,12 +217,12 @@ async def test_what_was_told_before_a_stop_is_still_taken(engine: Engine) -> Non
 async def test_a_long_log_is_looked_through_in_steps(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notice_log, "NOTICES_PER_STEP", 3)
+    monkeypatch.setattr(events_log, "EVENTS_PER_STEP", 3)
     await engine.submit(*["work"] * 8)
     await engine.register()
     await engine.submit(*["work"] * 8)
-    log = engine.coordinator.queries.notices
-    wanted = NoticeFilter(types=types_of(["worker-*"]))
+    log = engine.coordinator.queries.events
+    wanted = EventFilter(types=types_of(["worker-*"]))
 
     up = await log.after(0, wanted, limit=5)
     newest = await log.newest(wanted, limit=5)
@@ -236,6 +239,6 @@ async def test_reading_begins_with_what_is_kept(tmp_path: Path) -> None:
         await engine.submit(*["work"] * 6)
         await engine.turn(0)
 
-        passage = await engine.coordinator.queries.notices.after(1, EVERYTHING, limit=1)
+        passage = await engine.coordinator.queries.events.after(1, EVERYTHING, limit=1)
 
         assert (seqs(passage.items), passage.position, passage.oldest_seq) == ([5], 5, 5)

@@ -1,12 +1,14 @@
 """Are tasks that came with others' transactions accepted, each once, and the bad ones kept?"""
 
 import msgspec
+import pytest
 
-from rota.core.tasks import NewTask, Task, TaskState
-from rota.engine import load
-from rota.engine.duties.inbox import INBOX
+from rota.core import limits
+from rota.core.tasks.model import NewTask, TaskRecord, TaskState
+from rota.engine.commit import loader
+from rota.engine.duties import INBOX
 from rota.store.database import Transaction
-from rota.store.inbox import Inbox
+from rota.store.tasks.queues import InboxStore
 from tests.engine.running import Engine, done
 
 
@@ -15,7 +17,7 @@ def put(engine: Engine, *rows: tuple[str, bytes]) -> None:
 
     def body(tx: Transaction) -> None:
         for key, content in rows:
-            Inbox(tx).put(key, content, at_ms=1)
+            InboxStore(tx).put(key, content, at_ms=1)
 
     engine.database.write(body)
 
@@ -24,9 +26,8 @@ def task(name: str = "work", **options: object) -> bytes:
     return msgspec.json.encode({"name": name, **options})
 
 
-async def by_key(engine: Engine, key: str) -> Task:
-    found = await engine.coordinator.queries.task_by_key(key)
-    assert found is not None
+async def by_key(engine: Engine, key: str) -> TaskRecord:
+    (found,) = await engine.coordinator.queries.tasks_by_key(key, queue=None, limit=10)
     return found
 
 
@@ -41,7 +42,7 @@ async def test_what_is_in_the_inbox_is_accepted_by_the_next_look(engine: Engine)
         "q",
         b'{"n":1}',
     )
-    assert engine.coordinator.figures().inbox["accepted"] == 1
+    assert engine.coordinator.metrics().inbox["accepted"] == 1
     assert not await engine.coordinator.queries.has_inbox()
 
 
@@ -63,7 +64,7 @@ async def test_a_key_that_was_taken_over_already_is_not_taken_over_again(engine:
 
     await engine.turn(1_000)
 
-    assert engine.coordinator.figures().inbox == {"accepted": 1, "duplicate": 2, "refused": 0}
+    assert engine.coordinator.metrics().inbox == {"accepted": 1, "duplicate": 2, "refused": 0}
 
 
 async def test_a_key_that_came_over_http_counts_as_well(engine: Engine) -> None:
@@ -85,7 +86,7 @@ async def test_a_bad_row_becomes_a_failed_task_and_holds_nobody_up(engine: Engin
     assert bad.error is not None
     assert bad.error.type == "malformed"
     assert [line["key"] for line in engine.log if line["log_level"] == "warning"] == ["bad"]
-    assert engine.coordinator.figures().inbox["refused"] == 1
+    assert engine.coordinator.metrics().inbox["refused"] == 1
 
 
 async def test_a_payload_over_the_limit_is_dropped_with_its_reason(engine: Engine) -> None:
@@ -100,13 +101,13 @@ async def test_a_payload_over_the_limit_is_dropped_with_its_reason(engine: Engin
 
 
 async def test_a_full_inbox_is_emptied_in_bounded_steps(engine: Engine) -> None:
-    count = load.TAKEN_PER_STEP * 2 + 1
+    count = loader.TAKEN_PER_STEP * 2 + 1
     put(engine, *((f"k{number}", task()) for number in range(count)))
     before = engine.database.commits
 
     await engine.turn(1_000)
 
-    assert engine.coordinator.figures().inbox["accepted"] == count
+    assert engine.coordinator.metrics().inbox["accepted"] == count
     assert (await by_key(engine, f"k{count - 1}")).state is TaskState.QUEUED
     assert engine.database.commits > before + 2
 
@@ -128,3 +129,42 @@ async def test_what_a_broken_commit_took_out_is_still_there(engine: Engine) -> N
     await engine.turn(1_000)
 
     assert (await by_key(engine, "a")).state is TaskState.QUEUED
+
+
+async def test_the_same_key_in_two_queues_makes_two_tasks(engine: Engine) -> None:
+    await engine.submit(queue="a", key="k")
+    put(engine, ("k", task(queue="a")), ("k", task(queue="b")))
+
+    await engine.turn(1_000)
+
+    found = await engine.coordinator.queries.tasks_by_key("k", queue=None, limit=10)
+    assert [one.lane.queue for one in found] == ["b", "a"]
+    assert engine.coordinator.metrics().inbox["duplicate"] == 1
+
+
+async def test_what_finds_no_lane_fails_in_its_own_queue_and_the_rest_is_accepted(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_LANES_PER_QUEUE", 1)
+    put(engine, ("1", task("a", queue="q")), ("2", task("b", queue="q")), ("3", task(queue="r")))
+
+    await engine.turn(1_000)
+
+    accepted, refused, other = [await by_key(engine, key) for key in ("1", "2", "3")]
+    assert (accepted.state, other.state) == (TaskState.QUEUED, TaskState.QUEUED)
+    assert (refused.state, refused.lane.queue) == (TaskState.FAILED, "q")
+    assert refused.error is not None
+    assert "'b'" in refused.error.message
+
+
+async def test_a_delayed_row_that_finds_no_lane_fails_and_holds_nobody_up(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_LANES_PER_QUEUE", 1)
+    late = task("new", queue="q", delay_ms=1_000)
+    put(engine, ("a", task(queue="q")), ("late", late), ("b", task(queue="q")))
+
+    await engine.turn(1_000)
+
+    assert (await by_key(engine, "late")).state is TaskState.FAILED
+    assert (await by_key(engine, "b")).state is TaskState.QUEUED

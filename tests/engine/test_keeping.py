@@ -9,13 +9,15 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from rota.core import limits, memory
+from rota.core import kv, limits
+from rota.core.events import EVERYTHING
+from rota.core.kv import DeleteValue, KvEntry, PutValue
 from rota.core.locks import AcquireLock, LockAnswer, ReleaseLock, RenewLock
-from rota.core.memory import DeleteMemory, MemoryEntry, PutMemory
-from rota.core.notices import EVERYTHING
-from rota.engine.keeping import SWEPT_PER_STEP
+from rota.engine.kv.domains import SWEPT_PER_STEP
 from rota.errors import KeyNotFound, LockLost, Unavailable, VersionConflict
-from rota.store.workers import Workers
+from rota.store.kv import KvStore
+from rota.store.locks import LockStore
+from rota.store.workers import WorkerStore
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, running, settle, soon
 from tests.engine.virtual import in_virtual_time, let_pass
@@ -26,12 +28,12 @@ TTL_MS = 30_000
 # --- memory -------------------------------------------------------------------------------------
 
 
-async def put(engine: Engine, key: str = "k", value: bytes = b"1", **options: Any) -> MemoryEntry:
-    return await engine.coordinator.keep(PutMemory(key=key, value=Raw(value), **options))
+async def put(engine: Engine, key: str = "k", value: bytes = b"1", **options: Any) -> KvEntry:
+    return await engine.coordinator.execute(PutValue(key=key, value=Raw(value), **options))
 
 
-async def delete(engine: Engine, key: str = "k", **options: Any) -> MemoryEntry:
-    return await engine.coordinator.keep(DeleteMemory(key=key, **options))
+async def delete(engine: Engine, key: str = "k", **options: Any) -> KvEntry:
+    return await engine.coordinator.execute(DeleteValue(key=key, **options))
 
 
 async def keys(engine: Engine, prefix: str = "") -> list[str]:
@@ -44,7 +46,7 @@ async def keys(engine: Engine, prefix: str = "") -> list[str]:
 
 async def told(engine: Engine) -> list[tuple[str, str, dict[str, Any]]]:
     """What the outside has been told of, without the numbers."""
-    page = await engine.coordinator.queries.notices.after(0, EVERYTHING, limit=1_000)
+    page = await engine.coordinator.queries.events.after(0, EVERYTHING, limit=1_000)
     return [
         (one.type, one.subject, {k: v for k, v in one.data.items() if k in {"owner", "reason"}})
         for one in page.items
@@ -93,7 +95,7 @@ async def test_of_those_who_decided_on_the_same_value_one_wins(engine: Engine) -
         return_exceptions=True,
     )
 
-    won = [one for one in outcomes if isinstance(one, MemoryEntry)]
+    won = [one for one in outcomes if isinstance(one, KvEntry)]
     assert len(won) == 1
     assert sum(isinstance(one, VersionConflict) for one in outcomes) == 9
     assert await engine.coordinator.queries.memory("k") == won[0]
@@ -145,7 +147,7 @@ async def test_a_sweep_goes_on_until_all_that_is_over_is_gone(engine: Engine) ->
 
     await engine.turn(1)
 
-    left = engine.database.read(lambda tx: tx.rows("memory.over", engine.clock.now_ms(), 9))
+    left = engine.database.read(lambda tx: KvStore(tx).expired(engine.clock.now_ms(), 9))
     assert left == []
 
 
@@ -171,13 +173,13 @@ def wish(owner: str, *, ttl_ms: int = TTL_MS, wait_ms: int = 0, name: str = "doo
 
 
 async def take(engine: Engine, owner: str, **options: Any) -> LockAnswer:
-    return await engine.coordinator.lock(wish(owner, **options))
+    return await engine.coordinator.execute(wish(owner, **options))
 
 
 async def release(engine: Engine, had: LockAnswer) -> LockAnswer:
     assert had.fence is not None
     event = ReleaseLock(name=had.name, owner=had.owner, fence=had.fence)
-    return await engine.coordinator.lock(event)
+    return await engine.coordinator.execute(event)
 
 
 async def in_line(
@@ -185,7 +187,7 @@ async def in_line(
 ) -> "asyncio.Task[LockAnswer]":
     """A call that waits for the lock."""
     event = wish(owner, wait_ms=wait_ms, **options)
-    call = asyncio.create_task(engine.coordinator.acquire(event))
+    call = asyncio.ensure_future(engine.coordinator.execute(event))
     await settle()
     assert not call.done()
     return call
@@ -217,7 +219,7 @@ async def test_a_release_wakes_the_next_in_line_with_its_own_commit(engine: Engi
 
 
 async def test_a_free_lock_is_had_without_waiting(engine: Engine) -> None:
-    had = await engine.coordinator.acquire(wish("ann", wait_ms=600_000))
+    had = await engine.coordinator.execute(wish("ann", wait_ms=600_000))
 
     assert had.acquired
 
@@ -226,7 +228,7 @@ async def test_a_lock_that_is_released_in_the_very_batch_that_asks_for_it_is_had
     engine: Engine,
 ) -> None:
     had = await take(engine, "ann")
-    call = asyncio.create_task(engine.coordinator.acquire(wish("bob", wait_ms=600_000)))
+    call = asyncio.ensure_future(engine.coordinator.execute(wish("bob", wait_ms=600_000)))
     let_go = asyncio.create_task(release(engine, had))
 
     assert (await soon(call)).acquired
@@ -235,7 +237,7 @@ async def test_a_lock_that_is_released_in_the_very_batch_that_asks_for_it_is_had
 
 async def test_a_crowd_before_one_lock_is_one_commit_and_all_but_one_wait(engine: Engine) -> None:
     calls = [
-        asyncio.create_task(engine.coordinator.acquire(wish(f"w{number}", wait_ms=600_000)))
+        asyncio.ensure_future(engine.coordinator.execute(wish(f"w{number}", wait_ms=600_000)))
         for number in range(300)
     ]
     await settle()
@@ -269,7 +271,7 @@ async def test_a_refused_renewal_changes_nothing(engine: Engine) -> None:
     engine.clock.turn(1_000)
 
     with pytest.raises(LockLost):
-        await engine.coordinator.lock(RenewLock(name="door", owner="ann", fence=had.fence or 0))
+        await engine.coordinator.execute(RenewLock(name="door", owner="ann", fence=had.fence or 0))
 
     assert (await take(engine, "bob")).acquired
 
@@ -292,12 +294,12 @@ async def test_a_lock_that_nobody_has_or_waits_for_leaves_no_row(engine: Engine)
     call.cancel()
     await settle()
     await release(engine, had)
-    assert len(engine.database.read(lambda tx: tx.rows("locks.waiters", "door"))) == 1
+    assert len(engine.database.read(lambda tx: LockStore(tx).get("door").waiters)) == 1
 
     await engine.turn(limits.LOCK_PLACE_KEPT_MS)
 
-    for query in ("locks.one", "locks.waiters"):
-        assert engine.database.read(lambda tx, query=query: tx.rows(query, "door")) == []  # type: ignore[misc]  # it is a default
+    assert engine.database.read(lambda tx: tx.rows("locks.get", name="door")) == []
+    assert engine.database.read(lambda tx: tx.rows("locks.waiters", lock="door")) == []
 
 
 # --- time passes --------------------------------------------------------------------------------
@@ -310,7 +312,7 @@ def test_a_lock_whose_time_is_over_goes_on_at_that_very_moment() -> None:
         moments = []
 
         async def in_turn(owner: str, ttl_ms: int) -> None:
-            had = await engine.coordinator.acquire(wish(owner, ttl_ms=ttl_ms, wait_ms=60_000))
+            had = await engine.coordinator.execute(wish(owner, ttl_ms=ttl_ms, wait_ms=60_000))
             assert had.acquired
             moments.append(engine.clock.now_ms() - start_ms)
 
@@ -332,7 +334,7 @@ def test_whoever_waits_in_vain_hears_who_has_it_when_its_time_is_over() -> None:
     async def body(engine: Engine) -> tuple[LockAnswer, int]:
         start_ms = engine.clock.now_ms()
         await take(engine, "ann", ttl_ms=60_000)
-        answer = await engine.coordinator.acquire(wish("bob", wait_ms=4_200))
+        answer = await engine.coordinator.execute(wish("bob", wait_ms=4_200))
         return answer, engine.clock.now_ms() - start_ms
 
     answer, passed_ms = in_virtual_time(body)
@@ -349,7 +351,7 @@ def test_whoever_asks_again_and_again_keeps_its_place() -> None:
         async def patient(owner: str, wait_ms: int) -> None:
             is_had = False
             while not is_had:
-                is_had = (await engine.coordinator.acquire(wish(owner, wait_ms=wait_ms))).acquired
+                is_had = (await engine.coordinator.execute(wish(owner, wait_ms=wait_ms))).acquired
             order.append(owner)
             await release(engine, await take(engine, owner))
 
@@ -370,7 +372,7 @@ def test_a_lock_that_expires_unnoticed_by_anybody_is_told_of_in_time() -> None:
         start_ms = engine.clock.now_ms()
         await take(engine, "ann", ttl_ms=3_210)
         await let_pass(5_000)
-        page = await engine.coordinator.queries.notices.after(0, EVERYTHING, limit=9)
+        page = await engine.coordinator.queries.events.after(0, EVERYTHING, limit=9)
         return [one.at_ms - start_ms for one in page.items]
 
     acquired_ms, released_ms = in_virtual_time(body)
@@ -432,7 +434,7 @@ async def test_a_caller_that_goes_away_as_it_is_given_the_lock_lets_go_of_it(
 async def test_a_caller_that_goes_away_before_its_question_is_read_leaves_nothing(
     engine: Engine,
 ) -> None:
-    call = asyncio.create_task(engine.coordinator.acquire(wish("ann", wait_ms=600_000)))
+    call = asyncio.ensure_future(engine.coordinator.execute(wish("ann", wait_ms=600_000)))
     await asyncio.sleep(0)
     call.cancel()
     await settle()
@@ -463,7 +465,7 @@ async def test_what_was_had_and_let_go_of_before_is_no_answer(engine: Engine) ->
     """One batch gives the lock to a caller, has it released, and puts the same caller in line."""
     ann = await take(engine, "ann")
     first = await in_line(engine, "bob")
-    fence = 1 + engine.database.read(lambda tx: Workers(tx).counter("lock"))
+    fence = 1 + engine.database.read(lambda tx: WorkerStore(tx).counter("lock"))
     bob = replace(ann, owner="bob", fence=fence)
     changes = [release(engine, ann), release(engine, bob), take(engine, "cat")]
 
@@ -481,11 +483,11 @@ async def test_calls_are_answered_when_the_coordinator_is_about_to_stop(engine: 
     await take(engine, "ann")
     call = await in_line(engine, "bob")
 
-    engine.coordinator.release_parked()
+    engine.coordinator.release_waiting()
 
     answer = await soon(call)
     assert (answer.acquired, answer.holder) == (False, "ann")
-    late = await engine.coordinator.acquire(wish("cat", wait_ms=600_000))
+    late = await engine.coordinator.execute(wish("cat", wait_ms=600_000))
     assert not late.acquired
 
 
@@ -496,7 +498,7 @@ async def test_a_stop_answers_those_in_line(
 ) -> None:
     async with running(tmp_path / "rota.db", inline=inline) as engine:
         await take(engine, "ann")
-        call = asyncio.create_task(engine.coordinator.acquire(wish("bob", wait_ms=600_000)))
+        call = asyncio.ensure_future(engine.coordinator.execute(wish("bob", wait_ms=600_000)))
         await take(engine, "cat")  # goes through after the question above
 
     with pytest.raises(Unavailable):
@@ -514,7 +516,7 @@ async def test_after_a_restart_owners_are_what_they_were_lines_are_gone_and_fenc
         free = await take(engine, "eve", name="free")
         await release(engine, free)
         call = await in_line(engine, "bob")
-        engine.coordinator.release_parked()
+        engine.coordinator.release_waiting()
         await soon(call)
 
     async with running(tmp_path / "rota.db", clock) as engine:
@@ -567,14 +569,14 @@ async def test_a_batch_that_breaks_is_tried_again_one_by_one_each_once(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One event cannot be carried out; the others are, and nobody is given a lock twice."""
-    whole = memory.put
+    whole = kv.put
 
-    def broken(before: MemoryEntry | None, event: PutMemory, **options: Any) -> MemoryEntry:
+    def broken(before: KvEntry | None, event: PutValue, **options: Any) -> KvEntry:
         if event.key == "bad":
             raise ZeroDivisionError
         return whole(before, event, **options)
 
-    monkeypatch.setattr(memory, "put", broken)
+    monkeypatch.setattr(kv, "put", broken)
 
     outcomes = await asyncio.gather(
         put(engine, "good"),
@@ -586,11 +588,11 @@ async def test_a_batch_that_breaks_is_tried_again_one_by_one_each_once(
     )
 
     assert [type(one).__name__ for one in outcomes] == [
-        "MemoryEntry",
+        "KvEntry",
         "LockAnswer",
         "ZeroDivisionError",
         "LockAnswer",
-        "MemoryEntry",
+        "KvEntry",
     ]
     assert await keys(engine) == ["fine", "good"]
     assert await holder(engine) == "ann"

@@ -10,7 +10,7 @@ import pytest
 
 import rota
 from rota.core.access import AccessToken, Scope
-from rota.core.events import (
+from rota.core.commands import (
     AddToken,
     CancelTasks,
     LeaveWorker,
@@ -21,11 +21,12 @@ from rota.core.events import (
     StartJob,
     SubmitTasks,
 )
+from rota.core.events import EVENT_KINDS, LoggedEvent
 from rota.core.ids import to_text
 from rota.core.limits import MAX_SINGLE_EVENTS
-from rota.core.notices import NOTICE_KINDS, Noted
-from rota.core.tasks import Backoff, NewTask, TaskError
-from rota.core.workers import WorkerState
+from rota.core.tasks.model import Backoff, NewTask, TaskError
+from rota.core.workers.model import WorkerState
+from rota.engine.topics import CommittedEvents
 from tests.conftest import TurnedClock
 from tests.engine.noticing import told, types_told
 from tests.engine.running import Engine, done, running, settle
@@ -96,8 +97,8 @@ async def test_a_task_for_later_is_told_with_its_moment(engine: Engine) -> None:
 
 async def test_cancelling_and_sending_round_again_are_told(engine: Engine) -> None:
     (task_id,) = await engine.submit()
-    await engine.handle(CancelTasks((task_id,)))
-    await engine.handle(RetryTasks((task_id,)))
+    await engine.execute(CancelTasks((task_id,)))
+    await engine.execute(RetryTasks((task_id,)))
 
     assert await types_told(engine) == ["task-submitted", "task-cancelled", "task-retrying"]
     (again,) = await told(engine, "task-retrying")
@@ -106,7 +107,7 @@ async def test_cancelling_and_sending_round_again_are_told(engine: Engine) -> No
 
 async def test_a_task_started_as_a_job_is_told_with_its_holder(engine: Engine) -> None:
     (task_id,) = await engine.submit()
-    await engine.handle(StartJob(task_id=task_id, holder="somebody"))
+    await engine.execute(StartJob(task_id=task_id, holder="somebody"))
 
     (notice,) = await told(engine, "task-started")
 
@@ -192,7 +193,7 @@ async def test_what_a_leaving_worker_gives_back_is_told_of_together(engine: Engi
     worker = await engine.register(max_concurrent_tasks=100)
     await engine.submit(*["work"] * MANY)
     await engine.lease(worker)
-    await engine.handle(LeaveWorker(worker_id=worker.id))
+    await engine.execute(LeaveWorker(worker_id=worker.id))
 
     (notice,) = await told(engine, "task-retrying")
 
@@ -201,7 +202,7 @@ async def test_what_a_leaving_worker_gives_back_is_told_of_together(engine: Engi
 
 async def test_all_that_a_batch_has_to_tell_is_one_commit(engine: Engine) -> None:
     before = engine.database.commits
-    await asyncio.gather(*(engine.handle(SubmitTasks([NewTask(name="work")])) for _ in range(5)))
+    await asyncio.gather(*(engine.execute(SubmitTasks([NewTask(name="work")])) for _ in range(5)))
 
     assert engine.database.commits == before + 1
     assert await types_told(engine) == ["task-submitted"] * 5
@@ -212,8 +213,8 @@ async def test_all_that_a_batch_has_to_tell_is_one_commit(engine: Engine) -> Non
 
 async def test_a_worker_is_told_of_when_it_comes_and_goes(engine: Engine) -> None:
     worker = await engine.register(capabilities=("gpu",), queues=("images",), group="g")
-    await engine.handle(SetWorkerState(worker_id="w1", state=WorkerState.DRAINING))
-    await engine.handle(LeaveWorker(worker_id="w1"))
+    await engine.execute(SetWorkerState(worker_id="w1", state=WorkerState.DRAINING))
+    await engine.execute(LeaveWorker(worker_id="w1"))
 
     notices = await told(engine)
 
@@ -229,8 +230,14 @@ async def test_a_worker_is_told_of_when_it_comes_and_goes(engine: Engine) -> Non
                 "group": "g",
             },
         ),
-        ("worker-state", {"state": "draining", "incarnation": incarnation}),
-        ("worker-unregistered", {"incarnation": incarnation, "reason": "left"}),
+        (
+            "worker-state",
+            {"state": "draining", "incarnation": incarnation, "queues": ["images"]},
+        ),
+        (
+            "worker-unregistered",
+            {"incarnation": incarnation, "reason": "left", "queues": ["images"]},
+        ),
     ]
 
 
@@ -291,7 +298,7 @@ async def test_silence_during_a_restart_is_nobodys_health(tmp_path: Path) -> Non
 
 async def test_a_queue_is_told_of_when_something_changes(engine: Engine) -> None:
     for paused in (True, True, False, False, True):
-        await engine.handle(PauseQueue("mail", paused))
+        await engine.execute(PauseQueue("mail", paused))
 
     assert await types_told(engine) == ["queue-paused", "queue-resumed", "queue-paused"]
 
@@ -300,8 +307,8 @@ async def test_tokens_are_told_of_without_what_opens_with_them(engine: Engine) -
     token = AccessToken(
         id="t-1", hash="secret", name="ci", scopes=(Scope.READ,), created_at_ms=0, expires_at_ms=9
     )
-    await engine.handle(AddToken(token))
-    await engine.handle(RevokeToken("t-1"))
+    await engine.execute(AddToken(token))
+    await engine.execute(RevokeToken("t-1"))
 
     created, revoked = await told(engine)
 
@@ -343,8 +350,8 @@ async def test_numbers_go_on_after_a_restart_even_when_all_is_forgotten(tmp_path
 
 
 async def test_what_was_rolled_back_is_not_told(engine: Engine) -> None:
-    heard: list[Noted] = []
-    engine.coordinator.watch_notices(heard.extend)
+    heard: list[LoggedEvent] = []
+    engine.coordinator.subscribe(CommittedEvents(heard.extend))
     engine.database.commit_problem = OSError("the disk is full")
     with pytest.raises(Exception, match="nothing was changed"):
         await engine.submit()
@@ -358,7 +365,7 @@ async def test_what_was_rolled_back_is_not_told(engine: Engine) -> None:
 
 async def test_a_number_that_is_taken_after_all_does_not_stand_in_the_way(engine: Engine) -> None:
     await engine.submit()
-    engine.coordinator._pipeline._memory.last_seq = 0  # as after a commit that only seemed to fail
+    engine.coordinator._pipeline._state.last_seq = 0  # as after a commit that only seemed to fail
     with pytest.raises(AssertionError, match="constraint"):
         await engine.submit()
     await engine.submit()
@@ -373,13 +380,13 @@ def test_every_type_that_is_told_of_has_its_meaning() -> None:
     engine = Path(rota.__file__).parent / "engine"
     texts = {
         node.value
-        for path in engine.glob("*.py")
+        for path in engine.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    nouns = "|".join({kind.partition("-")[0] for kind in NOTICE_KINDS})
+    nouns = "|".join({kind.partition("-")[0] for kind in EVENT_KINDS})
     made = {text for text in texts if re.fullmatch(rf"({nouns})-[a-z]+", text)}
 
-    assert made - NOTICE_KINDS.keys() == set()
+    assert made - EVENT_KINDS.keys() == set()
     # Those of a run's end are put together from its state.
-    assert {one for one in NOTICE_KINDS.keys() - made if not one.startswith("run-")} == set()
+    assert {one for one in EVENT_KINDS.keys() - made if not one.startswith("run-")} == set()

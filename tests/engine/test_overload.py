@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.core.tasks import NewTask
+from rota.core.tasks.model import NewTask
 from rota.errors import Overloaded
 from tests.conftest import TurnedClock
 from tests.engine.running import running, settle, soon
@@ -28,7 +28,7 @@ async def test_beyond_the_bound_submissions_are_refused_and_accepted_work_is_wor
         assert (await soon(beat)).lost == ()
         (queue,) = await engine.coordinator.queries.queues()
         assert queue.depth == MOST
-        assert engine.coordinator.figures().overloads == 3
+        assert engine.coordinator.metrics().overloads == 3
         assert await engine.submit()
 
 
@@ -67,7 +67,7 @@ async def test_what_waits_is_counted_until_it_is_delivered_by_the_thread(
         first = asyncio.create_task(engine.submit_all([NewTask(name="work")] * 60))
         await asyncio.to_thread(is_held.wait, 30)
         engine.database.on_commit = None
-        waiting = engine.coordinator.figures().waiting
+        waiting = engine.coordinator.metrics().waiting
         second = asyncio.create_task(engine.submit_all([NewTask(name="work")] * 40))
         await settle()
         with pytest.raises(Overloaded):
@@ -80,5 +80,5 @@ async def test_what_waits_is_counted_until_it_is_delivered_by_the_thread(
 
         assert waiting == 60
         assert [len(ids) for ids in answers] == [60, 40]
-        assert engine.coordinator.figures().waiting == 0
+        assert engine.coordinator.metrics().waiting == 0
         assert await engine.submit()

@@ -10,13 +10,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.choosing import Strategy
-from rota.core.events import RegisterWorker, SetWorkerState
+from rota.core.commands import RegisterWorker, SetWorkerState
 from rota.core.replies import Granted, Registered
-from rota.core.tasks import Lane, NewTask
-from rota.core.workers import Worker, WorkerState
-from rota.engine.dealing import CHOICE
-from rota.engine.parking import SWEPT_AFTER, Parking
+from rota.core.tasks.model import Lane, NewTask
+from rota.core.workers.model import WorkerRecord, WorkerState
+from rota.core.workers.selection import Strategy
+from rota.engine.dispatch.dispatcher import CHOICE
+from rota.engine.dispatch.waitlist import SWEPT_AFTER, Waitlist
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, ask, done, running, settle, soon
 from tests.engine.test_run_costs import CountedDatabase
@@ -33,8 +33,8 @@ async def idle(
         calls: Calls = {}
         for number in range(count):
             worker = await engine.register(f"w{number:04}", **(of_each or {}))
-            lease = engine.coordinator.lease(ask(worker, 10), wait_ms=600_000)
-            calls[worker.id] = asyncio.create_task(lease)
+            lease = engine.coordinator.execute(ask(worker, 10, wait_ms=600_000))
+            calls[worker.id] = asyncio.ensure_future(lease)
         await settle()
         try:
             yield engine, calls
@@ -74,7 +74,7 @@ async def test_a_task_finds_the_one_that_may_take_it_behind_all_that_may_not(
     async with idle(tmp_path, 200) as (engine, calls):
         for worker_id in list(calls)[:-1]:
             drain = SetWorkerState(worker_id=worker_id, state=WorkerState.DRAINING)
-            await engine.handle(drain)
+            await engine.execute(drain)
 
         await engine.submit()
 
@@ -110,8 +110,8 @@ async def test_in_turn_all_who_wait_are_chosen(tmp_path: Path) -> None:
             worker = await engine.coordinator.queries.worker(worker_id)
             assert worker is not None
             await engine.report(worker.worker, done(task))
-            lease = engine.coordinator.lease(ask(worker.worker, 10), wait_ms=600_000)
-            calls[worker_id] = asyncio.create_task(lease)
+            lease = engine.coordinator.execute(ask(worker.worker, 10, wait_ms=600_000))
+            calls[worker_id] = asyncio.ensure_future(lease)
             await settle()
 
         assert asked == calls.keys()
@@ -126,7 +126,7 @@ async def test_a_call_waits_for_what_its_worker_can_serve_after_coming_back(
     again = RegisterWorker(
         worker_id="w1", node_id="n1", incarnation=worker.incarnation, queues=("b",)
     )
-    reply = await engine.handle(again)
+    reply = await engine.execute(again)
     assert isinstance(reply, Registered)
     assert reply.worker.incarnation == worker.incarnation
     await engine.submit(queue="a")
@@ -146,11 +146,11 @@ class Waiting:
     event: object = None
 
     def __init__(self) -> None:
-        self.is_gone = False
+        self.is_abandoned = False
 
 
-def worker_of(number: int, queue: str) -> Worker:
-    return Worker(
+def worker_of(number: int, queue: str) -> WorkerRecord:
+    return WorkerRecord(
         id=f"w{number}",
         incarnation=number,
         node_id="n",
@@ -165,17 +165,17 @@ LANES = {number: Lane(queue, "work", ()) for number, queue in enumerate("abc", 1
 
 @given(st.data())
 def test_whoever_can_serve_is_found_and_nobody_else(data: st.DataObject) -> None:
-    parking: Parking[Waiting] = Parking()
+    parking: Waitlist[Waiting] = Waitlist()
     waiting: dict[Waiting, str] = {}
     for number in range(data.draw(st.integers(0, 40))):
         call, queue = Waiting(), data.draw(st.sampled_from("abcd"))
-        parking.park(call, worker_of(number, queue))
+        parking.add(call, worker_of(number, queue))
         waiting[call] = queue
     for call in [*waiting]:
         fate = data.draw(st.sampled_from(["stays", "stays", "drops", "goes"]))
         if fate == "drops":
             parking.drop(call)
-        call.is_gone = fate == "goes"
+        call.is_abandoned = fate == "goes"
         if fate != "stays":
             del waiting[call]
     wanted = data.draw(st.sets(st.sampled_from([*LANES])))
@@ -191,22 +191,22 @@ def test_whoever_can_serve_is_found_and_nobody_else(data: st.DataObject) -> None
 
 
 def test_whoever_waits_behind_those_who_have_gone_is_found_however_few_are_wanted() -> None:
-    parking: Parking[Waiting] = Parking()
+    parking: Waitlist[Waiting] = Waitlist()
     calls = [Waiting() for _ in range(100)]
     for number, call in enumerate(calls):
-        parking.park(call, worker_of(number, "a"))
+        parking.add(call, worker_of(number, "a"))
     for call in calls[:-1]:
-        call.is_gone = True
+        call.is_abandoned = True
 
     assert parking.some(LANES, 1, but=()) == [calls[-1]]
     assert len(parking) == 1
 
 
 def test_those_who_were_not_asked_for_longest_are_asked_first() -> None:
-    parking: Parking[Waiting] = Parking()
+    parking: Waitlist[Waiting] = Waitlist()
     calls = [Waiting() for _ in range(10)]
     for number, call in enumerate(calls):
-        parking.park(call, worker_of(number, "a"))
+        parking.add(call, worker_of(number, "a"))
 
     rounds = [parking.some(LANES, 4, but=()) for _ in range(5)]
 
@@ -214,11 +214,11 @@ def test_those_who_were_not_asked_for_longest_are_asked_first() -> None:
 
 
 def test_calls_whose_callers_have_gone_do_not_pile_up() -> None:
-    parking: Parking[Waiting] = Parking()
+    parking: Waitlist[Waiting] = Waitlist()
     for number in range(20 * SWEPT_AFTER):
         call = Waiting()
-        parking.park(call, worker_of(number, "a"))
-        call.is_gone = True
+        parking.add(call, worker_of(number, "a"))
+        call.is_abandoned = True
         parking.sweep()
 
     assert len(parking) <= 2 * SWEPT_AFTER

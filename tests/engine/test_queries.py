@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from rota.core.access import AccessToken, Scope
-from rota.core.events import AddToken, CancelTasks, PauseQueue, RevokeToken, TaskFilter
+from rota.core.commands import AddToken, CancelTasks, PauseQueue, RevokeToken, TaskFilter
 from rota.core.ids import TaskId
-from rota.core.tasks import NewTask, TaskState
-from rota.engine import queries
-from rota.engine.queue_views import QueueFigures
+from rota.core.tasks.model import NewTask, TaskState
+from rota.engine.queries import queries
+from rota.engine.queries.queues import QueueFigures
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, done, running
 
@@ -28,7 +28,7 @@ async def test_tasks_are_listed_newest_first_and_page_by_page(engine: Engine) ->
 async def test_tasks_are_chosen_by_what_the_filter_says(engine: Engine) -> None:
     (mail,) = await engine.submit("mail", queue="q", labels={"team": "blue"})
     (other,) = await engine.submit("other", queue="q")
-    await engine.handle(CancelTasks((other,)))
+    await engine.execute(CancelTasks((other,)))
     listed = engine.coordinator.queries.ids
 
     assert await listed(TaskFilter(name="mail"), limit=9) == [mail]
@@ -72,7 +72,7 @@ async def test_queues_tell_how_much_waits_and_how_fast_it_goes(
     good, bad = await engine.lease(worker)
     await engine.report(worker, done(good), done(bad, ok=False))
     await engine.lease(worker, 1)
-    await engine.handle(PauseQueue("quiet", paused=True))
+    await engine.execute(PauseQueue("quiet", paused=True))
     clock.turn(5_000)
 
     assert await engine.coordinator.queries.queues() == [
@@ -110,9 +110,9 @@ async def test_workers_tell_what_they_hold_and_how_they_do(engine: Engine) -> No
 async def test_tokens_are_listed_until_they_are_revoked(engine: Engine) -> None:
     token = AccessToken(id="t", hash="h", name="n", scopes=(Scope.READ,), created_at_ms=1)
 
-    await engine.handle(AddToken(token))
+    await engine.execute(AddToken(token))
     assert await engine.coordinator.queries.tokens() == [token]
-    await engine.handle(RevokeToken("t"))
+    await engine.execute(RevokeToken("t"))
     assert await engine.coordinator.queries.tokens() == []
 
 

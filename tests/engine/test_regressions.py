@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from rota.core import registry
-from rota.core.events import CancelTasks, RetryTasks
-from rota.core.tasks import TaskError, TaskState
+from rota.core.commands import CancelTasks, RetryTasks
+from rota.core.tasks.model import TaskError, TaskState
+from rota.core.workers import registry
 from tests.engine.running import Engine, done, running, soon
 
 LEASE_MS = 3 * 500
@@ -45,8 +45,8 @@ async def test_a_worker_is_not_told_to_drop_a_task_that_was_cancelled_and_retrie
     (task_id,) = await engine.submit()
     worker = await engine.register()
     await engine.lease(worker)
-    await engine.handle(CancelTasks((task_id,)))
-    await engine.handle(RetryTasks((task_id,)))
+    await engine.execute(CancelTasks((task_id,)))
+    await engine.execute(RetryTasks((task_id,)))
     (again,) = await engine.lease(worker)
 
     beat = await engine.beat(worker, [task_id])
@@ -61,8 +61,8 @@ async def test_a_worker_that_still_runs_a_cancelled_and_retried_task_has_lost_it
     (task_id,) = await engine.submit()
     worker = await engine.register()
     await engine.lease(worker)
-    await engine.handle(CancelTasks((task_id,)))
-    await engine.handle(RetryTasks((task_id,)))
+    await engine.execute(CancelTasks((task_id,)))
+    await engine.execute(RetryTasks((task_id,)))
 
     beat = await engine.beat(worker, [task_id])
 

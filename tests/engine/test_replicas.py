@@ -8,8 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from rota.core.decisions import TellCancelled
-from rota.core.events import (
+from rota.core.commands import (
     CancelTasks,
     LeaveWorker,
     PauseQueue,
@@ -17,13 +16,15 @@ from rota.core.events import (
     SubmitTasks,
     TaskFilter,
 )
+from rota.core.decisions import TellCancelled
+from rota.core.events import EVERYTHING, LoggedEvent
 from rota.core.locks import AcquireLock, ReleaseLock
-from rota.core.notices import EVERYTHING, Noted
 from rota.core.replies import Granted
-from rota.core.sessions import ClearNews, News
-from rota.core.tasks import NewTask, TaskState
+from rota.core.sessions import ClearNotifications, SessionNotification
+from rota.core.tasks.model import NewTask, TaskState
+from rota.engine.topics import Cancellations, CommittedEvents, Events, SessionNews
 from rota.errors import StaleIncarnation, Unavailable, WorkerNotFound
-from rota.store.replicas import Replicas
+from rota.store.replicas import ReplicaStore
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, ask, done, settle, soon
 from tests.engine.sharing import SharedStore, catch_up, replica, replicas
@@ -75,11 +76,11 @@ async def test_a_queue_that_is_paused_at_one_replica_is_paused_at_all(pair: Pair
     a, b = pair
     worker = await a.register()
     await a.submit()
-    await b.handle(PauseQueue("default", paused=True))
+    await b.execute(PauseQueue("default", paused=True))
 
     assert await a.lease(worker) == []
 
-    await b.handle(PauseQueue("default", paused=False))
+    await b.execute(PauseQueue("default", paused=False))
     assert len(await a.lease(worker)) == 1
 
 
@@ -90,7 +91,7 @@ async def test_a_worker_hears_at_one_replica_that_its_task_was_cancelled_at_anot
     worker = await a.register()
     (task_id,) = await a.submit()
     await a.lease(worker)
-    await b.handle(CancelTasks((task_id,)))
+    await b.execute(CancelTasks((task_id,)))
 
     beat = await a.beat(worker, [task_id])
 
@@ -126,7 +127,7 @@ async def test_numbers_of_events_are_given_once_over_all_replicas(pair: Pair) ->
     for one in (a, b, b, a, a, b):
         await one.submit()
 
-    found = await a.coordinator.queries.notices.after(0, EVERYTHING, limit=100)
+    found = await a.coordinator.queries.events.after(0, EVERYTHING, limit=100)
 
     assert [one.seq for one in found.items] == [1, 2, 3, 4, 5, 6]
 
@@ -136,7 +137,7 @@ async def test_nothing_is_read_anew_while_nobody_else_writes(pair: Pair) -> None
     worker = await a.register()
     await a.submit()
 
-    with patch.object(Replicas, "facts", side_effect=AssertionError("read anew")):
+    with patch.object(ReplicaStore, "facts", side_effect=AssertionError("read anew")):
         assert len(await a.lease(worker)) == 1
         await a.submit()
 
@@ -161,7 +162,7 @@ async def test_whoever_waits_for_a_task_is_woken_by_an_end_elsewhere(pair: Pair)
     a, b = pair
     worker = await b.register()
     (task_id,) = await a.submit()
-    wait = asyncio.create_task(a.coordinator.wait_finished(task_id, wait_ms=600_000))
+    wait = asyncio.create_task(a.coordinator.wait_for_end(task_id, wait_ms=600_000))
     await settle()
     (task,) = await b.lease(worker)
     await b.report(worker, done(task))
@@ -176,7 +177,7 @@ async def test_whoever_waits_for_a_task_waits_on_while_it_only_moves(pair: Pair)
     a, b = pair
     worker = await b.register()
     (task_id,) = await a.submit()
-    wait = asyncio.create_task(a.coordinator.wait_finished(task_id, wait_ms=600_000))
+    wait = asyncio.create_task(a.coordinator.wait_for_end(task_id, wait_ms=600_000))
     await settle()
     await b.lease(worker)
 
@@ -191,7 +192,7 @@ async def test_a_call_of_a_worker_that_left_elsewhere_is_ended(pair: Pair) -> No
     a, b = pair
     worker = await a.register()
     call = await a.parked(worker)
-    await b.handle(LeaveWorker(worker_id=worker.id))
+    await b.execute(LeaveWorker(worker_id=worker.id))
 
     await catch_up(a, b)
 
@@ -226,12 +227,12 @@ async def test_looking_for_work_in_vain_writes_nothing_so_nobody_looks_in_turn(
 
 async def test_a_lock_released_at_one_replica_goes_to_who_waits_at_another(pair: Pair) -> None:
     a, b = pair
-    held = await b.coordinator.lock(AcquireLock(name="l", owner="first", ttl_ms=60_000))
+    held = await b.coordinator.execute(AcquireLock(name="l", owner="first", ttl_ms=60_000))
     assert held.fence is not None
     asking = AcquireLock(name="l", owner="second", ttl_ms=60_000, wait_ms=600_000)
-    wait = asyncio.create_task(a.coordinator.acquire(asking))
+    wait = asyncio.ensure_future(a.coordinator.execute(asking))
     await settle()
-    await b.coordinator.lock(ReleaseLock(name="l", owner="first", fence=held.fence))
+    await b.coordinator.execute(ReleaseLock(name="l", owner="first", fence=held.fence))
 
     await catch_up(a, b)
 
@@ -243,13 +244,13 @@ async def test_a_lock_released_at_one_replica_goes_to_who_waits_at_another(pair:
 async def test_streaming_workers_hear_once_of_a_cancellation_elsewhere(pair: Pair) -> None:
     a, b = pair
     heard: list[TellCancelled] = []
-    a.coordinator.watch_cancellations(heard.extend)
+    a.coordinator.subscribe(Cancellations(heard.extend))
     worker = await a.register()
     ids = await a.submit("x", "y")
     await a.lease(worker)
-    await b.handle(CancelTasks((ids[0],)))
+    await b.execute(CancelTasks((ids[0],)))
     await catch_up(a, b)
-    await a.handle(CancelTasks((ids[1],)))
+    await a.execute(CancelTasks((ids[1],)))
     await b.submit()
     await catch_up(a, b)
 
@@ -263,7 +264,7 @@ async def test_followers_hear_what_all_replicas_tell_in_order_and_once(pair: Pai
     def hear(notices: Any) -> None:
         heard.extend(one.seq for one in notices)
 
-    a.coordinator.watch_notices(hear)
+    a.coordinator.subscribe(CommittedEvents(hear))
     await a.submit()
     await b.submit()
     await b.submit()
@@ -280,8 +281,8 @@ async def test_a_follower_that_reads_on_and_hears_live_misses_and_doubles_nothin
     pair: Pair,
 ) -> None:
     a, b = pair
-    with a.coordinator.follow(EVERYTHING, after=0) as follower:
-        taken: list[Noted] = []
+    with a.coordinator.subscribe(Events(EVERYTHING, 0)) as follower:
+        taken: list[LoggedEvent] = []
         for _ in range(5):
             await b.submit()
             await a.submit()
@@ -297,7 +298,7 @@ async def test_a_follower_that_reads_on_and_hears_live_misses_and_doubles_nothin
 async def test_a_session_here_is_told_of_an_end_elsewhere(pair: Pair) -> None:
     a, b = pair
     told: list[AbstractSet[str]] = []
-    a.coordinator.watch_sessions(told.append, lambda: ["s"])
+    a.coordinator.subscribe(SessionNews(told.append, lambda: ["s"]))
     await assign(a, "one")
     worker = await b.register(queues=["main"])
     (task,) = await b.lease(worker)
@@ -318,8 +319,8 @@ async def test_numbers_of_news_are_never_given_twice(pair: Pair) -> None:
         (task,) = await engine.lease(worker)
         await engine.report(worker, done(task))
         ((seq, _),) = await pending(engine)
-        news = News(seq=seq, session_id="s", task_id=task.id)
-        await engine.coordinator.carry_out(ClearNews((news,)))
+        news = SessionNotification(seq=seq, session_id="s", task_id=task.id)
+        await engine.coordinator.execute(ClearNotifications((news,)))
         return seq
 
     seqs = [await end(one, name) for one, name in ((a, "t"), (b, "u"), (a, "v"), (b, "w"))]
@@ -501,13 +502,13 @@ async def test_the_start_of_a_replica_leaves_those_in_line_elsewhere_where_they_
 ) -> None:
     store = SharedStore(clock)
     async with replica(store, "a") as a:
-        held = await a.coordinator.lock(AcquireLock(name="l", owner="first", ttl_ms=60_000))
+        held = await a.coordinator.execute(AcquireLock(name="l", owner="first", ttl_ms=60_000))
         asking = AcquireLock(name="l", owner="second", ttl_ms=60_000, wait_ms=600_000)
-        wait = asyncio.create_task(a.coordinator.acquire(asking))
+        wait = asyncio.ensure_future(a.coordinator.execute(asking))
         await settle()
         async with replica(store, "b") as b:
             assert held.fence is not None
-            await b.coordinator.lock(ReleaseLock(name="l", owner="first", fence=held.fence))
+            await b.coordinator.execute(ReleaseLock(name="l", owner="first", fence=held.fence))
         await catch_up(a)
 
         assert (await soon(wait)).acquired
@@ -519,11 +520,11 @@ async def test_places_in_line_at_a_replica_that_is_gone_are_not_waited_for(
 ) -> None:
     store = SharedStore(clock)
     async with replica(store, "b") as b:
-        held = await b.coordinator.lock(AcquireLock(name="l", owner="first", ttl_ms=600_000))
+        held = await b.coordinator.execute(AcquireLock(name="l", owner="first", ttl_ms=600_000))
         asking = AcquireLock(name="l", owner="gone", ttl_ms=600_000, wait_ms=600_000)
         async with replica(store, "a") as a:
             await a.coordinator.tick()
-            wait = asyncio.create_task(a.coordinator.acquire(asking))
+            wait = asyncio.ensure_future(a.coordinator.execute(asking))
             await settle()
             a.database.write_problem = ConnectionError("the machine is gone")
         await asyncio.gather(wait, return_exceptions=True)
@@ -531,8 +532,8 @@ async def test_places_in_line_at_a_replica_that_is_gone_are_not_waited_for(
         await b.coordinator.tick()
 
         assert held.fence is not None
-        await b.coordinator.lock(ReleaseLock(name="l", owner="first", fence=held.fence))
-        third = await b.coordinator.lock(AcquireLock(name="l", owner="third", ttl_ms=1_000))
+        await b.coordinator.execute(ReleaseLock(name="l", owner="first", fence=held.fence))
+        third = await b.coordinator.execute(AcquireLock(name="l", owner="third", ttl_ms=1_000))
         assert third.acquired
     store.close()
 
@@ -545,7 +546,7 @@ async def test_events_whose_commit_may_have_been_are_not_done_again(pair: Pair) 
     unknown = Unavailable("the connection was lost while the commit was under way")
     a.database.on_commit = _raiser(unknown)
 
-    calls = [a.coordinator.submit(SubmitTasks([NewTask(name=name)])) for name in "xy"]
+    calls = [a.coordinator.execute(SubmitTasks([NewTask(name=name)])) for name in "xy"]
     answers = await asyncio.gather(*calls, return_exceptions=True)
     a.database.on_commit = None
 
@@ -613,11 +614,11 @@ async def test_a_batch_of_results_is_answered_by_whichever_replica_gets_it(pair:
     a, b = pair
     worker = await a.register(max_concurrent_tasks=100)
     await a.submit(*"abcdefgh")
-    leases = (await a.coordinator.lease(ask(worker), wait_ms=0)).leases
+    leases = (await a.coordinator.execute(ask(worker, wait_ms=0))).leases
     halves = [leases[:4], leases[4:]]
 
     replies = [
-        await one.handle(
+        await one.execute(
             ReportResults(
                 worker_id=worker.id,
                 incarnation=worker.incarnation,
@@ -627,12 +628,12 @@ async def test_a_batch_of_results_is_answered_by_whichever_replica_gets_it(pair:
         for one, half in zip((b, a), halves, strict=True)
     ]
 
-    assert all(set(one.outcomes) == {"accepted"} for one in replies)  # type: ignore[union-attr]
-    assert isinstance(await a.coordinator.lease(ask(worker), wait_ms=0), Granted)
+    assert all(set(one.outcomes) == {"accepted"} for one in replies)
+    assert isinstance(await a.coordinator.execute(ask(worker, wait_ms=0)), Granted)
 
 
 async def _types(engine: Engine) -> list[str]:
-    passage = await engine.coordinator.queries.notices.after(0, EVERYTHING, limit=1_000)
+    passage = await engine.coordinator.queries.events.after(0, EVERYTHING, limit=1_000)
     return [one.type for one in passage.items]
 
 

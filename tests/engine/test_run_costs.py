@@ -9,6 +9,7 @@ import pytest
 
 from rota.store.database import Database, Row, Transaction
 from tests.conftest import TurnedClock
+from tests.databases.wrapping import WrappedTransaction
 from tests.engine.flows import flowing
 
 T = TypeVar("T")
@@ -29,44 +30,37 @@ HANDLERS = {"work": lambda payload: payload["item"], "end": lambda payload: payl
 RESULTS_AT_ONCE = 50
 
 
-class CountedTransaction:
+class CountedTransaction(WrappedTransaction):
     """Counts the statements that run, and the rows that they read or write."""
 
-    def __init__(self, inner: Transaction, counts: Counter[str]) -> None:
-        self._inner = inner
+    def __init__(self, tx: Transaction, counts: Counter[str]) -> None:
+        super().__init__(tx)
         self._counts = counts
 
-    @property
-    def is_foreign(self) -> bool:
-        return self._inner.is_foreign
+    def rows(self, query: str, /, **parameters: object) -> list[Row]:
+        return self._read(super().rows(query, **parameters))
 
-    @property
-    def now_ms(self) -> int | None:
-        return self._inner.now_ms
+    def records(self, make: Callable[..., T], query: str, /, **parameters: object) -> list[T]:
+        return self._read(super().records(make, query, **parameters))
 
-    def rows(self, query: str, /, *parameters: object) -> list[Row]:
-        found = self._inner.rows(query, *parameters)
+    def _read(self, found: list[T]) -> list[T]:
         self._counts["statements"] += 1
         self._counts["read"] += len(found)
         return found
 
-    def run(self, query: str, /, *parameters: object) -> int:
-        changed = self._inner.run(query, *parameters)
+    def execute(self, query: str, /, **parameters: object) -> int:
+        changed = super().execute(query, **parameters)
         self._counts["statements"] += 1
         self._counts["written"] += max(changed, 0)
         return changed
 
-    def many(self, query: str, rows: Iterable[Sequence[object]], /) -> int:
+    def execute_many(
+        self, query: str, names: Sequence[str], rows: Iterable[Sequence[object]], /
+    ) -> int:
         listed = list(rows)
         self._counts["statements"] += len(listed)
         self._counts["written"] += len(listed)
-        return self._inner.many(query, listed)
-
-    def put(self, query: str, /, *parameters: object) -> None:
-        self.run(query, *parameters)
-
-    def put_many(self, query: str, rows: Iterable[Sequence[object]], /) -> None:
-        self.many(query, rows)
+        return super().execute_many(query, names, listed)
 
 
 class CountedDatabase:
@@ -84,11 +78,11 @@ class CountedDatabase:
     def is_shared(self) -> bool:
         return self._inner.is_shared
 
-    def turn(self) -> int:
-        return self._inner.turn()
+    def change_counter(self) -> int:
+        return self._inner.change_counter()
 
-    def hint(self) -> None:
-        self._inner.hint()
+    def notify_peers(self) -> None:
+        self._inner.notify_peers()
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self._inner.listen(callback)

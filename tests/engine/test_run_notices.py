@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rota.core.ids import to_text
-from rota.core.tasks import TaskError
+from rota.core.tasks.model import TaskError
 from tests.engine.flows import Flows
 from tests.engine.noticing import told, types_told
 from tests.engine.running import Engine, done, running

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rota.core.events import CancelTasks, RetryTasks, TaskFilter
+from rota.core.commands import CancelTasks, RetryTasks, TaskFilter
 from rota.core.replies import Changed
-from rota.core.tasks import TaskState
+from rota.core.tasks.model import TaskState
 from rota.core.workflow.decisions import CancelTask
-from rota.engine import run_commands
+from rota.engine.runs import run_commands
 from rota.errors import IllegalState, NodeNotFound, RunNotFound, TooMany
 from tests.conftest import TurnedClock
 from tests.engine.flows import Failure, Flows, ended_tokens, flowing, perform
@@ -106,7 +106,7 @@ async def test_a_task_that_an_operator_cancels_fails_its_node(flows: Flows) -> N
     run_id = await flows.start(CHILD)
     (task,) = await engine.lease(worker)
 
-    await engine.handle(CancelTasks((task.id,)))
+    await engine.execute(CancelTasks((task.id,)))
 
     record = await flows.record(run_id)
     assert record.state == "failed"
@@ -120,10 +120,10 @@ async def test_a_task_that_an_operator_retries_no_longer_concerns_its_run(flows:
     worker = await engine.register()
     run_id = await flows.start(CHILD)
     (task,) = await engine.lease(worker)
-    await engine.handle(CancelTasks((task.id,)))
+    await engine.execute(CancelTasks((task.id,)))
     journal = await flows.journal(run_id)
 
-    reply = await engine.handle(RetryTasks((task.id,)))
+    reply = await engine.execute(RetryTasks((task.id,)))
     await flows.work(worker, {"work": lambda _: "late"})
 
     assert isinstance(reply, Changed)
@@ -294,7 +294,7 @@ async def test_a_failed_run_goes_on_from_where_it_failed(flows: Flows) -> None:
     assert await flows.state(run_id) == "failed"
     record = await flows.steer(run_id, "retry")
     assert (record.state, record.finished_at_ms, record.error) == ("running", None, None)
-    waiting = asyncio.create_task(engine.coordinator.wait_run(run_id, wait_ms=600_000))
+    waiting = asyncio.create_task(engine.coordinator.wait_for_end(run_id, wait_ms=600_000))
     await settle()
     await flows.work(worker, {"second": lambda payload: payload["got"] + 1})
 

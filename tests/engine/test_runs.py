@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from rota.core.decide import decide
-from rota.core.events import CancelTasks, Event, TaskFilter
+from rota.core.commands import CancelTasks, TaskCommand, TaskFilter
 from rota.core.ids import TaskId
-from rota.core.tasks import TaskState
+from rota.core.reducer import reduce
+from rota.core.tasks.model import TaskState
 from rota.core.workflow.commands import PruneRuns
 from rota.core.workflow.decisions import CloseScope
 from rota.errors import Invalid, Unavailable
 from rota.store.database import Transaction
-from rota.store.runs import Runs
+from rota.store.workflow.runs import RunStore
 from tests.conftest import TurnedClock
 from tests.engine.flows import Flows, ended_tokens, flowing, payload_of, perform
 from tests.engine.graphs import CHILD, FAN, LINE, NAP, PARENT
@@ -105,15 +105,15 @@ async def test_an_event_that_breaks_its_batch_takes_no_run_with_it(
     runs = [await flows.start(LINE) for _ in range(2)]
     leases = await engine.lease(worker)
 
-    def fragile(snapshot: Any, event: Event) -> Any:
+    def fragile(snapshot: Any, event: TaskCommand) -> Any:
         if isinstance(event, CancelTasks):
             raise ArithmeticError("our mistake")  # noqa: TRY004 - any will do
-        return decide(snapshot, event)
+        return reduce(snapshot, event)
 
-    monkeypatch.setattr("rota.engine.batch.decide", fragile)
+    monkeypatch.setattr("rota.engine.commit.batch.reduce", fragile)
     answers = await asyncio.gather(
         engine.report(worker, done(leases[0], result=b"1")),
-        engine.handle(CancelTasks((TaskId(1),))),
+        engine.execute(CancelTasks((TaskId(1),))),
         engine.report(worker, done(leases[1], result=b"2")),
         return_exceptions=True,
     )
@@ -153,7 +153,7 @@ async def test_waiting_for_a_run_ends_with_the_commit_that_ends_it(flows: Flows)
     engine = flows.engine
     worker = await engine.register()
     run_id = await flows.start(CHILD)
-    waiting = asyncio.create_task(engine.coordinator.wait_run(run_id, wait_ms=600_000))
+    waiting = asyncio.create_task(engine.coordinator.wait_for_end(run_id, wait_ms=600_000))
     await settle()
     assert not waiting.done()
 
@@ -161,7 +161,7 @@ async def test_waiting_for_a_run_ends_with_the_commit_that_ends_it(flows: Flows)
 
     await soon(waiting)
     assert await flows.output(run_id) == {"done": 1}
-    await soon(asyncio.ensure_future(engine.coordinator.wait_run(run_id, wait_ms=600_000)))
+    await soon(asyncio.ensure_future(engine.coordinator.wait_for_end(run_id, wait_ms=600_000)))
 
 
 # --- starting -------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ async def test_more_timers_than_one_step_takes_all_fire_at_once(flows: Flows) ->
 
 
 def rows(tx: Transaction, run_id: int) -> tuple[int, bool, bool]:
-    runs = Runs(tx)
+    runs = RunStore(tx)
     return len(runs.journal(run_id)), run_id in runs.by_ids([run_id]), bool(runs.has_tasks())
 
 
@@ -326,11 +326,11 @@ async def test_a_run_is_kept_as_long_as_its_parent_is_under_way(flows: Flows) ->
     assert len(ended) == 1
 
     engine.clock.turn(1_000)
-    assert (await flows.command(PruneRuns(engine.clock.now_ms()))).count == 0  # type: ignore[union-attr]  # Done
+    assert (await flows.command(PruneRuns(engine.clock.now_ms()))).count == 0
     await flows.work_off(worker, {"work": lambda _: 1})
     assert await flows.output(parent) == {"all": [1, 1, 1]}
     engine.clock.turn(1)
-    assert (await flows.command(PruneRuns(engine.clock.now_ms()))).count == 4  # type: ignore[union-attr]  # as above
+    assert (await flows.command(PruneRuns(engine.clock.now_ms()))).count == 4
 
     assert await flows.runs() == []
 
@@ -358,7 +358,7 @@ async def test_runs_in_memory_are_bounded_and_those_dropped_go_on_all_the_same(
     flows: Flows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = flows.engine
-    monkeypatch.setattr("rota.engine.runs.MOST_CACHED", 3)
+    monkeypatch.setattr("rota.engine.runs.run_engine.MOST_CACHED", 3)
     worker = await engine.register()
     await flows.put(LINE)
     runs = [(await flows.begin("line")).record.id for _ in range(10)]

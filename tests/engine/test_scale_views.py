@@ -5,14 +5,14 @@ from typing import TypeVar
 
 import pytest
 
-from rota.core.events import PauseQueue, SetWorkerState
-from rota.core.scaling import Demand
-from rota.core.statistics import EMPTY, Outcome, record
-from rota.core.tasks import NewTask
-from rota.core.workers import WorkerState
-from rota.engine import scale_views
-from rota.engine.scale_readings import mean_durations
-from rota.engine.scale_views import GroupDemand, WorkSelection
+from rota.core.commands import PauseQueue, SetWorkerState
+from rota.core.dispatch.autoscaling import Demand
+from rota.core.tasks.model import NewTask
+from rota.core.workers.model import WorkerState
+from rota.core.workers.statistics import EMPTY, Outcome, record
+from rota.engine.queries import autoscaling
+from rota.engine.queries.autoscaling import GroupDemand, WorkSelection
+from rota.engine.queries.autoscaling_inputs import mean_durations
 from rota.store import scaling
 from rota.store.database import Transaction
 from rota.store.scaling import RecentStatistics
@@ -83,7 +83,7 @@ async def test_workers_count_for_what_they_can_serve_and_only_while_they_take_wo
     await engine.register("fit", capabilities=("gpu",), max_concurrent_tasks=4)
     await engine.register("other", capabilities=("gpu",), tasks=("b",))
     await engine.register("draining", capabilities=("gpu",))
-    await engine.handle(SetWorkerState(worker_id="draining", state=WorkerState.DRAINING))
+    await engine.execute(SetWorkerState(worker_id="draining", state=WorkerState.DRAINING))
     await engine.register("silent", capabilities=("gpu",), heartbeat_interval_ms=100)
     clock.turn(250)
 
@@ -94,7 +94,7 @@ async def test_workers_count_for_what_they_can_serve_and_only_while_they_take_wo
 
 async def test_a_paused_queue_says_so(engine: Engine) -> None:
     await engine.submit()
-    await engine.handle(PauseQueue("default", paused=True))
+    await engine.execute(PauseQueue("default", paused=True))
 
     assert (await only(engine)).is_paused
 
@@ -128,7 +128,7 @@ async def test_a_queue_that_no_sample_shows_divides_by_what_is_there(
 async def test_durations_of_a_group_are_those_of_the_tasks_that_are_there(
     engine: Engine, clock: TurnedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scale_views, "KEPT_COSTS", 0)  # however slow the machine is
+    monkeypatch.setattr(autoscaling, "KEPT_COSTS", 0)  # however slow the machine is
     worker = await engine.register(heartbeat_interval_ms=60_000)
     await engine.submit("quick", "slow")
     quick, slow = await engine.lease(worker)
@@ -163,7 +163,7 @@ async def test_a_reading_is_kept_for_a_second(engine: Engine, clock: TurnedClock
 async def test_many_that_ask_at_once_share_one_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scale_views, "KEPT_MS", 600_000)  # however slow the machine is
+    monkeypatch.setattr(autoscaling, "KEPT_MS", 600_000)  # however slow the machine is
     async with running(tmp_path / "rota.db", inline=False) as engine:
         await engine.submit()
         reads: list[object] = []

@@ -1,4 +1,4 @@
-from rota.engine.series import MOST_QUEUES, SLOT_MS, SLOTS, Gauges, Series, Track
+from rota.engine.metrics.time_series import MOST_QUEUES, SLOT_MS, SLOTS, Gauges, TimeSeries, Track
 
 NOW_MS = 1_800_000_000_000
 FIRST = NOW_MS // SLOT_MS
@@ -41,7 +41,7 @@ def test_an_hour_later_a_slot_begins_anew() -> None:
 
 
 def test_all_queues_together_are_charted_whatever_their_number() -> None:
-    series = Series()
+    series = TimeSeries()
 
     for number in range(MOST_QUEUES + 5):
         series.add(f"q{number}", "submitted", 1, NOW_MS)
@@ -54,7 +54,7 @@ def test_all_queues_together_are_charted_whatever_their_number() -> None:
 
 
 def test_the_busiest_queues_come_first() -> None:
-    series = Series()
+    series = TimeSeries()
     series.add("calm", "submitted", 1, NOW_MS)
     series.add("busy", "submitted", 9, NOW_MS)
     series.add("bust", "finished", 4, NOW_MS)
@@ -63,7 +63,7 @@ def test_the_busiest_queues_come_first() -> None:
 
 
 def test_a_minute_that_was_kept_is_taken_up_by_another_process() -> None:
-    before, after = Series(), Series()
+    before, after = TimeSeries(), TimeSeries()
     before.add("mail", "submitted", 3, NOW_MS)
     before.add("mail", "failed", 1, NOW_MS + SLOT_MS)
     before.look([("mail", Gauges(4, 1, 900)), ("idle", Gauges(0, 0, 0))], NOW_MS)
@@ -79,7 +79,7 @@ def test_a_minute_that_was_kept_is_taken_up_by_another_process() -> None:
 
 
 def test_a_minute_in_which_nothing_happened_is_not_kept() -> None:
-    series = Series()
+    series = TimeSeries()
     series.look([("idle", Gauges(0, 0, 0))], NOW_MS)
 
     assert series.minute(NOW_MS) == ()

@@ -1,16 +1,18 @@
 """Sessions in the engine: how what they submit stands, who is told, and what others pay for it."""
 
 import asyncio
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pytest
 
-from rota.core.events import Heartbeat, ReportResults, SubmitTasks
+from rota.core.commands import BeatWorker, ReportResults, SubmitTasks
 from rota.core.ids import TaskId
 from rota.core.replies import Standing, Stood
-from rota.core.sessions import ClearNews, News, key_of
-from rota.core.tasks import NewTask, TaskState
+from rota.core.sessions import ClearNotifications, SessionNotification, key_of
+from rota.core.tasks.model import NewTask, TaskState
+from rota.engine.topics import SessionNews
 from rota.errors import WorkerNotFound
 from rota.store.database import Transaction
 from tests.engine.running import Engine, done, settle
@@ -18,7 +20,7 @@ from tests.engine.running import Engine, done, settle
 
 async def assign(engine: Engine, name: str, session: str = "s") -> Standing:
     task = NewTask(name="task", queue="main", key=key_of("main", name))
-    reply = await engine.handle(SubmitTasks([task], session))
+    reply = await engine.execute(SubmitTasks([task], session))
     assert isinstance(reply, Stood)
     return reply.items[0]
 
@@ -45,7 +47,7 @@ async def test_a_session_is_answered_how_its_task_stands_after_the_dealing(engin
 
 async def test_whoever_asked_is_told_of_the_end_once_it_is_committed(engine: Engine) -> None:
     told: list[AbstractSet[str]] = []
-    engine.coordinator.watch_sessions(told.append)
+    engine.coordinator.subscribe(SessionNews(told.append))
     worker = await engine.register(queues=["main"])
     for session in ("s", "t"):
         await assign(engine, "one", session)
@@ -75,8 +77,8 @@ async def test_what_was_told_is_cleared(engine: Engine) -> None:
     task_id = (await assign(engine, "one")).task.id
     await engine.report(worker, *map(done, await engine.lease(worker)))
 
-    await engine.coordinator.carry_out(
-        ClearNews((News(seq=1, session_id="s", task_id=TaskId(task_id)),))
+    await engine.coordinator.execute(
+        ClearNotifications((SessionNotification(seq=1, session_id="s", task_id=TaskId(task_id)),))
     )
 
     assert await pending(engine) == []
@@ -88,16 +90,20 @@ async def test_tasks_that_no_session_asked_for_cost_nothing_more(
     worker = await engine.register()
     asked: list[str] = []
     kind: Any = engine.database.write(type)
-    plainly = kind.rows
 
-    def rows(tx: Transaction, query: str, *parameters: object) -> Any:
-        asked.append(query)
-        return plainly(tx, query, *parameters)
+    def noting(way: Callable[..., Any]) -> Callable[..., Any]:
+        def note(tx: Transaction, *arguments: object, **parameters: object) -> Any:
+            asked.extend(one for one in arguments if isinstance(one, str))
+            return way(tx, *arguments, **parameters)
 
-    monkeypatch.setattr(kind, "rows", rows)
+        return note
+
+    for way in ("rows", "records"):
+        monkeypatch.setattr(kind, way, noting(getattr(kind, way)))
     await engine.submit("work", "work")
     await engine.report(worker, *map(done, await engine.lease(worker)))
 
+    assert asked
     assert not any(query.startswith("sessions.") for query in asked)
 
 
@@ -107,11 +113,10 @@ async def test_tasks_that_no_session_asked_for_cost_nothing_more(
 async def test_events_that_come_together_are_one_batch(engine: Engine) -> None:
     workers = [await engine.register(f"w{number}") for number in range(3)]
     commits = engine.database.commits
-    beats = [Heartbeat(worker_id=one.id, incarnation=one.incarnation) for one in workers]
+    beats = [BeatWorker(worker_id=one.id, incarnation=one.incarnation) for one in workers]
 
-    replies = await engine.coordinator.handle_together(
-        [*beats, Heartbeat(worker_id="nobody", incarnation=1)]
-    )
+    beats.append(BeatWorker(worker_id="nobody", incarnation=1))
+    replies = await asyncio.gather(*map(engine.execute, beats), return_exceptions=True)
 
     assert engine.database.commits == commits + 1
     assert [type(one).__name__ for one in replies[:3]] == ["Beat"] * 3
@@ -128,12 +133,11 @@ async def test_a_caller_that_goes_as_its_leases_come_gives_them_back(engine: Eng
     def call_off(_: AbstractSet[str]) -> None:
         call.cancel()
 
-    engine.coordinator.watch_sessions(call_off)
+    engine.coordinator.subscribe(SessionNews(call_off))
 
     report = ReportResults(worker_id=other.id, incarnation=other.incarnation, results=[done(one)])
-    await engine.coordinator.handle_together(
-        [report, SubmitTasks([NewTask(name="task", queue="main")])]
-    )
+    submission = SubmitTasks([NewTask(name="task", queue="main")])
+    await asyncio.gather(engine.execute(report), engine.execute(submission))
     await asyncio.wait((call,))
     await settle()
     (two,) = await engine.lease(worker)

@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 import pytest
 from msgspec import Raw
 
-from rota.core.shards import decide as rules
-from rota.core.shards.events import DrainMember, RegisterMember, SaveCheckpoint, SweepServices
+from rota.core.commands import Command
+from rota.core.shards import reducer as rules
+from rota.core.shards.commands import DrainMember, RegisterMember, SaveCheckpoint, SweepServices
 from rota.core.shards.members import Assignment
 from rota.core.shards.service import Service
-from rota.engine import shards
-from rota.engine.batch import Anything
-from rota.engine.entries import Entry
+from rota.engine.commit.request import QueuedCommand
+from rota.engine.shards import shard_engine
 from rota.errors import Invalid, MemberNotFound, ServiceNotFound, Unavailable
 from tests.engine.running import TIMEOUT_S, Engine, running
 from tests.engine.sharding import SERVICE, Peer, owned, service, settled, sweep, two
@@ -30,7 +30,7 @@ async def test_a_refused_event_fails_alone(engine: Engine) -> None:
 
     first, refused, last = await at_once(
         a.register(),
-        engine.coordinator.shard(DrainMember(service=SERVICE, worker_id="none")),
+        engine.execute(DrainMember(service=SERVICE, worker_id="none")),
         Peer(engine, "b").register(),
     )
 
@@ -48,18 +48,18 @@ async def test_an_event_that_is_refused_half_way_leaves_nothing_of_itself(
     before = await service(engine)
 
     def breaks(it: Service, event: Any, **context: Any) -> Assignment | None:
-        answer = rules.decide(it, event, **context)
+        answer = rules.reduce(it, event, **context)
         if isinstance(event, RegisterMember):
             raise Invalid("refused too late")
         return answer
 
-    monkeypatch.setattr(shards, "decide", breaks)
+    monkeypatch.setattr(shard_engine, "reduce", breaks)
     told, refused, left = await at_once(a.beat(), Peer(engine, "c").register(), b.beat())
 
     assert isinstance(told, Assignment)
     assert isinstance(left, Assignment)
     assert isinstance(refused, Invalid)
-    assert engine.coordinator.figures().failed_batches == 2
+    assert engine.coordinator.metrics().failed_batches == 2
     after = await service(engine)
     assert [one.worker_id for one in after.members] == ["a", "b"]
     assert after.generation == before.generation
@@ -89,7 +89,7 @@ async def test_a_service_whose_making_was_rolled_back_is_not_there(engine: Engin
 
     assert await engine.coordinator.queries.services() == []
     with pytest.raises(ServiceNotFound):
-        await engine.coordinator.shard(DrainMember(service=SERVICE, worker_id="a"))
+        await engine.coordinator.execute(DrainMember(service=SERVICE, worker_id="a"))
     assert (await Peer(engine, "a").register()).generation == 1
 
 
@@ -100,22 +100,22 @@ async def test_answers_may_be_given_by_calls_and_one_that_breaks_is_alone(engine
     def break_down(_: object) -> None:
         raise ZeroDivisionError
 
-    coordinator.hear(peers[0].said(), break_down)
-    coordinator.hear(DrainMember(service=SERVICE, worker_id="z"), given.put_nowait)
-    coordinator.hear(peers[1].said(), given.put_nowait)
+    coordinator.execute(peers[0].said(), on_reply=break_down)
+    coordinator.execute(DrainMember(service=SERVICE, worker_id="z"), on_reply=given.put_nowait)
+    coordinator.execute(peers[1].said(), on_reply=given.put_nowait)
     async with asyncio.timeout(TIMEOUT_S):
         refused, answer = await given.get(), await given.get()
 
     assert isinstance(refused, MemberNotFound)
     assert answer.worker_id == "b"
-    assert [one["event"] for one in engine.log].count("an answer could not be given") == 1
+    assert [one["event"] for one in engine.log].count("reply_failed") == 1
 
 
 async def test_nothing_is_heard_after_the_stop(engine: Engine) -> None:
     await engine.coordinator.stop()
 
     with pytest.raises(Unavailable):
-        engine.coordinator.hear(Peer(engine, "a").said(), print)
+        engine.coordinator.execute(Peer(engine, "a").said(), on_reply=print)
 
 
 async def test_a_beat_is_a_matter_of_the_loop_and_a_sweep_is_not(engine: Engine) -> None:
@@ -124,13 +124,13 @@ async def test_a_beat_is_a_matter_of_the_loop_and_a_sweep_is_not(engine: Engine)
     checkpoint = SaveCheckpoint(service=SERVICE, shard=0, epoch=1, value=Raw(b"1"))
     future = asyncio.get_running_loop().create_future()
 
-    def is_light(event: Anything) -> bool:
-        return Entry(event, future, stays=False).is_light
+    def is_cheap(event: Command) -> bool:
+        return QueuedCommand(event, future, can_wait=False).is_cheap
 
-    assert is_light(beat)
-    assert is_light(checkpoint)
-    assert not is_light(long)
-    assert not is_light(SweepServices())
+    assert is_cheap(beat)
+    assert is_cheap(checkpoint)
+    assert not is_cheap(long)
+    assert not is_cheap(SweepServices())
 
 
 async def test_services_are_kept_by_a_writer_with_a_thread_too(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_services_are_kept_by_a_writer_with_a_thread_too(tmp_path: Path) -
 
         await asyncio.gather(*[peer.register() for peer in peers])
         await asyncio.gather(*[peer.beat() for peer in peers * 20])
-        await engine.coordinator.shard(SweepServices())
+        await engine.coordinator.execute(SweepServices())
 
         assert len(await owned(engine)) == 3
         assert (await service(engine)).unowned == 0

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from rota.core.workers import Health
+from rota.core.workers.model import Health
 from rota.errors import Unavailable
 from tests.engine.running import Engine
 from tests.engine.sharding import Peer, service, sweep, two

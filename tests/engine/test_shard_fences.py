@@ -3,9 +3,9 @@ import asyncio
 import pytest
 from msgspec import Raw
 
-from rota.core.events import Result, ShardClaim
-from rota.core.shards.events import DrainMember, SaveCheckpoint
-from rota.core.tasks import TaskState
+from rota.core.commands import Result, ShardClaim
+from rota.core.shards.commands import DrainMember, SaveCheckpoint
+from rota.core.tasks.model import TaskState
 from rota.errors import StaleEpoch
 from tests.engine.running import Engine, done, settle
 from tests.engine.sharding import SERVICE, Peer, settled, sweep, two
@@ -50,7 +50,7 @@ async def test_a_result_under_another_epoch_is_refused_and_the_lease_stays(
     assert await engine.report(worker, done(task, claim=stale)) == ["stale_epoch"]
 
     assert (await engine.task(task_id)).state is TaskState.RUNNING
-    figures = engine.coordinator.figures()
+    figures = engine.coordinator.metrics()
     assert figures.refused_results == {"stale_epoch": 1}
     assert figures.fenced_effects == 1
     assert figures.services[SERVICE].fenced_effects == (stale.service == SERVICE)
@@ -60,7 +60,7 @@ async def test_a_result_under_another_epoch_is_refused_and_the_lease_stays(
 
 async def test_a_result_is_held_against_what_the_same_batch_has_changed(engine: Engine) -> None:
     a, b = await two(engine)
-    await engine.coordinator.shard(DrainMember(service=SERVICE, worker_id="a"))
+    await engine.coordinator.execute(DrainMember(service=SERVICE, worker_id="a"))
     worker = await engine.register()
     await engine.submit("one", "two")
     tasks = await engine.lease(worker)
@@ -90,7 +90,7 @@ async def test_a_lease_that_has_moved_on_is_named_before_an_epoch_that_has(engin
 
 async def test_a_checkpoint_is_kept_with_the_epoch_it_was_saved_under(engine: Engine) -> None:
     a, b = await two(engine)
-    shard, queries = engine.coordinator.shard, engine.coordinator.queries
+    shard, queries = engine.coordinator.execute, engine.coordinator.queries
 
     for value in (b"1", b'{"offset":2}'):
         await shard(SaveCheckpoint(service=SERVICE, shard=5, epoch=2, value=Raw(value)))
@@ -106,7 +106,7 @@ async def test_a_checkpoint_is_kept_with_the_epoch_it_was_saved_under(engine: En
         engine.clock.now_ms(),
     )
     assert await queries.checkpoint(SERVICE, 4) is None
-    assert engine.coordinator.figures().services[SERVICE].fenced_effects == 1
+    assert engine.coordinator.metrics().services[SERVICE].fenced_effects == 1
     await b.leave()
     await settled(engine, a)
     with pytest.raises(StaleEpoch):

@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from rota.core.shards.events import ConfigureService, DrainMember, LeaveMember, SaveCheckpoint
-from rota.core.workers import Health
+from rota.core.shards.commands import ConfigureService, DrainMember, LeaveMember, SaveCheckpoint
+from rota.core.workers.model import Health
 from rota.errors import MemberNotFound, RotaError, ServiceNotFound, TooMany
 from tests.engine.running import Engine, settle
 from tests.engine.sharding import EVERYTHING, SERVICE, Peer, owned, service, settled, sweep, two
@@ -65,7 +65,7 @@ async def test_who_leaves_hands_over_and_is_no_member_any_more(engine: Engine) -
 async def test_who_drains_is_given_nothing_more(engine: Engine) -> None:
     a, b = await two(engine)
 
-    await engine.coordinator.shard(DrainMember(service=SERVICE, worker_id="a"))
+    await engine.coordinator.execute(DrainMember(service=SERVICE, worker_id="a"))
     await settled(engine, a, b)
 
     assert await owned(engine) == {"a": (), "b": EVERYTHING}
@@ -88,19 +88,19 @@ async def test_nothing_is_done_for_those_who_are_not_there(
     before = await engine.coordinator.queries.services()
 
     with pytest.raises(error):
-        await engine.coordinator.shard(event)
+        await engine.coordinator.execute(event)
 
     assert await engine.coordinator.queries.services() == before
 
 
 async def test_a_leave_from_a_service_that_never_was_makes_none(engine: Engine) -> None:
-    await engine.coordinator.shard(LeaveMember(service="none", worker_id="a"))
+    await engine.coordinator.execute(LeaveMember(service="none", worker_id="a"))
 
     assert await engine.coordinator.queries.services() == []
 
 
 async def test_an_operator_makes_and_changes_a_service(engine: Engine) -> None:
-    await engine.coordinator.shard(
+    await engine.coordinator.execute(
         ConfigureService(service=SERVICE, shard_count=4, pinned=True, min_protocol=2)
     )
 

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from rota.core.workers import Health
+from rota.core.workers.model import Health
 from tests.conftest import TurnedClock
 from tests.engine.running import running
 from tests.engine.sharding import EVERYTHING, Peer, owned, service, sweep, two

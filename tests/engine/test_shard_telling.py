@@ -1,6 +1,6 @@
 import asyncio
 
-from rota.core.shards.events import DrainMember
+from rota.core.shards.commands import DrainMember
 from tests.engine.running import Engine, settle, soon
 from tests.engine.sharding import EVERYTHING, SERVICE, Peer, owned, sweep, two
 
@@ -9,7 +9,7 @@ async def test_who_asked_is_answered_and_the_others_are_pushed(engine: Engine) -
     a, b = await two(engine)
     a.pushes.clear()
     b.pushes.clear()
-    await engine.coordinator.shard(DrainMember(service=SERVICE, worker_id="a"))
+    await engine.coordinator.execute(DrainMember(service=SERVICE, worker_id="a"))
     await sweep(engine, 100)
     await settle()
     assert [one.revoking for one in a.pushes] == [(0, 1, 2, 3, 4)]
@@ -25,7 +25,7 @@ async def test_who_asked_is_answered_and_the_others_are_pushed(engine: Engine) -
 
 async def test_what_changes_later_in_the_batch_goes_into_the_answer(engine: Engine) -> None:
     a, b = await two(engine)
-    await engine.coordinator.shard(DrainMember(service=SERVICE, worker_id="a"))
+    await engine.coordinator.execute(DrainMember(service=SERVICE, worker_id="a"))
     await sweep(engine, 100)
     await settle()
     b.pushes.clear()
@@ -71,7 +71,7 @@ async def test_a_poll_is_answered_by_the_commit_that_changes_something(engine: E
     a, b = await two(engine)
     assert b.told is not None
     poll = asyncio.create_task(
-        engine.coordinator.wait_assignment(
+        engine.coordinator.wait_for_assignment(
             SERVICE, "b", after_generation=b.told.generation, wait_ms=60_000
         )
     )
@@ -94,7 +94,7 @@ async def test_a_poll_that_comes_after_the_change_is_answered_at_once(engine: En
     await sweep(engine, 100)
     await settle()
 
-    answer = await engine.coordinator.wait_assignment(
+    answer = await engine.coordinator.wait_for_assignment(
         SERVICE, "b", after_generation=known, wait_ms=60_000
     )
 
@@ -105,12 +105,12 @@ async def test_a_poll_that_comes_after_the_change_is_answered_at_once(engine: En
 async def test_a_poll_ends_when_its_time_is_over_or_the_coordinator_stops(engine: Engine) -> None:
     _, b = await two(engine)
     assert b.told is not None
-    wait = engine.coordinator.wait_assignment
+    wait = engine.coordinator.wait_for_assignment
 
     assert await wait(SERVICE, "b", after_generation=b.told.generation, wait_ms=0) is None
     poll = asyncio.create_task(
         wait(SERVICE, "b", after_generation=b.told.generation, wait_ms=60_000)
     )
     await settle()
-    engine.coordinator.release_parked()
+    engine.coordinator.release_waiting()
     assert await soon(poll) is None

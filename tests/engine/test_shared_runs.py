@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.core.events import CancelTasks
+from rota.core.commands import CancelTasks
 from tests.conftest import TurnedClock
 from tests.engine.flows import Flows, payload_of, tell, tell_at
 from tests.engine.graphs import CHILD, FAN, LINE, NAP, PARENT
@@ -87,7 +87,7 @@ async def test_a_run_that_ended_elsewhere_has_ended_here(pair: Pair) -> None:
 async def test_whoever_waits_for_a_run_is_woken_by_its_end_elsewhere(pair: Pair) -> None:
     a, b = pair
     run_id = await a.start(LINE)
-    wait = asyncio.create_task(a.engine.coordinator.wait_run(run_id, wait_ms=600_000))
+    wait = asyncio.create_task(a.engine.coordinator.wait_for_end(run_id, wait_ms=600_000))
     await settle()
     await b.steer(run_id, "cancel")
 
@@ -135,7 +135,7 @@ async def test_a_task_of_a_run_that_is_cancelled_elsewhere_tells_its_run_here(pa
     run_id = await a.start(LINE)
     (task,) = await a.engine.lease(worker)
 
-    await b.engine.handle(CancelTasks((task.id,)))
+    await b.engine.execute(CancelTasks((task.id,)))
 
     assert await a.state(run_id) == (await b.state(run_id)) != "running"
     assert await _is_gone(a.engine, worker, task)

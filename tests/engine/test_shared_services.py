@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec import Raw
 
-from rota.core.shards.events import BeatMember, DrainMember, RegisterMember, SaveCheckpoint
+from rota.core.shards.commands import BeatMember, DrainMember, RegisterMember, SaveCheckpoint
 from rota.core.shards.members import OLD_PROTOCOL, Assignment
+from rota.engine.topics import Assignments
 from rota.errors import StaleEpoch
 from tests.conftest import TurnedClock
 from tests.engine.noticing import told
@@ -148,7 +149,7 @@ async def test_a_poll_here_is_answered_by_a_change_elsewhere(pair: Pair) -> None
     first = Peer(a, "w1")
     told = await first.register()
     poll = asyncio.create_task(
-        a.coordinator.wait_assignment(
+        a.coordinator.wait_for_assignment(
             SERVICE, "w1", after_generation=told.generation, wait_ms=600_000
         )
     )
@@ -186,7 +187,7 @@ async def test_whoever_has_left_elsewhere_is_not_let_in_by_a_late_beat(pair: Pai
     late = gone.said()
     await moved(gone, b).leave()
 
-    answer = await a.coordinator.shard(late)
+    answer = await a.coordinator.execute(late)
 
     assert answer is not None
     assert answer.status == "fenced"
@@ -198,7 +199,7 @@ async def test_an_older_incarnation_is_fenced_by_a_newer_one_elsewhere(pair: Pai
     await old.register()
     await Peer(b, "w1", incarnation="2").register()
 
-    answer = await a.coordinator.shard(old.said())
+    answer = await a.coordinator.execute(old.said())
 
     assert answer is not None
     assert answer.status == "fenced"
@@ -211,7 +212,7 @@ async def test_an_old_epoch_is_refused_whichever_replica_it_comes_to(pair: Pair)
     await Peer(b, "w1", incarnation="2").register()
 
     with pytest.raises(StaleEpoch):
-        await a.coordinator.shard(
+        await a.coordinator.execute(
             SaveCheckpoint(service=SERVICE, shard=0, epoch=told.epochs[0], value=Raw(b"1"))
         )
 
@@ -221,7 +222,7 @@ async def test_a_drain_at_one_replica_reaches_a_member_at_another(pair: Pair) ->
     first, second = Peer(a, "w1"), Peer(a, "w2")
     await first.register()
     await second.register()
-    await b.coordinator.shard(DrainMember(service=SERVICE, worker_id="w1"))
+    await b.coordinator.execute(DrainMember(service=SERVICE, worker_id="w1"))
     for _ in range(6):
         await passed(500, a, b)
         await first.beat()
@@ -240,7 +241,7 @@ async def test_steering_at_one_replica_does_not_undo_what_another_has_heard(pair
         await passed(2_000, b)
         for one in (first, second):
             await one.beat()
-    await b.coordinator.shard(DrainMember(service=SERVICE, worker_id="w1"))
+    await b.coordinator.execute(DrainMember(service=SERVICE, worker_id="w1"))
     await passed(14_500, a)
 
     assert "w1" in await owned(a)
@@ -252,11 +253,11 @@ async def test_an_old_client_that_waits_here_is_answered_when_others_have_decide
     a, b = pair
     await Peer(b, "w1").register()
     pushes: list[Assignment] = []
-    a.coordinator.watch_assignments(pushes.extend)
+    a.coordinator.subscribe(Assignments(pushes.extend))
     event = RegisterMember(
         service=SERVICE, worker_id="old", shard_count=10, protocol=OLD_PROTOCOL, incarnation=""
     )
-    answer = await a.coordinator.shard(event)
+    answer = await a.coordinator.execute(event)
     assert answer is not None
     assert answer.is_pending
 
@@ -276,7 +277,7 @@ async def test_an_old_client_that_waits_for_its_answer_elsewhere_is_not_thought_
     a, b = pair
     first = Peer(b, "w1")
     await first.register()
-    await a.coordinator.shard(
+    await a.coordinator.execute(
         RegisterMember(
             service=SERVICE, worker_id="old", shard_count=10, protocol=OLD_PROTOCOL, incarnation=""
         )
@@ -295,13 +296,13 @@ async def test_a_beat_from_before_the_asking_does_not_release_for_an_old_client(
 ) -> None:
     a, b = pair
     for _ in range(5):  # it has beaten here for long
-        await a.coordinator.shard(_old_beat(()))
-    held = (await a.coordinator.shard(_old_beat(()))).shards  # type: ignore[union-attr]
+        await a.coordinator.execute(_old_beat(()))
+    held = (await a.coordinator.execute(_old_beat(()))).shards
     await Peer(b, "w2").register()
     await passed(1_000, b)
     await catch_up(a)
 
-    answer = await a.coordinator.shard(_old_beat(()))
+    answer = await a.coordinator.execute(_old_beat(()))
 
     assert answer is not None
     assert len(held) == 10

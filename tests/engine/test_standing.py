@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 
-from rota.core.events import LeaseWork, SubmitTasks
+from rota.core.commands import LeaseWork, SubmitTasks
 from rota.core.replies import Granted
-from rota.core.tasks import NewTask, Task
-from rota.core.workers import Worker
-from rota.engine.entries import Entry
-from rota.engine.standing import StandingCall
+from rota.core.tasks.model import NewTask, TaskRecord
+from rota.core.workers.model import WorkerRecord
+from rota.engine.commit.request import QueuedCommand
+from rota.engine.dispatch.subscription import LeaseSubscription
+from rota.engine.topics import Leases
 from rota.errors import RotaError
 from tests.engine.running import Engine, done, settle
 
@@ -17,12 +18,17 @@ from tests.engine.running import Engine, done, settle
 class Connected:
     """A worker whose connection stays open, with room for so many at once."""
 
-    def __init__(self, engine: Engine, worker: Worker, room: int) -> None:
-        self.given: list[Task] = []
+    def __init__(self, engine: Engine, worker: WorkerRecord, room: int) -> None:
+        self.given: list[TaskRecord] = []
         self.ended: list[RotaError] = []
         self.room = room
-        self.call: StandingCall = engine.coordinator.stand(
-            worker.id, worker.incarnation, on_granted=self._take, on_ended=self.ended.append
+        self.call: LeaseSubscription = engine.coordinator.subscribe(
+            Leases(
+                worker_id=worker.id,
+                incarnation=worker.incarnation,
+                on_granted=self._take,
+                on_ended=self.ended.append,
+            )
         )
 
     def _take(self, granted: Granted) -> int:
@@ -48,7 +54,7 @@ async def test_what_was_not_given_need_not_be_asked_for_anew(
     writer, entered = engine.coordinator._writer, list[type]()
     put = writer.put
 
-    def noted_put(entry: Entry) -> None:
+    def noted_put(entry: QueuedCommand) -> None:
         entered.append(type(entry.event))
         put(entry)
 
@@ -147,7 +153,7 @@ async def test_a_worker_that_idles_is_given_its_work_before_the_submitter_hears_
         return take(granted)
 
     worker.call._on_granted = noted
-    submitted = engine.coordinator.submit(SubmitTasks([NewTask(name="work")]))
+    submitted = asyncio.ensure_future(engine.execute(SubmitTasks([NewTask(name="work")])))
     submitted.add_done_callback(lambda _: order.append("answered"))
     await submitted
     await settle()

@@ -1,6 +1,6 @@
 """Operators' wishes, and what becomes of them when other things happen in between."""
 
-from rota.core.events import CancelTasks, RetryTasks
+from rota.core.commands import CancelTasks, RetryTasks
 from tests.engine.running import Engine
 
 
@@ -8,9 +8,9 @@ async def test_a_task_that_lives_again_is_not_cancelled_a_second_time(engine: En
     worker = await engine.register()
     (task_id,) = await engine.submit()
     await engine.lease(worker)
-    await engine.handle(CancelTasks((task_id,)))
+    await engine.execute(CancelTasks((task_id,)))
 
-    await engine.handle(RetryTasks((task_id,)))
+    await engine.execute(RetryTasks((task_id,)))
     (again,) = await engine.lease(worker)
     beat = await engine.beat(worker, [task_id])
 
@@ -25,6 +25,6 @@ async def test_nobody_is_made_to_wait_once_a_stop_was_asked_for(engine: Engine) 
     engine.coordinator.is_ready = False
 
     leases = await engine.lease(worker, wait_ms=600_000)
-    await engine.coordinator.wait_finished(task_id, wait_ms=600_000)
+    await engine.coordinator.wait_for_end(task_id, wait_ms=600_000)
 
     assert leases == []

@@ -7,8 +7,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from rota.core.events import CancelTasks
-from rota.core.tasks import NewTask, TaskState
+from rota.core.commands import CancelTasks
+from rota.core.tasks.model import NewTask, TaskState
 from rota.errors import Unavailable
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, WatchedDatabase, done, running, soon
@@ -64,7 +64,7 @@ async def test_nothing_of_a_commit_that_failed_is_remembered(engine: Engine) -> 
     (task_id,) = await engine.submit()
     (task,) = await engine.lease(worker)
     at_the_commit(engine.database, apsw.FullError("full"))
-    for call in (engine.report(worker, done(task)), engine.handle(CancelTasks((task_id,)))):
+    for call in (engine.report(worker, done(task)), engine.execute(CancelTasks((task_id,)))):
         with pytest.raises(Unavailable):
             await call
 

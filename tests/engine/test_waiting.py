@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from rota.core.commands import CancelTasks, LeaveWorker, PauseQueue, RetryTasks, SetWorkerState
 from rota.core.decisions import AddTask
-from rota.core.events import CancelTasks, LeaveWorker, PauseQueue, RetryTasks, SetWorkerState
 from rota.core.ids import TaskId
 from rota.core.replies import Granted
-from rota.core.tasks import Ending, NewTask, TaskState
-from rota.core.workers import WorkerState
+from rota.core.tasks.model import Ending, NewTask, TaskState
+from rota.core.workers.model import WorkerState
 from rota.errors import StaleIncarnation, WorkerNotFound
 from rota.store.database import Transaction
-from rota.store.lanes import Lanes
-from rota.store.tasks import Tasks
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.tasks import TaskStore
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, ask, done, running, settle, soon
 from tests.engine.virtual import in_virtual_time
@@ -47,9 +47,9 @@ async def test_a_call_that_need_not_wait_is_answered_at_once(engine: Engine) -> 
 async def test_a_call_whose_worker_leaves_in_the_same_batch_is_told_so(engine: Engine) -> None:
     worker = await engine.register()
     other = await engine.register("w2")
-    call = asyncio.ensure_future(engine.coordinator.lease(ask(worker), wait_ms=60_000))
-    left = asyncio.ensure_future(engine.handle(LeaveWorker(worker_id=worker.id)))
-    stays = asyncio.ensure_future(engine.coordinator.lease(ask(other), wait_ms=60_000))
+    call = asyncio.ensure_future(engine.coordinator.execute(ask(worker, wait_ms=60_000)))
+    left = asyncio.ensure_future(engine.execute(LeaveWorker(worker_id=worker.id)))
+    stays = asyncio.ensure_future(engine.coordinator.execute(ask(other, wait_ms=60_000)))
 
     await soon(left)
     with pytest.raises(WorkerNotFound):
@@ -67,7 +67,7 @@ async def test_work_that_comes_back_wakes_whoever_waits(engine: Engine) -> None:
     await engine.report(first, done(task, ok=False, retry_in_ms=0))
     (again,) = (await soon(call)).leases
     call = await engine.parked(first)
-    await engine.handle(LeaveWorker(worker_id="w2"))
+    await engine.execute(LeaveWorker(worker_id="w2"))
 
     (last,) = (await soon(call)).leases
     assert [task.fence, again.fence, last.fence] == [1, 2, 3]
@@ -77,20 +77,20 @@ async def test_work_that_comes_back_wakes_whoever_waits(engine: Engine) -> None:
 async def test_work_that_may_run_at_last_wakes_whoever_waits(engine: Engine, how: str) -> None:
     worker = await engine.register()
     if how == "resumed":
-        await engine.handle(PauseQueue("default", paused=True))
+        await engine.execute(PauseQueue("default", paused=True))
     delay_ms = 50 if how in {"due", "retried now"} else None
     (task_id,) = await engine.submit(delay_ms=delay_ms)
     if how == "revived":
-        await engine.handle(CancelTasks((task_id,)))
+        await engine.execute(CancelTasks((task_id,)))
     call = await engine.parked(worker)
 
     match how:
         case "due":
             await engine.turn(50)
         case "resumed":
-            await engine.handle(PauseQueue("default", paused=False))
+            await engine.execute(PauseQueue("default", paused=False))
         case _:
-            await engine.handle(RetryTasks((task_id,)))
+            await engine.execute(RetryTasks((task_id,)))
 
     assert [task.id for task in (await soon(call)).leases] == [task_id]
 
@@ -108,13 +108,13 @@ async def test_capacity_that_comes_free_wakes_whoever_waits(engine: Engine) -> N
 
 async def test_a_worker_that_takes_nothing_waits_until_it_may(engine: Engine) -> None:
     worker = await engine.register()
-    await engine.handle(SetWorkerState(worker_id="w1", state=WorkerState.QUARANTINED))
+    await engine.execute(SetWorkerState(worker_id="w1", state=WorkerState.QUARANTINED))
     call = await engine.parked(worker)
     await engine.submit()
     await settle()
     assert not call.done()
 
-    await engine.handle(SetWorkerState(worker_id="w1", state=WorkerState.ACTIVE))
+    await engine.execute(SetWorkerState(worker_id="w1", state=WorkerState.ACTIVE))
 
     assert len((await soon(call)).leases) == 1
 
@@ -136,7 +136,7 @@ async def test_a_call_that_waits_is_refused_when_its_worker_is_gone(engine: Engi
     calls = [await engine.parked(worker), await engine.parked(other)]
 
     await engine.register("w1")
-    await engine.handle(LeaveWorker(worker_id="w2"))
+    await engine.execute(LeaveWorker(worker_id="w2"))
 
     with pytest.raises(StaleIncarnation):
         await soon(calls[0])
@@ -147,14 +147,14 @@ async def test_a_call_that_waits_is_refused_when_its_worker_is_gone(engine: Engi
 async def test_polling_alone_is_correct(engine: Engine, clock: TurnedClock) -> None:
     worker = await engine.register()
     (known,) = await engine.submit()
-    await engine.handle(CancelTasks((known,)))
+    await engine.execute(CancelTasks((known,)))
     call = await engine.parked(worker)
 
     def behind_the_engines_back(tx: Transaction) -> None:
         lanes = Lanes()
-        lanes.read(tx)
+        lanes.load(tx)
         added = AddTask(TaskId(known + 1), NewTask(name="work"), clock.now_ms())
-        Tasks(tx, lanes).add([added])
+        TaskStore(tx, lanes).add([added])
 
     engine.database._inner.write(behind_the_engines_back)
     await settle()
@@ -181,7 +181,7 @@ async def test_leases_of_a_caller_that_went_away_meanwhile_go_back_unused(
 ) -> None:
     worker = await engine.register()
     (task_id,) = await engine.submit()
-    call = asyncio.create_task(engine.coordinator.lease(ask(worker), wait_ms=60_000))
+    call = asyncio.ensure_future(engine.coordinator.execute(ask(worker, wait_ms=60_000)))
     # The batch is carried out after the call was put and before anybody hears of it.
     await asyncio.sleep(0)
     call.cancel()
@@ -223,10 +223,10 @@ def test_a_call_given_up_is_no_longer_counted() -> None:
     async def body(engine: Engine) -> list[int]:
         worker = await engine.register()
         call = await engine.parked(worker)
-        counts = [engine.coordinator.figures().parked]
+        counts = [engine.coordinator.metrics().parked]
         call.cancel()
         await engine.submit()
-        return [*counts, engine.coordinator.figures().parked]
+        return [*counts, engine.coordinator.metrics().parked]
 
     assert in_virtual_time(body) == [1, 0]
 
@@ -237,7 +237,7 @@ async def test_calls_are_answered_with_nothing_when_the_coordinator_is_about_to_
     worker = await engine.register()
     call = await engine.parked(worker)
 
-    engine.coordinator.release_parked()
+    engine.coordinator.release_waiting()
 
     assert await soon(call) == Granted([])
 
@@ -250,8 +250,8 @@ async def test_a_stop_answers_calls_that_wait(
     async with running(tmp_path / "rota.db", inline=inline) as engine:
         worker = await engine.register()
         (task_id,) = await engine.submit(delay_ms=60_000)
-        call = asyncio.create_task(engine.coordinator.lease(ask(worker), wait_ms=600_000))
-        end = asyncio.create_task(engine.coordinator.wait_finished(task_id, wait_ms=600_000))
+        call = asyncio.ensure_future(engine.coordinator.execute(ask(worker, wait_ms=600_000)))
+        end = asyncio.create_task(engine.coordinator.wait_for_end(task_id, wait_ms=600_000))
         await engine.beat(worker)
         await settle()
         await engine.coordinator.stop()
@@ -271,14 +271,14 @@ async def test_a_wait_for_the_end_is_woken_by_the_commit_that_brings_it(
     (task_id,) = await engine.submit(max_attempts=1)
     (task,) = await engine.lease(worker)
     waits = [
-        asyncio.create_task(engine.coordinator.wait_finished(task_id, wait_ms=600_000))
+        asyncio.create_task(engine.coordinator.wait_for_end(task_id, wait_ms=600_000))
         for _ in range(3)
     ]
     await settle()
     assert not any(wait.done() for wait in waits)
 
     if how == "cancelled":
-        await engine.handle(CancelTasks((task_id,)))
+        await engine.execute(CancelTasks((task_id,)))
     else:
         await engine.report(worker, done(task, ok=how == "succeeded"))
 
@@ -288,10 +288,10 @@ async def test_a_wait_for_the_end_is_woken_by_the_commit_that_brings_it(
 
 async def test_nobody_waits_for_the_end_of_what_has_ended_or_never_was(engine: Engine) -> None:
     (task_id,) = await engine.submit()
-    await engine.handle(CancelTasks((task_id,)))
+    await engine.execute(CancelTasks((task_id,)))
 
     for known in (task_id, TaskId(1)):
-        wait = asyncio.create_task(engine.coordinator.wait_finished(known, wait_ms=600_000))
+        wait = asyncio.create_task(engine.coordinator.wait_for_end(known, wait_ms=600_000))
         await soon(wait)
 
 
@@ -299,7 +299,7 @@ def test_a_wait_for_the_end_is_over_when_its_time_is() -> None:
     async def body(engine: Engine) -> int:
         (task_id,) = await engine.submit()
         before_ms = engine.clock.now_ms()
-        await engine.coordinator.wait_finished(task_id, wait_ms=4_200)
+        await engine.coordinator.wait_for_end(task_id, wait_ms=4_200)
         return engine.clock.now_ms() - before_ms
 
     assert in_virtual_time(body) == 4_200
@@ -309,7 +309,7 @@ async def test_a_retry_in_between_does_not_wake_whoever_waits_for_the_end(engine
     worker = await engine.register()
     (task_id,) = await engine.submit()
     (task,) = await engine.lease(worker)
-    wait = asyncio.create_task(engine.coordinator.wait_finished(task_id, wait_ms=600_000))
+    wait = asyncio.create_task(engine.coordinator.wait_for_end(task_id, wait_ms=600_000))
     await settle()
 
     await engine.report(worker, done(task, ok=False))
@@ -322,17 +322,17 @@ async def test_a_retry_in_between_does_not_wake_whoever_waits_for_the_end(engine
 async def test_nothing_is_left_of_waits_that_are_over(engine: Engine) -> None:
     (task_id,) = await engine.submit()
     waits = [
-        asyncio.create_task(engine.coordinator.wait_finished(task_id, wait_ms=600_000))
+        asyncio.create_task(engine.coordinator.wait_for_end(task_id, wait_ms=600_000))
         for _ in range(2)
     ]
     await settle()
     waits[0].cancel()
     await settle()
-    await engine.handle(CancelTasks((task_id,)))
+    await engine.execute(CancelTasks((task_id,)))
     await soon(waits[1])
 
-    assert engine.coordinator._waiters._by_task == {}
-    assert not engine.coordinator._staying
+    assert engine.coordinator._notifier.ends.keys == []
+    assert not engine.coordinator._waiting_leases
 
 
 async def test_a_worker_that_fell_silent_gets_nothing_until_it_is_heard_of(engine: Engine) -> None:

@@ -6,12 +6,18 @@ from typing import Any
 
 import pytest
 
-from rota.core.events import Event, QueueDueTasks, SubmitTasks
+from rota.core.commands import QueueDueTasks, SubmitTasks, TaskCommand
 from rota.core.replies import Done
-from rota.core.tasks import NewTask
-from rota.engine.counting import count_batch
-from rota.engine.entries import Delivery, Entry
-from rota.engine.writer import ALONE_AFTER, MOST_PER_BATCH, InlineWriter, ThreadWriter, Writer
+from rota.core.tasks.model import NewTask
+from rota.engine.commit.counters import count_batch
+from rota.engine.commit.request import Delivery, QueuedCommand
+from rota.engine.commit.writer import (
+    ALONE_AFTER,
+    MOST_PER_BATCH,
+    InlineWriter,
+    ThreadWriter,
+    Writer,
+)
 from tests.engine.running import running, settle, soon
 
 LIGHT = SubmitTasks([NewTask(name="work")])
@@ -23,7 +29,7 @@ class Bench:
     """A writer whose batches are noted instead of carried out."""
 
     def __init__(self, kind: type[InlineWriter] | type[ThreadWriter]) -> None:
-        self.batches: list[list[Entry]] = []
+        self.batches: list[list[QueuedCommand]] = []
         self.threads: list[str] = []
         self.may_run = threading.Event()
         self.may_run.set()
@@ -33,7 +39,7 @@ class Bench:
         self.writer: Writer = kind(self._run, self._deliver)
         self.writer.start(asyncio.get_running_loop())
 
-    def _run(self, entries: Sequence[Entry]) -> Delivery:
+    def _run(self, entries: Sequence[QueuedCommand]) -> Delivery:
         self.has_begun.set()
         assert self.may_run.wait(30)
         if self.mistake is not None:
@@ -52,9 +58,9 @@ class Bench:
         if on_delivery is not None:
             on_delivery()
 
-    def put(self, event: Event, *, is_alone: bool = False) -> "asyncio.Future[Done]":
+    def put(self, event: TaskCommand, *, is_alone: bool = False) -> "asyncio.Future[Done]":
         future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
-        entry = Entry(event, future, stays=False)
+        entry = QueuedCommand(event, future, can_wait=False)
         (self.writer.put_alone if is_alone else self.writer.put)(entry)
         return future
 
@@ -64,7 +70,7 @@ async def test_what_is_put_at_one_moment_is_one_batch_in_its_order(
     kind: type[InlineWriter],
 ) -> None:
     bench = Bench(kind)
-    events: list[Event] = [LIGHT, HEAVY, LIGHT, HEAVY]
+    events: list[TaskCommand] = [LIGHT, HEAVY, LIGHT, HEAVY]
 
     await soon(asyncio.gather(*(bench.put(event) for event in events)))
     await bench.writer.stop()
@@ -157,7 +163,7 @@ async def test_a_mistake_after_the_commit_is_answered_and_work_goes_on(
                 raise ZeroDivisionError
             count_batch(*arguments, **options)
 
-        monkeypatch.setattr("rota.engine.pipeline.count_batch", failing)
+        monkeypatch.setattr("rota.engine.commit.pipeline.count_batch", failing)
         with pytest.raises(ZeroDivisionError):
             await soon(asyncio.ensure_future(engine.submit_all([NewTask(name="work")] * 50)))
 

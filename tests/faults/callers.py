@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rota.core.ids import TaskId, from_text
-from rota.core.tasks import TaskState
+from rota.core.tasks.model import TaskState
 from tests.faults.ledger import Ledger
 
 PATIENCE_S = 60.0

@@ -13,21 +13,21 @@ from itertools import count
 
 from msgspec import Raw
 
-from rota.core.events import (
+from rota.core.commands import (
+    BeatWorker,
     CancelTasks,
-    Event,
-    Heartbeat,
     LeaseWork,
     RegisterWorker,
     ReportResults,
     Result,
     SubmitTasks,
+    TaskCommand,
 )
 from rota.core.ids import TaskId
 from rota.core.replies import Changed, Granted, Outcomes, Registered, Reply, Submitted
-from rota.core.tasks import NewTask, TaskError, TaskState
+from rota.core.tasks.model import NewTask, TaskError, TaskState
 from rota.engine.coordinator import Coordinator
-from rota.engine.queue_views import QueueFigures
+from rota.engine.queries.queues import QueueFigures
 from rota.errors import Conflict, NotFound, Unavailable
 from tests.faults.ledger import Ledger
 
@@ -114,8 +114,8 @@ class Crowd:
         ]
         return self._dice.choices(calls, weights=(6, 1, 1, 1, 1, 1, 6, 6))[0]
 
-    async def _ask(self, event: Event) -> Reply:
-        reply = await self.coordinator.handle(event)
+    async def _ask(self, event: TaskCommand) -> Reply:
+        reply = await self.coordinator.execute(event)
         if not self.has_answers():
             raise Unavailable("the answer did not arrive")
         return reply
@@ -189,7 +189,7 @@ class Crowd:
             return
         try:
             await self._ask(
-                Heartbeat(
+                BeatWorker(
                     worker_id=worker.id,
                     incarnation=worker.incarnation,
                     running=tuple(worker.held),

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rota.core.ids import TaskId, to_text
-from rota.core.tasks import Task, TaskState
+from rota.core.tasks.model import TaskRecord, TaskState
 from rota.store.database import Database, Row, Transaction
-from rota.store.lanes import Lanes
-from rota.store.sqlite import SqliteDatabase
-from rota.store.tasks import Tasks
+from rota.store.sqlite.database import SqliteDatabase
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.tasks import TaskStore
 
 Look = Callable[[str], list[Row]]  # what a query of one's own finds in the store
 
@@ -97,21 +97,22 @@ class Ledger:
 
     def _lost(self, tx: Transaction) -> list[str]:
         lanes = Lanes()
-        lanes.read(tx)
+        lanes.load(tx)
         ids = self.payloads.keys() | self.fences.keys() | self.ends.keys()
-        known = Tasks(tx, lanes).by_ids(list(ids))
-        by_key = Tasks(tx, lanes).by_keys(list(self.keys))
+        known = TaskStore(tx, lanes).by_ids(list(ids))
+        places = {key: ("default", key) for key in self.keys}
+        by_key = TaskStore(tx, lanes).by_keys(places.values())
         found = [
             f"key {key} no longer leads to task {to_text(task_id)}"
             for key, task_id in self.keys.items()
-            if key not in by_key or by_key[key].id != task_id
+            if places[key] not in by_key or by_key[places[key]].id != task_id
         ]
         for task_id in sorted(ids):
             sentences = self._differences(task_id, known.get(task_id))
             found += [f"task {to_text(task_id)} {sentence}" for sentence in sentences]
         return found
 
-    def _differences(self, task_id: TaskId, task: Task | None) -> Iterable[str]:
+    def _differences(self, task_id: TaskId, task: TaskRecord | None) -> Iterable[str]:
         if task is None:
             yield "is lost"
             return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rota.engine.coordinator import Coordinator
 from rota.settings import Settings
-from rota.store.sqlite import SqliteDatabase
+from rota.store.sqlite.database import SqliteDatabase
 from tests.faults.driving import Crowd
 from tests.faults.ledger import Ledger
 from tests.faults.power import NAME, Disk, Image

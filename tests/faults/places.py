@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from rota.store.sqlite import SqliteDatabase
+from rota.store.sqlite.database import SqliteDatabase
 from tests.faults.ledger import Ledger
 
 

@@ -11,7 +11,7 @@ import apsw
 import pytest
 from msgspec import Raw
 
-from rota.core.events import (
+from rota.core.commands import (
     LeaseWork,
     RegisterWorker,
     ReportResults,
@@ -21,11 +21,11 @@ from rota.core.events import (
 )
 from rota.core.ids import TaskId
 from rota.core.replies import Granted, Outcomes, Registered, Submitted
-from rota.core.tasks import NewTask, TaskState
+from rota.core.tasks.model import NewTask, TaskState
 from rota.engine.coordinator import Coordinator
 from rota.errors import Unavailable
 from rota.settings import Settings
-from rota.store.sqlite import SqliteDatabase
+from rota.store.sqlite.database import SqliteDatabase
 from tests.faults.broken import BrokenDisk
 from tests.faults.driving import Crowd, TurnedClock
 from tests.faults.ledger import Ledger
@@ -65,19 +65,19 @@ def new_task(name: str = "resize", *, key: str | None = None, size: int = 0) -> 
 
 
 async def submit(coordinator: Coordinator, *tasks: NewTask) -> list[TaskId]:
-    reply = await coordinator.handle(SubmitTasks(list(tasks)))
+    reply = await coordinator.execute(SubmitTasks(list(tasks)))
     assert isinstance(reply, Submitted)
     return [item.id for item in reply.items]
 
 
 async def register(coordinator: Coordinator) -> int:
-    reply = await coordinator.handle(RegisterWorker(worker_id="w", node_id="here"))
+    reply = await coordinator.execute(RegisterWorker(worker_id="w", node_id="here"))
     assert isinstance(reply, Registered)
     return reply.worker.incarnation
 
 
 async def lease(coordinator: Coordinator, incarnation: int) -> Granted:
-    reply = await coordinator.handle(LeaseWork(worker_id="w", incarnation=incarnation, most=1))
+    reply = await coordinator.execute(LeaseWork(worker_id="w", incarnation=incarnation, most=1))
     assert isinstance(reply, Granted)
     return reply
 
@@ -121,7 +121,7 @@ async def test_a_batch_that_the_disk_refused_once_is_carried_out_once(
         ids = [task_id for answer in answers for task_id in answer]
         found = await known(coordinator)
         assert sorted(ids) == sorted(found)
-        assert coordinator.figures().submitted["default"] == len(ids) == 10
+        assert coordinator.metrics().submitted["default"] == len(ids) == 10
 
 
 async def test_a_completion_that_could_not_be_written_is_accepted_when_it_comes_again(
@@ -139,14 +139,14 @@ async def test_a_completion_that_could_not_be_written_is_accepted_when_it_comes_
         disk.on_write = FULL
 
         with pytest.raises(Unavailable):
-            await coordinator.handle(report)
+            await coordinator.execute(report)
         task = await coordinator.queries.task(task_id)
         assert task is not None
         assert task.state is TaskState.RUNNING
 
         disk.mend()
-        assert await coordinator.handle(report) == Outcomes(["accepted"])
-        assert await coordinator.handle(report) == Outcomes(["duplicate"])
+        assert await coordinator.execute(report) == Outcomes(["accepted"])
+        assert await coordinator.execute(report) == Outcomes(["duplicate"])
 
 
 async def test_a_worker_that_waits_for_work_gets_it_when_the_disk_is_well_again(
@@ -154,10 +154,10 @@ async def test_a_worker_that_waits_for_work_gets_it_when_the_disk_is_well_again(
 ) -> None:
     async with running(tmp_path / "rota.db", vfs=disk.vfs_name) as coordinator:
         incarnation = await register(coordinator)
-        event = LeaseWork(worker_id="w", incarnation=incarnation, most=1)
-        waiting = asyncio.create_task(coordinator.lease(event, wait_ms=60_000))
+        event = LeaseWork(worker_id="w", incarnation=incarnation, most=1, wait_ms=60_000)
+        waiting = asyncio.ensure_future(coordinator.execute(event))
         await coordinator.tick()
-        assert coordinator.figures().parked == 1
+        assert coordinator.metrics().parked == 1
         disk.on_write = FULL
         with pytest.raises(Unavailable):
             await submit(coordinator, new_task())

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rota.core.ids import TaskId
-from rota.core.tasks import TaskState
-from rota.store.sqlite import SqliteDatabase
+from rota.core.tasks.model import TaskState
+from rota.store.sqlite.database import SqliteDatabase
 from tests.faults.driving import Crowd
 from tests.faults.ledger import Ledger
 from tests.faults.lives import opened, started

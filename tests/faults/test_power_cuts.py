@@ -7,9 +7,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from rota.core.tasks import TaskState
+from rota.core.tasks.model import TaskState
 from rota.errors import StoreError
-from rota.store import migrate
+from rota.store import migrator
 from tests.faults.driving import Crowd
 from tests.faults.ledger import Ledger
 from tests.faults.lives import cut, drained, opened, problems
@@ -72,7 +72,7 @@ def test_a_cut_at_any_moment_of_the_first_start_leaves_a_store_that_starts(tmp_p
 
         again = Disk(tmp_path / f"again-{operations}", random.Random(operations), image)
         with opened(again) as database:
-            assert database.migrated[1] == migrate.newest_version()
+            assert database.migrated[1] == migrator.newest_version()
         again.unregister()
         assert problems(tmp_path / f"left-{operations}", Ledger(), again.cut()) == []
 

@@ -16,12 +16,11 @@ import msgspec
 from rota import Rota, current
 from rota.messages import ResultAnswer, ResultItem
 from rota.messages.streams import StreamNoted
-from rota.sdk import streaming
-from rota.sdk.client import Client
-from rota.sdk.failover import FailoverTransport
-from rota.sdk.http import HttpTransport
-from rota.sdk.streaming_worker import Stream
-from rota.sdk.transport import Request, Response
+from rota.sdk.client.client import Client
+from rota.sdk.transport.http import FailoverTransport, HttpTransport
+from rota.sdk.transport.transport import Response, TransportRequest
+from rota.sdk.worker.streaming import manager as streaming_line
+from rota.sdk.worker.streaming.stream import CoordinatorStream
 
 WORK_S = 0.005
 
@@ -36,7 +35,7 @@ def write_down(*line: str | int) -> None:
 class Recording:
     """What a transport brings back of results is written down on its way."""
 
-    async def asend(self, request: Request) -> Response:
+    async def asend(self, request: TransportRequest) -> Response:
         response: Response = await super().asend(request)  # type: ignore[misc]  # of the transport
         if request.path.endswith("/results") and response.status == 200:
             assert request.body is not None
@@ -59,7 +58,7 @@ def transport_to(urls: list[str]) -> RecordingTransport | RecordingFailover:
     return RecordingFailover(urls) if len(urls) > 1 else RecordingTransport(urls[0])
 
 
-class RecordingStream(Stream):
+class RecordingStream(CoordinatorStream):
     def report(self, items: Sequence[ResultItem]) -> "asyncio.Future[StreamNoted]":
         answer = super().report(items)
         answer.add_done_callback(partial(_write_down_noted, items))
@@ -76,7 +75,7 @@ def _write_down_noted(items: Sequence[ResultItem], answer: "asyncio.Future[Strea
         write_down("outcome", item.task_id, outcome, msgspec.json.decode(item.result))
 
 
-setattr(streaming, "Stream", RecordingStream)  # noqa: B010 - a class, for the type checker
+setattr(streaming_line, "CoordinatorStream", RecordingStream)  # noqa: B010 - a class, for the type checker
 
 app = Rota()
 app.use(Client(transport_to(os.environ["ROTA_URL"].split(","))))

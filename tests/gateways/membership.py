@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from rota.core.shards.events import SweepServices
+from rota.core.shards.commands import SweepServices
 from tests.gateways.serving import Api, Json
 
 SERVICE = "feed"
@@ -73,7 +73,7 @@ async def pass_time(api: Api, by_ms: int) -> None:
     """Let time pass for services, in steps that are no pause."""
     for _ in range(0, by_ms, SWEEP_MS):
         api.clock.turn(SWEEP_MS)
-        await api.node.coordinator.shard(SweepServices())
+        await api.node.coordinator.execute(SweepServices())
 
 
 async def two(api: Api) -> tuple[Member, Member]:

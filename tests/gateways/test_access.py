@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from rota.core.access import AccessToken, Scope
-from rota.core.events import AddToken
-from rota.gateways.gate import hash_of, new_secret
+from rota.core.commands import AddToken
+from rota.gateways.auth.authenticator import hash_of, new_secret
 from tests.gateways.serving import Api, Json, called
 
 Headers = dict[str, str]
@@ -29,8 +29,8 @@ async def token(api: Api, *scopes: str, **bound: Any) -> Headers:
         created_at_ms=0,
         **bound,
     )
-    await api.node.coordinator.handle(AddToken(added))
-    api.node.gate.forget_tokens()
+    await api.node.coordinator.execute(AddToken(added))
+    api.node.authenticator.forget_tokens()
     return {"authorization": f"Bearer {secret}"}
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rota.engine.contents import LARGEST_IN_ROW
+from rota.engine.runs.artifact_io import LARGEST_IN_ROW
 from tests.gateways.serving import Api, Json, called, served
 from tests.gateways.test_access import closed, token
 from tests.gateways.working import Bench
@@ -264,8 +264,9 @@ async def test_a_worker_token_attaches_for_its_own_worker_only(closed: Api) -> N
         await token(closed, "worker", worker_id="w1"),
         await token(closed, "worker", worker_id="w2"),
     )
-    closed.client.headers.update(admin)
+    closed.client.headers.update(own)
     bench = await Bench.at(closed)
+    closed.client.headers.update(admin)
     await bench.put(ONE)
     run_id = await bench.start("one")
     (lease,) = await bench.worker.lease()
@@ -274,3 +275,17 @@ async def test_a_worker_token_attaches_for_its_own_worker_only(closed: Api) -> N
     taken = await attach(bench, run_id, lease, "a", b"x", **own)
 
     assert (refused.status_code, taken.status_code) == (403, 201)
+
+
+async def test_a_token_of_another_binding_attaches_nothing(closed: Api) -> None:
+    admin, unbound = await token(closed, "admin"), await token(closed, "worker")
+    closed.client.headers.update(await token(closed, "worker", queues=("default",)))
+    bench = await Bench.at(closed)
+    closed.client.headers.update(admin)
+    await bench.put(ONE)
+    run_id = await bench.start("one")
+    (lease,) = await bench.worker.lease()
+
+    refused = await attach(bench, run_id, lease, "a", b"x", **unbound)
+
+    assert refused.status_code == 403

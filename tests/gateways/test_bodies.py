@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from rota.core import limits
-from rota.core.tasks import NewTask
-from rota.core.values import check_value, is_deeper_than
-from rota.errors import Invalid, Malformed, TooLarge
-from rota.gateways.http import bodies
-from rota.gateways.http.bodies import ClientGone, decode, invalid, is_null, read_body
+from rota.core.tasks.model import NewTask
+from rota.core.tasks.values import check_value, is_deeper_than
+from rota.errors import Invalid, Malformed, RequestTimeout, TooLarge
+from rota.gateways.http.routing import bodies
+from rota.gateways.http.routing.bodies import ClientGone, decode, read_body
+from rota.gateways.validation import invalid, is_null
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -149,5 +150,31 @@ async def test_a_body_that_never_ends_is_not_waited_for_for_ever(
             await asyncio.Event().wait()
         return messages.pop()
 
-    with pytest.raises(Malformed, match="did not arrive"):
+    with pytest.raises(RequestTimeout, match="did not arrive"):
         await read_body(receive, declared=None, most=100)
+
+
+async def test_a_body_that_never_begins_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bodies, "BODY_TIMEOUT_S", 0.0)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(RequestTimeout, match="did not arrive"):
+        await read_body(receive, declared=None, most=100)
+
+
+async def test_a_body_that_begins_late_is_read_whole() -> None:
+    messages: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b"{", "more_body": True},
+        {"type": "http.request", "body": b"}", "more_body": False},
+    ]
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return messages.pop(0)
+
+    assert await read_body(receive, declared=None, most=100) == b"{}"

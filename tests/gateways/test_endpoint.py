@@ -3,11 +3,13 @@ from typing import Any, cast
 
 import pytest
 
-from rota.core.access import LOCAL
-from rota.gateways.http.app import ENDPOINTS
-from rota.gateways.http.bodies import ClientGone
-from rota.gateways.http.endpoint import Call, Service
-from rota.gateways.http.serving import Table
+from rota.core.access import LOCAL, Action
+from rota.gateways.http.endpoints import ENDPOINTS
+from rota.gateways.http.routing.bodies import ClientGone
+from rota.gateways.http.routing.endpoint import HttpCall, HttpServices, NoQuery, Routes
+from rota.gateways.http.routing.responses import HttpResponse
+from rota.gateways.http.routing.router import RouteTable
+from rota.messages import LoginRequest, Me
 
 
 class Line:
@@ -20,8 +22,8 @@ class Line:
         await self.hung_up.wait()
         return {"type": "http.disconnect"}
 
-    def call(self) -> Call[None, None]:
-        return Call(cast("Service", None), LOCAL, "", None, None, self.receive)
+    def call(self) -> HttpCall[None, None]:
+        return HttpCall(cast("HttpServices", None), LOCAL, {}, None, None, self.receive)
 
 
 async def test_work_is_waited_for_while_the_caller_is_there() -> None:
@@ -76,35 +78,100 @@ async def test_an_error_in_the_work_is_the_callers_to_hear() -> None:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/api/tasks", ("/api/tasks", "")),
-        ("/api/tasks/cancel", ("/api/tasks/cancel", "")),
-        ("/api/tasks/abc", ("/api/tasks/{task_id}", "abc")),
-        ("/api/tasks/abc/cancel", ("/api/tasks/{task_id}/cancel", "abc")),
-        ("/api/workers/a%2Fb%20c/lease", ("/api/workers/{worker_id}/lease", "a/b c")),
-        ("/api/workflows/validate", ("/api/workflows/validate", "")),
+        ("/api/tasks", ("/api/tasks", {})),
+        ("/api/tasks/cancel", ("/api/tasks/cancel", {})),
+        ("/api/tasks/abc", ("/api/tasks/{task_id}", {"task_id": "abc"})),
+        ("/api/tasks/abc/cancel", ("/api/tasks/{task_id}/cancel", {"task_id": "abc"})),
+        (
+            "/api/workers/a%2Fb%20c/lease",
+            ("/api/workers/{worker_id}/lease", {"worker_id": "a/b c"}),
+        ),
+        ("/api/workflows/validate", ("/api/workflows/validate", {})),
         ("/api/workflows/a/versions/", None),
         ("/api/workflows/a/versions/1/2", None),
-        ("/health", ("/health", "")),
+        ("/health", ("/health", {})),
         ("/", None),
         ("", None),
         ("/api", None),
         ("/api/tasks/", None),
         ("/api/tasks//cancel", None),
-        ("/api/tasks/{}", ("/api/tasks/{task_id}", "{}")),
+        ("/api/tasks/{}", ("/api/tasks/{task_id}", {"task_id": "{}"})),
         ("/api/tasks/a/b/c", None),
         ("/api/tasks/a/cancel/", None),
     ],
 )
-def test_a_path_means_one_endpoint_or_none(path: str, expected: tuple[str, str] | None) -> None:
-    found = Table(ENDPOINTS).find(path)
+def test_a_path_means_one_endpoint_or_none(
+    path: str, expected: tuple[str, dict[str, str]] | None
+) -> None:
+    found = RouteTable(ENDPOINTS).find(path)
     meant = found and ({one.path for one in found[0].values()}, found[1])
 
     assert meant == (expected and ({expected[0]}, expected[1]))
 
 
-def test_a_path_may_have_two_parameters() -> None:
-    found = Table(ENDPOINTS).find("/api/runs/abc/artifacts/a%2Fb.txt")
+def test_the_activity_of_runs_is_no_run() -> None:
+    found = RouteTable(ENDPOINTS).find("/api/runs/activity")
 
     assert found is not None
-    assert (found.parameter, found.second) == ("abc", "a/b.txt")
+    assert found.path == {}
+    assert found.methods["GET"].path == "/api/runs/activity"
+
+
+def test_an_alias_is_the_same_endpoint_and_deprecated() -> None:
+    old, new = (
+        next(one for one in ENDPOINTS if one.path == path)
+        for path in ("/api/standings", "/api/runs/activity")
+    )
+
+    assert old.handler is new.handler
+    assert (old.is_deprecated, new.is_deprecated) == (True, False)
+
+
+def test_an_endpoint_is_read_off_the_signature_and_docstring_of_its_handler() -> None:
+    routes = Routes("Notes")
+
+    @routes.put("/api/notes/{note_id}", Action.OPERATE, status=201)
+    async def keep(call: HttpCall[LoginRequest | None, NoQuery]) -> Me | HttpResponse:
+        """Keep a note.
+
+        It is kept
+        until it is deleted.
+        """
+        raise NotImplementedError(call)
+
+    (endpoint,) = routes.endpoints
+
+    assert (endpoint.method, endpoint.path, endpoint.parameters) == (
+        "PUT",
+        "/api/notes/{note_id}",
+        ("note_id",),
+    )
+    assert (endpoint.summary, endpoint.description) == (
+        "Keep a note",
+        "It is kept until it is deleted.",
+    )
+    assert (endpoint.body, endpoint.is_body_needed) == (LoginRequest, False)
+    assert (endpoint.query, endpoint.answer, endpoint.status) == (NoQuery, Me, 201)
+
+
+def test_a_path_with_two_names_for_one_parameter_is_refused() -> None:
+    routes = Routes("Notes")
+
+    @routes.get("/api/notes/{note_id}", Action.READ)
+    async def show(call: HttpCall[None, NoQuery]) -> Me:
+        raise NotImplementedError(call)
+
+    @routes.delete("/api/notes/{name}", Action.READ)
+    async def delete(call: HttpCall[None, NoQuery]) -> Me:
+        raise NotImplementedError(call)
+
+    with pytest.raises(AssertionError, match="two names"):
+        RouteTable(routes.endpoints)
+
+
+def test_a_path_may_have_two_parameters() -> None:
+    found = RouteTable(ENDPOINTS).find("/api/runs/abc/artifacts/a%2Fb.txt")
+
+    assert found is not None
+    assert found.path == {"run_id": "abc", "artifact": "a/b.txt"}
     assert found.methods.keys() == {"PUT", "GET"}

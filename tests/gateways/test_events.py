@@ -13,8 +13,8 @@ import pytest
 from starlette.types import Message
 
 from rota.core import limits
-from rota.core.notices import EVERYTHING
-from rota.engine.following import Follower
+from rota.core.events import EVERYTHING
+from rota.engine.events.stream import EventSubscription
 from rota.gateways.http import event_streams
 from tests.gateways.serving import Api, Json, served, until
 
@@ -293,9 +293,11 @@ async def test_a_reader_that_goes_away_is_let_go(api: Api) -> None:
     await until(api, "rota_event_watchers", 0.0)
 
 
-async def test_there_are_only_so_many_streams(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_there_are_only_so_many_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "MAX_EVENT_STREAMS", 1)
-    async with streamed(api):
+    async with served(tmp_path) as api, streamed(api):
         await until(api, "rota_event_watchers", 1.0)
         answer = await api.get("/api/events", headers=STREAM)
 
@@ -314,10 +316,10 @@ async def never() -> Message:
     raise AssertionError
 
 
-def follower_of(api: Api, **options: Any) -> Follower:
+def follower_of(api: Api, **options: Any) -> EventSubscription:
     coordinator = api.node.coordinator
-    hub, log = coordinator._notices, coordinator.queries.notices
-    return Follower(hub, log, EVERYTHING, after=0, **options)
+    hub, log = coordinator._events, coordinator.queries.events
+    return EventSubscription(hub, log, EVERYTHING, after=0, **options)
 
 
 async def test_a_quiet_stream_says_that_it_lives_and_where_it_stands(api: Api) -> None:

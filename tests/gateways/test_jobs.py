@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rota.core.tasks import TASK_TRANSITIONS, TaskState
+from rota.core.tasks.model import TASK_TRANSITIONS, TaskState
 from tests.gateways.serving import Api, Json
 
 

@@ -106,11 +106,11 @@ async def test_more_requests_than_allowed_are_told_to_come_back(tmp_path: Path) 
         worker = await api.register()
         polling = asyncio.create_task(worker.lease(wait_ms=60_000))
         async with asyncio.timeout(30):
-            while not api.node.coordinator.figures().parked:  # noqa: ASYNC110 - it has no event
+            while not api.node.coordinator.metrics().parked:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
         refused = await api.get("/api/queues")
         alive = await api.get("/health/live")
-        api.node.coordinator.release_parked()
+        api.node.coordinator.release_waiting()
         await polling
 
     assert (refused.status_code, refused.json()["code"]) == (429, "too_many")
@@ -140,7 +140,7 @@ async def test_requests_under_way_are_counted_and_end(api: Api) -> None:
     polling = asyncio.create_task(worker.lease(wait_ms=60_000))
 
     await until(api, "rota_http_requests_in_flight", 2.0)
-    api.node.coordinator.release_parked()
+    api.node.coordinator.release_waiting()
 
     await polling
     await until(api, "rota_http_requests_in_flight", 1.0)

@@ -11,7 +11,7 @@ import pytest
 from rota.core import limits
 from tests.gateways.serving import Api, Json, called, served
 from tests.gateways.test_access import status, token
-from tests.gateways.test_memory import encoded, refusal
+from tests.gateways.test_kv import encoded, refusal
 
 PATIENCE_S = 20
 
@@ -229,7 +229,7 @@ async def test_a_caller_that_asks_again_on_a_new_connection_outlives_its_old_one
 
 async def until_asked_again(api: Api, owner: str) -> None:
     """Wait until two calls of this owner wait."""
-    turns = api.node.coordinator._lines._standing
+    turns = api.node.coordinator._lock_waiters._standing
     async with asyncio.timeout(PATIENCE_S):
         while len(turns["door", owner]) < 2:
             await look(api)
@@ -237,7 +237,7 @@ async def until_asked_again(api: Api, owner: str) -> None:
 
 async def until_hung_up(api: Api) -> None:
     """Wait until only two calls are left, of three."""
-    turns = api.node.coordinator._lines._standing
+    turns = api.node.coordinator._lock_waiters._standing
     async with asyncio.timeout(PATIENCE_S):
         while sum(map(len, turns.values())) > 2:
             await look(api)

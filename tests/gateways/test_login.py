@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rota.core.access import AccessToken
-from rota.gateways.gate import new_token
+from rota.gateways.auth.authenticator import new_token
 from rota.messages import TokenRequest
 from rota.node import create_token
 from tests.gateways.serving import Api, called, served, settings_in

@@ -17,7 +17,7 @@ async def shown(api: Api) -> Json:
 
 async def parked(api: Api, member: Member, **changes: Any) -> "asyncio.Task[Json]":
     """A beat of a member that waits for news, once it has been heard."""
-    beats = api.node.coordinator.figures().services[SERVICE].beats
+    beats = api.node.coordinator.metrics().services[SERVICE].beats
     poll = asyncio.create_task(member.beat(wait_ms=60_000, **changes))
     await until(api, f'rota_service_beats_total{{service="{SERVICE}"}}', beats + 1.0)
     return poll

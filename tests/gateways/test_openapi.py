@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
-from rota.gateways.http.app import ENDPOINTS
+from rota.gateways.http.endpoints import ENDPOINTS
 from rota.gateways.http.openapi import document
 from tests.gateways.serving import Api
 

@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rota.engine.shard_changes import ServiceGauges
-from rota.gateways.http import operations, service_metrics
+from rota.engine.shards.changes import ServiceGauges
+from rota.gateways.http.prometheus import services
+from rota.gateways.http.resources import operations
 from rota.node import Node
 from tests.gateways.membership import SERVICE, Member, pass_time, two
 from tests.gateways.serving import Api, Json, called, held, served, settings_in
@@ -68,7 +69,7 @@ async def test_a_duty_that_does_not_run_any_more_is_unhealthy(tmp_path: Path) ->
         coordinator = api.node.coordinator
         await coordinator.tick()
         stuck_ms = api.clock.now_ms() - 61_000
-        coordinator.figures().duty_runs_ms["stuck"] = stuck_ms
+        coordinator.metrics().duty_runs_ms["stuck"] = stuck_ms
 
         answer = await api.get("/health", headers={"host": "localhost"})
 
@@ -99,7 +100,7 @@ async def test_shards_that_wait_for_somebody_who_could_have_them_are_unwell(tmp_
     node = Node(settings_in(tmp_path))
     coordinator = node.coordinator
     now_ms = coordinator.clock.now_ms()
-    feed = coordinator.figures().service(SERVICE)
+    feed = coordinator.metrics().service(SERVICE)
     details = []
 
     for age_ms, stranded in ((20_000, 0), (15_000, 3), (20_000, 3)):
@@ -130,7 +131,7 @@ async def test_shards_that_nobody_may_have_are_no_trouble_of_ours(api: Api) -> N
     a = Member(api, "a")
     await a.register(maxShards=4)
     await pass_time(api, 500)
-    figures = api.node.coordinator.figures().services[SERVICE]
+    figures = api.node.coordinator.metrics().services[SERVICE]
 
     assert figures.gauges is not None
     assert (figures.gauges.unowned, figures.gauges.stranded) == (6, 0)
@@ -220,7 +221,7 @@ async def test_metrics_tell_how_members_went(api: Api) -> None:
 async def test_metrics_label_no_more_services_than_they_may(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_metrics, "MOST_LABELLED", 2)
+    monkeypatch.setattr(services, "MOST_LABELLED", 2)
     for name in ("c", "a", "b"):
         await api.client.put(f"/api/services/{name}", json={"shard_count": 1})
     await pass_time(api, 500)
@@ -233,7 +234,7 @@ async def test_metrics_label_no_more_services_than_they_may(
 
 
 async def test_metrics_have_the_figures_of_the_socket(api: Api) -> None:
-    wire = api.node.coordinator.figures().wire
+    wire = api.node.coordinator.metrics().wire
     before = await samples(api)
     wire.received["heartbeat"] += 3
     wire.refused["malformed"] += 1

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from rota.core.tasks import TaskState
+from rota.core.tasks.model import TaskState
 from rota.errors import Invalid
-from rota.gateways.http.parameters import MAX_PARAMETERS, parse
+from rota.gateways.http.routing.parameters import MAX_PARAMETERS, parse
 from rota.messages import Request
 
 

@@ -1,7 +1,7 @@
 """What the API says of the coordinators on a store."""
 
 from rota.core.replicas import SILENT_MS, BeatReplica, Replica
-from rota.gateways.http.system import replicas
+from rota.gateways.http.resources.operations import replicas
 from tests.conftest import TurnedClock
 from tests.engine.running import running
 from tests.engine.sharing import SharedStore, replica
@@ -16,7 +16,7 @@ async def test_all_coordinators_on_a_store_are_listed_and_which_of_them_answers(
         await b.coordinator.tick()
         clock.turn(SILENT_MS + 1)
         gone = Replica(name="c", host="h", version="0", started_at_ms=0)
-        await a.coordinator.carry_out(BeatReplica(replica=gone))
+        await a.coordinator.execute(BeatReplica(replica=gone))
         await a.coordinator.tick()
 
         found = await replicas(a.coordinator)

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.orm import Session
 
 from rota import PendingHandle
-from rota.sdk.tasks import Task
+from rota.sdk.task import Task
 
 Note = Task[[int], None]
 Handle = PendingHandle[None]

@@ -9,9 +9,8 @@ from typing import Any
 
 from rota.node import Node
 from rota.settings import Settings
-from rota.store.postgres.address import address_of
+from rota.store.postgres.address import PostgresOptions, address_of
 from rota.store.postgres.database import PostgresDatabase
-from rota.store.postgres.options import PostgresOptions
 from tests.databases.schemas import schemas, url
 from tests.sdk.sharing import ShardServer
 

@@ -9,18 +9,18 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn
 
-from rota.core.shards.decide import assignment, decide
-from rota.core.shards.events import LeaveMember, MemberEvent, RegisterMember, SweepServices
+from rota.core.shards.commands import LeaveMember, MemberCommand, RegisterMember, SweepServices
 from rota.core.shards.members import PROTOCOL, Assignment, ShardPolicy
+from rota.core.shards.reducer import assignment, reduce
 from rota.core.shards.service import Service
 from rota.errors import RotaError
 from rota.messages.shards import full_assignment
 from rota.sdk.shards.callbacks import Callback
-from rota.sdk.shards.driver import Driver
+from rota.sdk.shards.driver import ShardDriver
 from rota.sdk.shards.held import HeldShard
-from rota.sdk.shards.lines import Hearer
-from rota.sdk.shards.seats import Functions
-from rota.sdk.shift import StopReason
+from rota.sdk.shards.slots import UserCallbacks
+from rota.sdk.shards.transport import AssignmentListener
+from rota.sdk.worker.stopping import StopReason
 from tests.simulation.loop import VirtualLoop, end_all_tasks
 
 SERVICE = "feed"
@@ -64,7 +64,7 @@ class World:
     def __init__(self, policy: ShardPolicy | None = None) -> None:
         self.service = Service(name=SERVICE)
         self.policy = policy or ShardPolicy()
-        self.said: list[MemberEvent] = []  # all that arrived
+        self.said: list[MemberCommand] = []  # all that arrived
         self.cut_off: set[str] = set()  # ids of workers that nothing reaches, nor leaves
         self.refusal: RotaError | None = None
         self.diary: list[str] = []  # what callbacks note, in order
@@ -75,25 +75,25 @@ class World:
     def owner_of(self, shard: int) -> str | None:
         return self.service.owners[shard]
 
-    def open_line(self, hearer: Hearer) -> "WorldLine":
-        return WorldLine(self, hearer)
+    def open_transport(self, listener: AssignmentListener) -> "WorldLine":
+        return WorldLine(self, listener)
 
-    def arrive(self, message: MemberEvent, line: "WorldLine") -> None:
+    def arrive(self, message: MemberCommand, line: "WorldLine") -> None:
         if message.worker_id in self.cut_off:
             return
         if self.refusal is not None:
-            line.hearer.note_trouble(self.refusal)
+            line.listener.note_error(self.refusal)
             return
         self.said.append(message)
         if not isinstance(message, LeaveMember):
             self._lines[message.worker_id] = line
-        answer = decide(self.service, message, now_ms=now_ms(), policy=self.policy)
+        answer = reduce(self.service, message, now_ms=now_ms(), policy=self.policy)
         if answer is not None:
             line.bring(answer)
         self._push(but=message.worker_id)
 
     def _sweep(self) -> None:
-        decide(self.service, SweepServices(), now_ms=now_ms(), policy=self.policy)
+        reduce(self.service, SweepServices(), now_ms=now_ms(), policy=self.policy)
         self._push()
         self._loop.call_later(self.policy.sweep_ms / 10_000, self._sweep)
 
@@ -105,13 +105,13 @@ class World:
 
 
 class WorldLine:
-    def __init__(self, world: World, hearer: Hearer) -> None:
-        self.hearer = hearer
+    def __init__(self, world: World, listener: AssignmentListener) -> None:
+        self.listener = listener
         self._world = world
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
 
-    def send(self, message: MemberEvent) -> None:
+    def send(self, message: MemberCommand) -> None:
         self._loop.call_later(DELAY_S, self._world.arrive, message, self)
 
     def bring(self, told: Assignment) -> None:
@@ -122,7 +122,7 @@ class WorldLine:
 
     def _hear(self, told: Assignment) -> None:
         if not self._is_closed and told.worker_id not in self._world.cut_off:
-            self.hearer.hear(full_assignment(told))
+            self.listener.receive(full_assignment(told))
 
 
 class Shop:
@@ -137,17 +137,17 @@ class Shop:
         self.when_assigned: Callable[[HeldShard], Awaitable[None]] | None = None
         self.when_revoked: Callable[[HeldShard], Awaitable[None]] | None = None
         self.when_lost: Callable[[HeldShard], Awaitable[None]] | None = None
-        functions = Functions(
+        functions = UserCallbacks(
             self._callback("assigned", lambda: self.when_assigned),
             self._callback("revoked", lambda: self.when_revoked),
             self._callback("lost", lambda: self.when_lost),
         )
-        self.driver = Driver(
+        self.driver = ShardDriver(
             RegisterMember(
                 service=SERVICE, worker_id=worker_id, shard_count=shards, protocol=PROTOCOL
             ),
             functions,
-            open_line=world.open_line,
+            open_transport=world.open_transport,
             connect=no_client,
             callback_loop=asyncio.get_running_loop(),
             now_ms=now_ms,
@@ -159,7 +159,7 @@ class Shop:
     def held(self) -> list[int]:
         """The shards it works on."""
         membership = self.driver.membership
-        return [] if membership is None else list(membership.seats.taken())
+        return [] if membership is None else list(membership.slots.active())
 
     def _callback(
         self, name: str, action: Callable[[], Callable[[HeldShard], Awaitable[None]] | None]

@@ -7,8 +7,8 @@ from typing import Any
 
 from rota import HeldShard, ShardWorker
 from rota.messages.shards import MemberView
-from rota.sdk import service_calls
-from rota.sdk.client import Client
+from rota.sdk.client import service_calls
+from rota.sdk.client.client import Client
 from tests.sdk.serving import PATIENCE_S, Server
 
 SERVICE = "feed"

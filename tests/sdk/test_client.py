@@ -6,12 +6,14 @@ import msgspec
 import pytest
 
 from rota import errors
-from rota.core.tasks import NewTask
+from rota.core.tasks.model import NewTask
 from rota.errors import Overloaded, RotaError, TaskNotFound, Unavailable
-from rota.sdk import calls
-from rota.sdk.client import Client
-from rota.sdk.problems import error_of
-from rota.sdk.transport import NotSent, Response
+from rota.sdk.client import calls
+from rota.sdk.client.client import MOST_RETRY_AFTER_S, Client
+from rota.sdk.client.exchange import ASK_AGAIN_AFTER_S, Wait
+from rota.sdk.client.problems import error_of
+from rota.sdk.transport.driver import drive
+from rota.sdk.transport.transport import NotSent, Response, TransportRequest
 from tests.sdk.listening import free_url, listening, read_request
 
 QUEUES = b'{"items": [], "next_cursor": null}'
@@ -104,6 +106,54 @@ def test_an_overload_says_when_to_come_back() -> None:
 
     assert isinstance(error, Overloaded)
     assert error.retry_after_s == 9
+
+
+def pauses_of(*responses: Response, has_several: bool = False) -> list[float]:
+    """The pauses of a call that gets these responses, one after the other."""
+    client = Client(FakeTransport(has_several=has_several), repeat_after_s=(0.0,) * len(responses))
+    answers, pauses = iter(responses), list[float]()
+    drive(client._send(calls.list_queues()), lambda _: next(answers), pause=pauses.append)
+    return pauses
+
+
+class FakeTransport:
+    address = "http://here"
+    is_embedded = False
+
+    def __init__(self, *, has_several: bool) -> None:
+        self.has_several = has_several
+
+    def send(self, request: TransportRequest) -> Response:
+        raise NotImplementedError
+
+    async def asend(self, request: TransportRequest) -> Response:
+        raise NotImplementedError
+
+    def close(self) -> None: ...
+
+
+def away(retry_after: str) -> Response:
+    return Response(503, b'{"code": "unavailable", "detail": "x"}', {"retry-after": retry_after})
+
+
+def test_a_repeated_call_waits_as_long_as_the_coordinator_asks_for() -> None:
+    assert pauses_of(away("2"), away("3"), Response(200, QUEUES, {})) == [2.0, 3.0]
+
+
+def test_a_repeated_call_never_waits_longer_than_its_limit() -> None:
+    assert pauses_of(away("86400"), Response(200, QUEUES, {})) == [MOST_RETRY_AFTER_S]
+
+
+def test_a_call_to_another_coordinator_does_not_wait() -> None:
+    assert pauses_of(away("2"), Response(200, QUEUES, {}), has_several=True) == [0.0]
+
+
+def test_a_caller_that_waits_for_a_result_stays_away_as_long_as_it_is_asked_to() -> None:
+    wait = Wait("a task", timeout_s=60.0)
+
+    assert wait.pause_s(problem(503, {"code": "unavailable"}, **{"retry-after": "9"})) == 9.0
+    assert wait.pause_s(problem(429, {"code": "too_many"}, **{"retry-after": "2"})) == 2.0
+    assert wait.pause_s(NotSent("cannot be reached", retry_after_s=0)) == ASK_AGAIN_AFTER_S
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from rota import Rota, TaskFailed, Unavailable
-from rota.core.tasks import TaskState
+from rota.core import limits
+from rota.core.tasks.model import TaskState
 from rota.errors import StoreLocked
-from rota.sdk import calls
+from rota.sdk.client import calls
 
 PATIENCE_S = 30.0
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -196,3 +197,29 @@ def test_a_program_that_does_not_wait_for_its_tasks_ends_and_keeps_them(tmp_path
     assert finished.stderr == ""
     with Rota(url_in(tmp_path), concurrency=0) as app:
         assert len(app.client.run(calls.list_tasks(state="scheduled")).items) == 1
+
+
+def test_a_program_without_a_file_can_start_a_large_workflow(tmp_path: Path) -> None:
+    script = f"""
+from rota import Rota
+
+with Rota({url_in(tmp_path)!r}) as app:
+    flow = app.workflow("large")
+    texts = {{"text": "'x' + " * 20 + "'x'"}}
+    nodes = [flow.node(f"n{{number}}", input=texts) for number in range(400)]
+    for before, after in zip(nodes, nodes[1:]):
+        flow.transition(before, after)
+    assert len(flow.yaml()) > {limits.MAX_INLINE_DEFINITION_BYTES}
+    flow.start({{}}).result(timeout={PATIENCE_S})
+    print("through")
+"""
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=script,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=2 * PATIENCE_S,
+    )
+
+    assert (done.stdout, done.returncode) == ("through\n", 0), done.stderr

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from rota import Rota
-from rota.core.tasks import NewTask
+from rota.core.tasks.model import NewTask
 from rota.errors import Invalid, Unavailable
 from rota.messages import EventView
-from rota.sdk import calls
-from rota.sdk import waiting as patience
-from rota.sdk.client import Client
-from rota.sdk.events import Events, list_events
+from rota.sdk.client import calls, exchange
+from rota.sdk.client.calls import list_events
+from rota.sdk.client.client import Client, Events
 from tests.sdk.serving import PATIENCE_S, Server
 
 
@@ -82,7 +81,7 @@ def wait_followed(server: Server) -> None:
 
     async def followed(node: object) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while server.node.coordinator.figures().watchers == 0:  # noqa: ASYNC110 - no event
+            while server.node.coordinator.metrics().watchers == 0:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0)
 
     server.ask(followed)
@@ -116,7 +115,7 @@ def test_a_restart_of_the_coordinator_loses_nothing(tmp_path: Path) -> None:
 def test_a_coordinator_that_stays_away_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "CUT_OFF_LIMIT_S", 0.0)
+    monkeypatch.setattr(exchange, "OUTAGE_LIMIT_S", 0.0)
     with Server(tmp_path) as server, Client.connect(server.url) as client:
         server.stop()
 

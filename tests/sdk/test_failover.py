@@ -9,35 +9,34 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rota import Rota
-from rota.core.shards.events import BeatMember, LeaveMember
-from rota.core.tasks import NewTask
+from rota.core.shards.commands import BeatMember, LeaveMember
+from rota.core.tasks.model import NewTask
 from rota.errors import Invalid, RotaError, Unavailable
 from rota.messages import RunRequest
 from rota.messages.shards import AssignmentData
-from rota.sdk import calls, run_calls
-from rota.sdk.client import Client
-from rota.sdk.failover import FailoverTransport
-from rota.sdk.http import HttpTransport
-from rota.sdk.shards.zeromq import ZeroMQLine
-from rota.sdk.transport import NotSent, Request, Response, open_transport
+from rota.sdk.client import calls, run_calls
+from rota.sdk.client.client import Client, open_transport
+from rota.sdk.shards.zeromq import ZeroMqShardTransport
+from rota.sdk.transport.http import FailoverTransport, HttpTransport
+from rota.sdk.transport.transport import NotSent, Response, TransportRequest
 from tests.sdk.listening import OK, free_url, listening, read_request
 from tests.sdk.replicas import Replica, replicas, urls
 from tests.sdk.serving import PATIENCE_S, working
 from tests.sdk.sharing import Diary, keeper
 
-Send = Callable[[FailoverTransport, Request], Response]
-QUESTION = Request(method="GET", path="/api/tasks", timeout_s=PATIENCE_S)
-SUBMISSION = Request(method="POST", path="/api/tasks", body=b"{}", timeout_s=PATIENCE_S)
+Send = Callable[[FailoverTransport, TransportRequest], Response]
+QUESTION = TransportRequest(method="GET", path="/api/tasks", timeout_s=PATIENCE_S)
+SUBMISSION = TransportRequest(method="POST", path="/api/tasks", body=b"{}", timeout_s=PATIENCE_S)
 LEASE_MS = 10_000  # a busy machine may be late by seconds
 GONE = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 2\r\n\r\n{}"
 
 
 @pytest.fixture(params=["blocking", "looping"])
 def send(request: pytest.FixtureRequest) -> Send:
-    def blocking(transport: FailoverTransport, request: Request) -> Response:
+    def blocking(transport: FailoverTransport, request: TransportRequest) -> Response:
         return transport.send(request)
 
-    def looping(transport: FailoverTransport, request: Request) -> Response:
+    def looping(transport: FailoverTransport, request: TransportRequest) -> Response:
         return asyncio.run(transport.asend(request))
 
     return blocking if request.param == "blocking" else looping
@@ -315,7 +314,7 @@ def _until(is_so: Callable[[], bool]) -> None:
 
 async def test_a_line_that_left_one_that_is_away_with_words_unsent_can_still_be_closed() -> None:
     nobody = [free_url().replace("http", "tcp") for _ in range(2)]
-    line = ZeroMQLine(",".join(nobody), None, _Deaf())
+    line = ZeroMqShardTransport(",".join(nobody), None, _Deaf())
     for _ in range(3):  # each goes to the next, and the one before never gets it
         line.send(LeaveMember(service="feed", worker_id="w1", incarnation="1"))
 
@@ -325,11 +324,11 @@ async def test_a_line_that_left_one_that_is_away_with_words_unsent_can_still_be_
 class _Deaf:
     """Nobody at the worker's end."""
 
-    def hear(self, told: AssignmentData) -> None:
-        del told
+    def receive(self, data: AssignmentData) -> None:
+        del data
 
-    def note_trouble(self, error: RotaError) -> None:
+    def note_error(self, error: RotaError) -> None:
         del error
 
-    def beat_again(self) -> BeatMember | None:
+    def repeated_beat(self) -> BeatMember | None:
         return None

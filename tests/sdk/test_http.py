@@ -9,26 +9,26 @@ import pytest
 from msgspec.structs import replace
 
 from rota.errors import Invalid, Unavailable
-from rota.sdk.http import HttpTransport
-from rota.sdk.transport import NotSent, Request, Response
+from rota.sdk.transport.http import HttpTransport
+from rota.sdk.transport.transport import NotSent, Response, TransportRequest
 from tests.sdk.listening import OK, free_url, listening, read_request
 
-Send = Callable[[HttpTransport, Request], Response]
-GET = Request(method="GET", path="/")
+Send = Callable[[HttpTransport, TransportRequest], Response]
+GET = TransportRequest(method="GET", path="/")
 
 
-def posted(body: bytes, path: str = "/") -> Request:
-    return Request(method="POST", path=path, body=body)
+def posted(body: bytes, path: str = "/") -> TransportRequest:
+    return TransportRequest(method="POST", path=path, body=body)
 
 
 @pytest.fixture(params=["blocking", "looping"])
 def send(request: pytest.FixtureRequest) -> Send:
     """Both ways of sending, so that every test is true of both."""
 
-    def blocking(transport: HttpTransport, request: Request) -> Response:
+    def blocking(transport: HttpTransport, request: TransportRequest) -> Response:
         return transport.send(request)
 
-    def looping(transport: HttpTransport, request: Request) -> Response:
+    def looping(transport: HttpTransport, request: TransportRequest) -> Response:
         return asyncio.run(transport.asend(request))
 
     return blocking if request.param == "blocking" else looping
@@ -242,5 +242,5 @@ def test_loops_that_have_ended_are_let_go_of() -> None:
         for _ in range(5):
             asyncio.run(transport.asend(GET))
 
-        assert len(transport._looping) == 1
+        assert len(transport._loop_pools) == 1
         transport.close()

@@ -10,18 +10,19 @@ from structlog.testing import capture_logs
 
 from rota import Invalid, LockLost, LockNotAcquired, Rota, Unavailable
 from rota.errors import IllegalState, TooMany
-from rota.messages.keeping import LockRelease, LockView
+from rota.messages.kv import LockRelease, LockView
 from rota.node import Node
-from rota.sdk import keeping_calls, waiting
-from rota.sdk.client import Client
-from rota.sdk.transport import Request, Response
-from rota.store.locks import Locks
+from rota.sdk import locks
+from rota.sdk.client import exchange, kv_calls
+from rota.sdk.client.client import Client
+from rota.sdk.transport.transport import Response, TransportRequest
+from rota.store.locks import LockStore
 from rota.testing import TestCoordinator
 from tests.sdk.serving import PATIENCE_S, Server
 
 
 def look(app: Rota, name: str = "door") -> LockView:
-    return app.client.run(keeping_calls.get_lock(name))
+    return app.client.run(kv_calls.get_lock(name))
 
 
 def until(app: Rota, is_so: Callable[[LockView], bool]) -> LockView:
@@ -39,7 +40,14 @@ def take_away(app: Rota) -> None:
     assert view.holder is not None
     assert view.fence is not None
     release = LockRelease(owner=view.holder, fence=view.fence)
-    app.client.run(keeping_calls.release_lock("door", release))
+    app.client.run(kv_calls.release_lock("door", release))
+
+
+@pytest.fixture
+def renewed_often(monkeypatch: pytest.MonkeyPatch) -> float:
+    """The time of a lock that no busy machine lets run out, and that is renewed every 300 ms."""
+    monkeypatch.setattr(locks, "RENEWALS", 100)
+    return 30.0
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +92,7 @@ def test_a_lock_can_be_had_again_under_a_higher_fence(app: Rota) -> None:
 
 
 def test_a_lock_is_not_had_twice_at_once(app: Rota) -> None:
-    with app.lock("door") as lock, pytest.raises(Invalid, match="had already"):
+    with app.lock("door") as lock, pytest.raises(Invalid, match="held already"):
         lock.acquire()
 
 
@@ -94,7 +102,7 @@ def test_without_a_block_a_lock_is_acquired_and_released(app: Rota) -> None:
 
     assert look(app).holder is None
     for wrong in (lock.release, lock.check, lambda: lock.fence):
-        with pytest.raises(Invalid, match="is not had"):
+        with pytest.raises(Invalid, match="is not held"):
             wrong()
 
 
@@ -164,7 +172,7 @@ def until_patient(server: Server) -> None:
     """Wait until whoever is first in line has asked to wait for long."""
 
     async def first_waits_long(node: Node) -> bool:
-        lock = await node.coordinator.queries._read(lambda tx: Locks(tx).one("door"))
+        lock = await node.coordinator.queries._read(lambda tx: LockStore(tx).get("door"))
         now_ms = node.coordinator.steady_clock.now_ms()
         return bool(lock.waiters) and lock.waiters[0].until_ms > now_ms + 1_000
 
@@ -184,11 +192,11 @@ def test_a_wait_of_several_questions_keeps_its_place(
 
     with ThreadPoolExecutor(2) as threads:
         with app.lock("door"):
-            monkeypatch.setattr(waiting, "WAIT_MS", 20)
+            monkeypatch.setattr(exchange, "WAIT_MS", 20)
             first = threads.submit(enter, "first")
             until(app, lambda view: view.waiting == 1)
             until(app, lambda view: view.waiting == 0)  # between two questions
-            monkeypatch.setattr(waiting, "WAIT_MS", 30_000)
+            monkeypatch.setattr(exchange, "WAIT_MS", 30_000)
             second = threads.submit(enter, "second")
             until(app, lambda view: view.waiting == 2)
             until_patient(server)
@@ -241,16 +249,16 @@ def test_a_line_that_is_full_is_waited_for_too(app: Rota, monkeypatch: pytest.Mo
 # --- keeping it ---------------------------------------------------------------------------------
 
 
-def test_a_lock_is_kept_for_as_long_as_the_block_lasts(app: Rota) -> None:
-    with app.lock("door", ttl_s=1.5) as lock:
+def test_a_lock_is_kept_for_as_long_as_the_block_lasts(app: Rota, renewed_often: float) -> None:
+    with app.lock("door", ttl_s=renewed_often) as lock:
         first = look(app).expires_at_ms or 0
         until(app, lambda view: (view.expires_at_ms or 0) > first + 600)
         assert lock.is_held
         assert look(app).fence == lock.fence
 
 
-async def test_a_lock_is_kept_on_a_loop_too(app: Rota) -> None:
-    async with app.lock("door", ttl_s=1.5) as lock:
+async def test_a_lock_is_kept_on_a_loop_too(app: Rota, renewed_often: float) -> None:
+    async with app.lock("door", ttl_s=renewed_often) as lock:
         first = look(app).expires_at_ms or 0
         later = await asyncio.to_thread(
             until, app, lambda view: (view.expires_at_ms or 0) > first + 600
@@ -258,11 +266,13 @@ async def test_a_lock_is_kept_on_a_loop_too(app: Rota) -> None:
         assert later.fence == lock.fence
 
 
-def test_a_lock_that_was_taken_away_is_told_of_inside_the_block_and_at_its_end(app: Rota) -> None:
+def test_a_lock_that_was_taken_away_is_told_of_inside_the_block_and_at_its_end(
+    app: Rota, renewed_often: float
+) -> None:
     told: Future[LockLost] = Future()
 
     def block() -> None:
-        with app.lock("door", ttl_s=0.3, on_lost=told.set_result) as lock:
+        with app.lock("door", ttl_s=renewed_often, on_lost=told.set_result) as lock:
             fence = lock.fence
             take_away(app)
             assert told.result(PATIENCE_S).facts["fence"] == fence
@@ -275,11 +285,13 @@ def test_a_lock_that_was_taken_away_is_told_of_inside_the_block_and_at_its_end(a
         block()
 
 
-async def test_a_lock_that_was_taken_away_is_told_of_on_a_loop_too(app: Rota) -> None:
+async def test_a_lock_that_was_taken_away_is_told_of_on_a_loop_too(
+    app: Rota, renewed_often: float
+) -> None:
     told: asyncio.Future[LockLost] = asyncio.get_running_loop().create_future()
 
     async def block() -> None:
-        async with app.lock("door", ttl_s=0.3, on_lost=told.set_result) as lock:
+        async with app.lock("door", ttl_s=renewed_often, on_lost=told.set_result) as lock:
             await asyncio.to_thread(take_away, app)
             await asyncio.wait_for(told, PATIENCE_S)
             assert not lock.is_held
@@ -351,7 +363,7 @@ class Forgetful:
         self.is_embedded = False
         self.sent: list[str] = []
 
-    def send(self, request: Request) -> Response:
+    def send(self, request: TransportRequest) -> Response:
         response = self._inner.send(request)
         verb = request.path.rpartition("/")[2]
         self.sent.append(verb)
@@ -360,7 +372,7 @@ class Forgetful:
             raise Unavailable("the answer was lost")
         return response
 
-    async def asend(self, request: Request) -> Response:
+    async def asend(self, request: TransportRequest) -> Response:
         return self.send(request)
 
     def close(self) -> None:
@@ -412,7 +424,7 @@ def test_a_release_that_is_never_answered_leaves_the_lock_to_its_time(
         pass
 
     assert transport.sent == ["acquire", "release", "release"]
-    assert [line["event"] for line in log] == ["lock not released"]
+    assert [line["event"] for line in log] == ["lock_release_failed"]
 
 
 async def test_answers_are_lost_on_a_loop_too(
@@ -444,7 +456,7 @@ def test_the_coordinator_of_a_test_says_that_waiting_is_in_vain() -> None:
     with TestCoordinator() as coordinator:
         coordinator.attach(app)
         lock = app.lock("door").acquire()
-        with pytest.raises(IllegalState, match="nothing comes of waiting"):
+        with pytest.raises(IllegalState, match="a test cannot wait for it"):
             app.lock("door").acquire()
         with pytest.raises(LockNotAcquired):
             app.lock("door", wait_s=0).acquire()

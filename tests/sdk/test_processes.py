@@ -83,7 +83,7 @@ def test_handlers_in_processes_attach_artifacts_through_their_worker(app: Rota) 
 def test_only_functions_that_can_be_imported_run_in_processes() -> None:
     app = Rota()
 
-    with pytest.raises(Invalid, match="top of a module"):
+    with pytest.raises(Invalid, match="top level of a module"):
 
         @app.task(run_in="process")
         def local() -> None: ...

@@ -10,11 +10,11 @@ import pytest
 
 from rota import HeldShard, Invalid, Rota, ShardWorker, StaleEpoch, StopReason
 from rota.errors import Forbidden
-from rota.gateways.zeromq.keys import add_client, create_keys
+from rota.gateways.zeromq.auth.keys import add_client, create_keys
 from rota.messages import LeaseRequest, ResultItem, WorkerRegistration
-from rota.sdk import calls
-from rota.sdk.client import Client
-from rota.sdk.shards.calls import save_checkpoint
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
+from rota.sdk.client.service_calls import save_checkpoint
 from tests.sdk.listening import free_url
 from tests.sdk.serving import PATIENCE_S
 from tests.sdk.sharing import SERVICE, Diary, ShardServer, keeper
@@ -253,7 +253,7 @@ def test_two_of_three_keys_are_refused(monkeypatch: pytest.MonkeyPatch, diary: D
 def test_an_address_that_is_none_ends_the_worker(diary: Diary, options: dict[str, str]) -> None:
     keys = {"zmq_public_key": "x", "zmq_secret_key": "x"} if "zmq_server_key" in options else {}
 
-    with pytest.raises(Invalid, match="no line to"):
+    with pytest.raises(Invalid, match="cannot connect to"):
         keeper(diary, "a", **options, **keys).run()
 
 

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from rota.core.shards.events import LeaveMember, RegisterMember
-from rota.core.shards.holding import Holding
+from rota.core.shards.commands import LeaveMember, RegisterMember
+from rota.core.shards.member_client import MemberClient
 from rota.core.shards.members import PROTOCOL, Assignment, ShardPolicy
 from rota.errors import Forbidden, StaleEpoch
 from rota.sdk.shards.held import HeldShard
-from rota.sdk.shift import StopReason
+from rota.sdk.worker.stopping import StopReason
 from tests.sdk.shard_world import (
     LEASE_S,
     SERVICE,
@@ -76,7 +76,7 @@ async def test_a_worker_that_is_cut_off_stops_before_others_begin() -> None:
 def test_a_shard_is_held_by_the_clock_and_not_by_what_was_noticed() -> None:
     now_ms = 0
     applicant = RegisterMember(service=SERVICE, worker_id="a", shard_count=1, protocol=PROTOCOL)
-    holding = Holding(applicant, now_ms=0)
+    holding = MemberClient(applicant, now_ms=0)
     holding.tick(now_ms)
     told = Assignment(
         service=SERVICE,
@@ -177,10 +177,10 @@ async def test_a_shard_that_cannot_be_taken_up_rests_and_is_tried_again() -> Non
     assert shop.held == [0]
     assert not any(held.is_held for held in shop.seen if held.shard == 1)
     assert shop.driver.membership is not None
-    assert "no database" in str(shop.driver.membership.seats.failing()[1])
+    assert "no database" in str(shop.driver.membership.slots.failing()[1])
     shop.when_assigned = None
     await until(lambda: shop.held == [0, 1])
-    assert shop.driver.membership.seats.failing() == {}
+    assert shop.driver.membership.slots.failing() == {}
     assert world.owner_of(1) == "a"
 
 

@@ -52,7 +52,7 @@ class Schedule:
             if not self.is_calm and self.dice.random() < 0.5:
                 await after(self.dice.uniform(0, LONGEST_CALL_S))
             # What is revoked is ours until we say so, unless the lease is over meanwhile.
-            self.is_kept &= letter != "R" or held.is_held or held._holding.is_over
+            self.is_kept &= letter != "R" or held.is_held or held._member.is_over
             if not self.is_calm and self.dice.random() < 0.2:
                 self.calls[key] += "!"
                 raise ConnectionError("no database")

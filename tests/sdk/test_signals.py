@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from rota import Rota
-from rota.core.tasks import TaskState
+from rota.core.tasks.model import TaskState
 from tests.sdk.serving import PATIENCE_S, Server
 
 pytestmark = pytest.mark.slow  # each starts an interpreter

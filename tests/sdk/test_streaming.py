@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from rota import Rota, StopReason, Worker, current
-from rota.core.tasks import TaskState
+from rota.core.tasks.model import TaskState
 from rota.errors import Invalid
 from rota.node import Node
-from rota.sdk import streaming
-from rota.sdk.http import endpoint_of
-from rota.sdk.streaming_socket import open_socket
+from rota.sdk.transport.http import endpoint_of
+from rota.sdk.worker.streaming import manager
+from rota.sdk.worker.streaming.socket import open_socket
 from tests.sdk.relaying import Relay, relayed
 from tests.sdk.serving import PATIENCE_S, Server, working
-from tests.sdk.test_shift import Gate
+from tests.sdk.test_runtime import Gate
 
 SELDOM_MS = 60_000  # between beats: what is told sooner was told by something else
 STREAMING = {"transport": "websocket", "heartbeat_interval_ms": SELDOM_MS}
@@ -42,7 +42,7 @@ def far(relay: Relay) -> Iterator[Rota]:
 
 def streams(server: Server) -> int:
     async def count(node: Node) -> int:
-        return len(node.sockets.desk.streams)
+        return len(node.sockets.services.streams)
 
     return server.ask(count)
 
@@ -50,7 +50,7 @@ def streams(server: Server) -> int:
 def wait_streaming(server: Server, number: int = 1) -> None:
     async def streamed(node: Node) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while len(node.sockets.desk.streams) != number:  # noqa: ASYNC110 - it has no event
+            while len(node.sockets.services.streams) != number:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
 
     server.ask(streamed)
@@ -58,7 +58,7 @@ def wait_streaming(server: Server, number: int = 1) -> None:
 
 def duplicates(server: Server) -> int:
     async def count(node: Node) -> int:
-        return node.coordinator.figures().refused_results["duplicate"]
+        return node.coordinator.metrics().refused_results["duplicate"]
 
     return server.ask(count)
 
@@ -259,7 +259,7 @@ def test_results_whose_answer_was_lost_are_sent_again_and_count_once(
 def test_a_worker_polls_where_no_socket_is_let_through_and_tries_again(
     server: Server, relay: Relay, far: Rota, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "TRY_AGAIN_S", 0.05)
+    monkeypatch.setattr(manager, "TRY_AGAIN_S", 0.05)
     relay.refuses_sockets = True
 
     @far.task
@@ -284,7 +284,7 @@ def test_a_worker_polls_when_streams_break_again_and_again(
         return "done"
 
     with working(far, heartbeat_interval_ms=SELDOM_MS):
-        for _ in range(streaming.MOST_SHORT_LIVED):
+        for _ in range(manager.MOST_SHORT_LIVED):
             relay.wait_opened()
             relay.cut()
 

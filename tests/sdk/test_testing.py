@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rota import Discard, Retry, Rota, Snooze, TaskFailed, current
-from rota.core.tasks import TaskState
+from rota.core.tasks.model import TaskState
 from rota.errors import IllegalState, Invalid
 from rota.sdk.arguments import InvalidArguments
 from rota.testing import TestCoordinator, aperform, perform, perform_attempt
@@ -155,7 +155,7 @@ def test_a_result_that_is_waited_for_is_brought_about(coordinator: TestCoordinat
 def test_a_result_that_no_waiting_brings_is_told_so(coordinator: TestCoordinator) -> None:
     handle = send_mail.using(delay_ms=1_000).enqueue("ada")
 
-    with pytest.raises(IllegalState, match="nothing comes of waiting"):
+    with pytest.raises(IllegalState, match="a test cannot wait for it"):
         handle.result()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Coroutine
 from typing import Any, assert_type
 
 from rota import PendingHandle, Rota, TaskHandle
-from rota.sdk.tasks import CoroutineTask, FunctionTask
+from rota.sdk.task import CoroutineTask, FunctionTask
 from rota.testing import perform
 
 app = Rota("http://127.0.0.1:1")

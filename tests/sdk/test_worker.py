@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from rota import Discard, Retry, Rota, Snooze, StopReason, TaskCancelled, TaskFailed, current
-from rota.sdk import calls
+from rota.sdk.client import calls
 from tests.sdk.serving import PATIENCE_S, Server, working
 
 pytestmark = pytest.mark.usefixtures("transport")

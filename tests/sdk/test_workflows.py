@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota import Rota, RunCancelled, RunFailed, current
-from rota.core.workflow.definition import Definition
+from rota.core.workflow.definition.model import Definition
 from rota.errors import Conflict, IllegalState, Invalid, InvalidWorkflow, NotFound
 from rota.sdk.definitions import definition_of, yaml_of
 from rota.testing import TestCoordinator
@@ -179,7 +179,7 @@ def test_what_cannot_be_built_is_told_where_it_is_tried() -> None:
         flow.join("a", "b", of=flow.transition("a", "a", spawn_count=2))
     with pytest.raises(Invalid, match="cannot be read"):
         app.workflow("missing.yaml")
-    with pytest.raises(Invalid, match="give no options"):
+    with pytest.raises(Invalid, match="give none here"):
         app.workflow(PANEL, description="other")
 
 
@@ -354,7 +354,7 @@ def test_a_task_without_a_run_has_nowhere_to_attach_to(coordinator: TestCoordina
     performed = coordinator.drain().performed[0]
 
     assert performed.error is not None
-    assert "works for no run" in performed.error.message
+    assert "belongs to no run" in performed.error.message
     assert handle.status() == "failed"
 
 

@@ -4,12 +4,10 @@ An answer must fit what the store held at some moment between the arrival of its
 leaving; what it promised must stay true for ever after (see `promises`).
 """
 
-from rota.core.decisions import AddTask
-from rota.core.events import (
+from rota.core.commands import (
+    BeatWorker,
     CancelTasks,
     CompleteJob,
-    Event,
-    Heartbeat,
     LeaseWork,
     RegisterWorker,
     ReportResults,
@@ -17,7 +15,9 @@ from rota.core.events import (
     RetryTasks,
     StartJob,
     SubmitTasks,
+    TaskCommand,
 )
+from rota.core.decisions import AddTask
 from rota.core.replies import (
     Beat,
     Changed,
@@ -29,7 +29,7 @@ from rota.core.replies import (
     Reply,
     Submitted,
 )
-from rota.core.tasks import FINISHED, TaskState
+from rota.core.tasks.model import FINISHED, TaskState
 from rota.errors import RotaError, StaleIncarnation, TaskNotFound, WorkerNotFound
 from tests.simulation.book import Arrival, Book, WorkerCall
 from tests.simulation.invariants import JOB_INCARNATION, demand
@@ -52,7 +52,7 @@ def check_answer(book: Book, arrival: Arrival, reply: Reply) -> None:
                 _check_outcome(book, event.incarnation, result, outcome, since)
         case LeaseWork(), Granted():
             _check_granted(book, event, reply)
-        case Heartbeat(), Beat():
+        case BeatWorker(), Beat():
             _check_beat(book, event, reply, since)
         case RegisterWorker(), Registered():
             _check_registered(book, reply, since)
@@ -88,10 +88,10 @@ def _check_submitted(book: Book, event: SubmitTasks, reply: Submitted, *, above:
     demand(len(reply.items) == len(event.tasks), "not every submitted task was answered")
     for task, item in zip(event.tasks, reply.items, strict=True):
         if task.key is not None:
-            known = book.keys.get(task.key)
+            known = book.keys.get((task.queue, task.key))
             if known is not None and known not in book.forgotten:
                 demand(known == item.id, f"key {task.key!r} has two tasks")
-            book.keys[task.key] = item.id
+            book.keys[task.queue, task.key] = item.id
         else:
             is_new = item.id not in book.acknowledged
             demand(is_new, f"two submissions were answered with task {item.id:x}")
@@ -151,7 +151,7 @@ def _check_outcome(
             _check_unknown(book, task_id)
 
 
-def _check_beat(book: Book, event: Heartbeat, reply: Beat, since: int) -> None:
+def _check_beat(book: Book, event: BeatWorker, reply: Beat, since: int) -> None:
     """A worker is not told to drop what it holds."""
     observer = book.observer
     for task_id in (*reply.cancel, *reply.lost):
@@ -161,7 +161,7 @@ def _check_beat(book: Book, event: Heartbeat, reply: Beat, since: int) -> None:
             demand(not holds, f"incarnation {event.incarnation} was told to drop {task_id:x}")
 
 
-def _check_changed(book: Book, event: Event, reply: Changed, since: int) -> None:
+def _check_changed(book: Book, event: TaskCommand, reply: Changed, since: int) -> None:
     states = {"cancelled"} if isinstance(event, CancelTasks) else LIVE
     for task_id in reply.changed:
         was_so = book.observer.was_in(task_id, states, since=since)

@@ -8,25 +8,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rota.core.events import (
-    Event,
-    Heartbeat,
+from rota.core.commands import (
+    BeatWorker,
     LeaseWork,
     LeaveWorker,
     ReportResults,
     RetryTasks,
     StartJob,
+    TaskCommand,
 )
 from tests.simulation.observer import Observer
 
-WorkerCall = Heartbeat | LeaseWork | ReportResults  # those that are signs of life
+WorkerCall = BeatWorker | LeaseWork | ReportResults  # those that are signs of life
 
 
 @dataclass(eq=False)
 class Arrival:
     """A call that has reached the coordinator."""
 
-    event: Event
+    event: TaskCommand
     commit: int  # the last one before it came
     at_s: float
     highest_id: int  # of all tasks acknowledged before it came
@@ -40,7 +40,7 @@ class Book:
 
     acknowledged: dict[int, bytes] = field(default_factory=dict)  # payload by task
     highest_id: int = 0  # of those
-    keys: dict[str, int] = field(default_factory=dict)
+    keys: dict[tuple[str, str], int] = field(default_factory=dict)
     forgotten: set[int] = field(default_factory=set)  # pruned, and rightly so
     completed: set[int] = field(default_factory=set)  # a worker was told that its result counts
     granted: set[tuple[int, int]] = field(default_factory=set)  # task and fence, told to a worker
@@ -52,7 +52,7 @@ class Book:
     retried: dict[int, int] = field(default_factory=dict)  # the commit after a task's last retry
     _heard_s: dict[int, float] = field(default_factory=dict)  # by incarnation
 
-    def arrive(self, event: Event) -> Arrival:
+    def arrive(self, event: TaskCommand) -> Arrival:
         arrival = Arrival(event, self.observer.commit, self.now_s(), self.highest_id)
         self.under_way.append(arrival)
         match event:

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from rota.core.events import (
+from rota.core.commands import (
     CancelTasks,
     CompleteJob,
-    Event,
     FailJob,
     PauseQueue,
     RetryTasks,
     SetWorkerState,
     StartJob,
     SubmitTasks,
+    TaskCommand,
 )
 from rota.core.ids import TaskId
 from rota.core.replies import JobChanged, Reply, Submitted
-from rota.core.tasks import FINISHED, Backoff, NewTask, TaskError
-from rota.core.workers import WorkerState
+from rota.core.tasks.model import FINISHED, Backoff, NewTask, TaskError
+from rota.core.workers.model import WorkerState
 from rota.errors import Overloaded, QueueNotFound, RotaError, Unavailable
 from tests.simulation.invariants import demand
 from tests.simulation.network import Unanswered
@@ -57,14 +57,14 @@ class Client:
     async def act(self) -> None:
         raise NotImplementedError
 
-    async def ask(self, event: Event) -> Reply | None:
+    async def ask(self, event: TaskCommand) -> Reply | None:
         """One try; None when it was refused or its fate is unknown."""
         try:
             return await self._world.network.call(self.name, event)
         except (Unanswered, RotaError):
             return None
 
-    async def insist(self, event: Event) -> Reply:
+    async def insist(self, event: TaskCommand) -> Reply:
         """Repeat a call until it is answered; refusals but for the time being are raised."""
         while True:
             try:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from rota.core.registry import SWEEP_INTERVAL_MS
-from rota.core.valves import DEFAULT_VALVE_POLICY
+from rota.core.workers.eviction_guards import DEFAULT_EVICTION_POLICY
+from rota.core.workers.registry import SWEEP_INTERVAL_MS
 
 START_MS = 1_750_000_000_000
 
@@ -27,7 +27,7 @@ class SimulatedClock:
         A jump that is longer than the coordinator takes for a pause of its own is none of these:
         there it has to grant amnesty.
         """
-        most_ms = DEFAULT_VALVE_POLICY.pause_sweeps * SWEEP_INTERVAL_MS
+        most_ms = DEFAULT_EVICTION_POLICY.pause_sweeps * SWEEP_INTERVAL_MS
         return sum(by_ms for at_s, by_ms in self._jumps if at_s >= since_s and 0 < by_ms <= most_ms)
 
     @property

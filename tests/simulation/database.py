@@ -11,14 +11,15 @@ from typing import TypeVar
 
 import apsw
 
-from rota.store.database import Row, Transaction
-from rota.store.sqlite import SqliteDatabase
+from rota.store.database import Transaction
+from rota.store.sqlite.database import SqliteDatabase
+from tests.databases.wrapping import WrappedTransaction
 
 T = TypeVar("T")
 
 MEMORY_FOLDER = Path("/dev/shm")
 # Writes that nobody was promised anything about: after these alone there is nothing to look at.
-QUIET = frozenset({"workers.beat", "workers.put_quality", "tasks.note_progress"})
+QUIET = frozenset({"workers.record_heartbeat", "workers.put_quality", "tasks.note_progress"})
 
 
 class Crash(BaseException):
@@ -30,35 +31,18 @@ class Moment(Enum):
     AFTER_COMMIT = auto()
 
 
-class ListeningTransaction:
+class ListeningTransaction(WrappedTransaction):
     """Hears which statements change something."""
 
-    def __init__(self, tx: Transaction) -> None:
-        self._tx = tx
-        self.is_quiet = True
+    is_quiet = True
 
-    @property
-    def is_foreign(self) -> bool:
-        return self._tx.is_foreign
+    def execute(self, query: str, /, **parameters: object) -> int:
+        return self._heard(query, super().execute(query, **parameters))
 
-    @property
-    def now_ms(self) -> int | None:
-        return self._tx.now_ms
-
-    def rows(self, query: str, /, *parameters: object) -> list[Row]:
-        return self._tx.rows(query, *parameters)
-
-    def run(self, query: str, /, *parameters: object) -> int:
-        return self._heard(query, self._tx.run(query, *parameters))
-
-    def many(self, query: str, rows: Iterable[Sequence[object]], /) -> int:
-        return self._heard(query, self._tx.many(query, rows))
-
-    def put(self, query: str, /, *parameters: object) -> None:
-        self.run(query, *parameters)
-
-    def put_many(self, query: str, rows: Iterable[Sequence[object]], /) -> None:
-        self.many(query, rows)
+    def execute_many(
+        self, query: str, names: Sequence[str], rows: Iterable[Sequence[object]], /
+    ) -> int:
+        return self._heard(query, super().execute_many(query, names, rows))
 
     def _heard(self, query: str, changes: int) -> int:
         self.is_quiet = self.is_quiet and (changes == 0 or query in QUIET)
@@ -132,11 +116,11 @@ class SimulatedDatabase:
     def is_shared(self) -> bool:
         return self._store.is_shared
 
-    def turn(self) -> int:
-        return self._store.turn()
+    def change_counter(self) -> int:
+        return self._store.change_counter()
 
-    def hint(self) -> None:
-        self._store.hint()
+    def notify_peers(self) -> None:
+        self._store.notify_peers()
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self._store.listen(callback)

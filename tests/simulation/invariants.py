@@ -5,7 +5,7 @@ Rules on pictures alone. What callers were told is held against the store in `le
 
 from collections import Counter
 
-from rota.core.tasks import Lane
+from rota.core.tasks.model import Lane
 from tests.simulation.picture import LeaseRow, Picture, WorkerRow
 from tests.simulation.trace import Violation
 
@@ -35,13 +35,14 @@ def _check_places(now: Picture) -> None:
 
 
 def _check_keys(now: Picture) -> None:
-    """One key, one task: the one its key row names."""
-    keyed = [(row.key, task_id) for task_id, row in now.live.items()]
-    keyed += [(row.key, task_id) for task_id, row in now.history.items()]
-    for key, task_id in keyed:
-        if key is not None:
-            demand(now.keys.get(key) == task_id, f"key {key!r} does not lead to task {task_id:x}")
-    kept = sum(key is not None for key, _ in keyed)
+    """One key in one queue, one task: the one its key row names."""
+    rows = [(row.lane, row.key, task_id) for task_id, row in now.live.items()]
+    rows += [(row.lane, row.key, task_id) for task_id, row in now.history.items()]
+    keyed = [(lane, key, task_id) for lane, key, task_id in rows if key is not None]
+    for lane, key, task_id in keyed:
+        found = now.keys.get((now.lanes[lane].queue, key))
+        demand(found == task_id, f"key {key!r} does not lead to task {task_id:x}")
+    kept = len(keyed)
     demand(len(now.keys) == kept, "a key leads to a task that is forgotten")
 
 

@@ -6,16 +6,16 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from rota.core import accepting, attempts, operating
+from rota.core.commands import PruneHistory, RetryTasks, SubmitTasks
 from rota.core.decisions import Decision, FinishTask, ForgetHistory, RequeueTask
-from rota.core.events import PruneHistory, RetryTasks, SubmitTasks
 from rota.core.replies import Done
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import Lease, Task, TaskState
-from rota.engine.pipeline import Pipeline
-from rota.store.sqlite import SqliteDatabase
-from rota.store.tasks import Tasks
-from rota.store.workers import Workers
+from rota.core.tasks import attempts, operations, submission
+from rota.core.tasks.model import Lease, TaskRecord, TaskState
+from rota.engine.commit.pipeline import Pipeline
+from rota.store.sqlite.database import SqliteDatabase
+from rota.store.tasks.tasks import TaskStore
+from rota.store.workers import WorkerStore
 from tests.simulation import profiles
 from tests.simulation.mutation import Mutants, skipping
 from tests.simulation.profiles import Profile
@@ -32,7 +32,7 @@ FAR_MS = 10**10
 @mutant(profiles.CALM)
 def loses_requeue() -> Iterator[None]:
     """A failed attempt is ended, and the next one forgotten."""
-    with skipping("tasks.queue_again", "tasks.schedule_again"):
+    with skipping("tasks.requeue", "tasks.reschedule"):
         yield
 
 
@@ -56,8 +56,8 @@ def endless_attempts() -> Iterator[None]:
 def deadlines_ignored() -> Iterator[None]:
     """An attempt may take as long as it likes, and so may a job nobody works on."""
     with (
-        patch.object(Tasks, "overdue", lambda *_: []),
-        patch.object(Tasks, "next_moment_ms", lambda _: None),
+        patch.object(TaskStore, "overdue", lambda *_: []),
+        patch.object(TaskStore, "next_due_ms", lambda _: None),
     ):
         yield
 
@@ -65,19 +65,19 @@ def deadlines_ignored() -> Iterator[None]:
 @mutant(profiles.CALM)
 def cancel_not_final() -> Iterator[None]:
     """A cancelled task that runs is only asked to stop, and may succeed."""
-    cancelled = operating._cancelled
+    cancel = operations._cancel
 
-    def gentle(snapshot: Snapshot, task: Task) -> list[Decision]:
-        return [] if task.state is TaskState.RUNNING else cancelled(snapshot, task)
+    def gentle(snapshot: Snapshot, task: TaskRecord) -> list[Decision]:
+        return [] if task.state is TaskState.RUNNING else cancel(snapshot, task)
 
-    with patch.object(operating, "_cancelled", gentle):
+    with patch.object(operations, "_cancel", gentle):
         yield
 
 
 @mutant(profiles.CALM)
 def success_not_final() -> Iterator[None]:
     """A task that has succeeded can be sent round again."""
-    retry = operating.retry
+    retry = operations.retry
 
     def eager(snapshot: Snapshot, event: RetryTasks) -> Any:
         for task_id in event.ids:
@@ -86,7 +86,7 @@ def success_not_final() -> Iterator[None]:
                 snapshot.tasks[task_id] = replace(task, state=TaskState.FAILED)
         return retry(snapshot, event)
 
-    with patch.object(operating, "retry", eager):
+    with patch.object(operations, "retry", eager):
         yield
 
 
@@ -123,12 +123,12 @@ def answer_before_commit() -> Iterator[None]:
 @mutant(profiles.ROUGH_NETWORK)
 def forgets_keys() -> Iterator[None]:
     """The same key is a new task each time."""
-    submit = accepting.submit
+    submit = submission.submit
 
     def forgetful(snapshot: Snapshot, event: SubmitTasks) -> Any:
         return submit(snapshot, SubmitTasks([replace(task, key=None) for task in event.tasks]))
 
-    with patch.object(accepting, "submit", forgetful):
+    with patch.object(submission, "submit", forgetful):
         yield
 
 
@@ -139,7 +139,7 @@ def early_prune() -> Iterator[None]:
     def prune(event: PruneHistory) -> tuple[list[Decision], Done]:
         return [ForgetHistory(event.finished_before_ms + FAR_MS, 1_000)], Done()
 
-    with patch.object(operating, "prune", prune):
+    with patch.object(operations, "prune", prune):
         yield
 
 
@@ -147,13 +147,15 @@ def early_prune() -> Iterator[None]:
 def ids_start_anew() -> Iterator[None]:
     """After a restart ids follow the clock alone, which may have been set back."""
     with (
-        patch.object(Tasks, "last_id", lambda _: 0),
-        patch.object(Workers, "counter", _only_incarnations(Workers.counter)),
+        patch.object(TaskStore, "last_id", lambda _: 0),
+        patch.object(WorkerStore, "counter", _only_incarnations(WorkerStore.counter)),
     ):
         yield
 
 
-def _only_incarnations(counter: Callable[[Workers, str], int]) -> Callable[[Workers, str], int]:
+def _only_incarnations(
+    counter: Callable[[WorkerStore, str], int],
+) -> Callable[[WorkerStore, str], int]:
     return lambda self, name: counter(self, name) if name == "incarnation" else 0
 
 

@@ -6,15 +6,18 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from rota.core import attempts, claiming, registry, valves
+from rota.core.commands import LeaseWork, ReportResults, Result
 from rota.core.decisions import LeaseTask
-from rota.core.events import LeaseWork, ReportResults, Result
+from rota.core.dispatch import matching
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import Lane, Task
-from rota.core.workers import HealthPolicy, Worker, WorkerState
-from rota.engine import batch, coordinator, rules
+from rota.core.tasks import attempts
+from rota.core.tasks.model import Lane, TaskRecord
+from rota.core.workers import eviction_guards, registry
+from rota.core.workers.model import HealthPolicy, WorkerRecord, WorkerState
+from rota.engine import coordinator, policies
+from rota.engine.commit import batch
 from rota.errors import WorkerNotFound
-from rota.store.tasks import Tasks
+from rota.store.tasks.tasks import TaskStore
 from tests.simulation import profiles
 from tests.simulation.mutation import Mutants, skipping
 from tests.simulation.profiles import Profile
@@ -48,7 +51,7 @@ def no_fence() -> Iterator[None]:
 def no_incarnation() -> Iterator[None]:
     """A zombie is served like the worker that has taken its place."""
 
-    def anyone(snapshot: Snapshot, worker_id: str, _incarnation: int) -> Worker:
+    def anyone(snapshot: Snapshot, worker_id: str, _incarnation: int) -> WorkerRecord:
         worker = snapshot.workers.get(worker_id)
         if worker is None:
             raise WorkerNotFound(worker_id)
@@ -56,7 +59,7 @@ def no_incarnation() -> Iterator[None]:
 
     with (
         patch.object(registry, "current_worker", anyone),
-        patch.object(claiming, "current_worker", anyone),
+        patch.object(matching, "current_worker", anyone),
     ):
         yield
 
@@ -64,20 +67,22 @@ def no_incarnation() -> Iterator[None]:
 @mutant(profiles.ROUGH_NETWORK)
 def attempt_as_fence() -> Iterator[None]:
     """The fence is the number of the attempt: it does not rise when one is given back."""
-    lease_all = claiming.lease_all
+    lease_all = matching.lease_all
 
-    def counted(snapshot: Snapshot, tasks: Sequence[Task], worker: Worker) -> list[LeaseTask]:
+    def counted(
+        snapshot: Snapshot, tasks: Sequence[TaskRecord], worker: WorkerRecord
+    ) -> list[LeaseTask]:
         leases = lease_all(snapshot, tasks, worker)
         return [replace(one, fence=one.attempt) for one in leases]
 
-    with patch.object(claiming, "lease_all", counted):
+    with patch.object(matching, "lease_all", counted):
         yield
 
 
 @mutant(profiles.DYING_WORKERS)
 def incarnations_reused() -> Iterator[None]:
     """The number of the last incarnation is not kept."""
-    with skipping("workers.set_counter"):
+    with skipping("workers.raise_counter"):
         yield
 
 
@@ -87,20 +92,20 @@ def incarnations_reused() -> Iterator[None]:
 @mutant(profiles.ROUGH_NETWORK)
 def early_eviction() -> Iterator[None]:
     """One missed beat, and a worker is taken for dead."""
-    rules_of = rules.rules_of
+    rules_of = policies.policies_of
 
     def impatient(settings: Any) -> Any:
         health = HealthPolicy(degraded_after=1.0, unhealthy_after=1.0)
         return replace(rules_of(settings), health=health)
 
-    with patch.object(coordinator, "rules_of", impatient):
+    with patch.object(coordinator, "policies_of", impatient):
         yield
 
 
 @mutant(profiles.SLEEPING_COORDINATOR, seeds=60)
 def no_amnesty() -> Iterator[None]:
     """The coordinator blames the workers for its own absence."""
-    with patch.object(valves, "was_paused", lambda **_: False):
+    with patch.object(eviction_guards, "was_paused", lambda **_: False):
         yield
 
 
@@ -128,18 +133,18 @@ def unclaimed_stay() -> Iterator[None]:
 @mutant(profiles.ROUGH_NETWORK)
 def capacity_ignored() -> Iterator[None]:
     """A worker gets as much as it asks for."""
-    claim = claiming.claim
+    claim = matching.claim
 
     def generous(
         snapshot: Snapshot, event: LeaseWork, open_lanes: Mapping[int, Lane], **_: object
-    ) -> claiming.Claim:
+    ) -> matching.LeaseCall:
         held, snapshot.held = snapshot.held, {}
         try:
             return claim(snapshot, event, open_lanes)
         finally:
             snapshot.held = held
 
-    with patch.object(claiming, "claim", generous):
+    with patch.object(matching, "claim", generous):
         yield
 
 
@@ -149,7 +154,7 @@ def capacity_ignored() -> Iterator[None]:
 @mutant(profiles.CALM)
 def double_grant() -> Iterator[None]:
     """A leased task stays in the queue as well."""
-    with skipping("tasks.take_ready"):
+    with skipping("tasks.dequeue"):
         yield
 
 
@@ -164,40 +169,40 @@ def drain_ignored() -> Iterator[None]:
     """A worker that is to drain, or in quarantine, gets work like any other."""
     current_worker = registry.current_worker
 
-    def active(snapshot: Snapshot, worker_id: str, incarnation: int) -> Worker:
+    def active(snapshot: Snapshot, worker_id: str, incarnation: int) -> WorkerRecord:
         worker = current_worker(snapshot, worker_id, incarnation)
         return replace(worker, state=WorkerState.ACTIVE)
 
-    with patch.object(claiming, "current_worker", active):
+    with patch.object(matching, "current_worker", active):
         yield
 
 
 @mutant(profiles.CALM)
 def requirements_ignored() -> Iterator[None]:
     """Anybody gets anything."""
-    with patch.object(claiming, "can_serve", lambda *_, **__: True):
+    with patch.object(matching, "can_serve", lambda *_, **__: True):
         yield
 
 
 @mutant(profiles.CALM)
 def priority_ignored() -> Iterator[None]:
     """First come, first served, whatever the priority."""
-    head = Tasks.head
+    head = TaskStore.head
 
-    def fair(self: Tasks, lanes: Sequence[int], most: int) -> list[Task]:
+    def fair(self: TaskStore, lanes: Sequence[int], most: int) -> list[TaskRecord]:
         return sorted(head(self, lanes, 1_000), key=lambda task: task.id)[:most]
 
-    with patch.object(Tasks, "head", fair):
+    with patch.object(TaskStore, "head", fair):
         yield
 
 
 @mutant(profiles.CALM)
 def early_start() -> Iterator[None]:
     """What is scheduled for later is queued now."""
-    due = Tasks.due
+    due = TaskStore.due
 
-    def hurried(self: Tasks, now_ms: int, most: int) -> Any:
+    def hurried(self: TaskStore, now_ms: int, most: int) -> Any:
         return due(self, now_ms + FAR_MS, most)
 
-    with patch.object(Tasks, "due", hurried):
+    with patch.object(TaskStore, "due", hurried):
         yield

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from unittest.mock import patch
 
-from rota.store.sqlite import SqliteTransaction
+from rota.store.sqlite.database import SqliteTransaction
 from tests.simulation.trace import Violation
 
 
@@ -58,16 +58,20 @@ def seed_that_notices(mutant: Mutant[ProfileT], simulate: Callable[[int, Profile
 
 def skipping(*queries: str) -> AbstractContextManager[Any]:
     """The store believes that it has run these statements."""
-    run, many = SqliteTransaction.run, SqliteTransaction.many
+    execute, execute_many = SqliteTransaction.execute, SqliteTransaction.execute_many
 
-    def pretended_run(self: SqliteTransaction, query: str, /, *parameters: object) -> int:
+    def pretended_execute(self: SqliteTransaction, query: str, /, **parameters: object) -> int:
         if query in queries:
-            return sum(len(one) for one in parameters if isinstance(one, list))
-        return run(self, query, *parameters)
+            return sum(len(one) for one in parameters.values() if isinstance(one, list))
+        return execute(self, query, **parameters)
 
-    def pretended_many(
-        self: SqliteTransaction, query: str, rows: Iterable[Sequence[object]], /
+    def pretended_execute_many(
+        self: SqliteTransaction, query: str, names: Sequence[str], rows: Iterable[Sequence[object]]
     ) -> int:
-        return len(list(rows)) if query in queries else many(self, query, rows)
+        if query in queries:
+            return len(list(rows))
+        return execute_many(self, query, names, rows)
 
-    return patch.multiple(SqliteTransaction, run=pretended_run, many=pretended_many)
+    return patch.multiple(
+        SqliteTransaction, execute=pretended_execute, execute_many=pretended_execute_many
+    )

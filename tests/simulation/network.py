@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from rota.core.events import Event
+from rota.core.commands import TaskCommand
 from rota.core.replies import Reply
 from rota.errors import RotaError
 from tests.simulation.server import Disconnected, Server
@@ -39,7 +39,7 @@ class Network:
     weather: Weather
     cut_off: set[str] = field(default_factory=set)  # peers whose messages do not get through
 
-    async def call(self, peer: str, event: Event, *, wait_ms: int = 0) -> Reply:
+    async def call(self, peer: str, event: TaskCommand, *, wait_ms: int = 0) -> Reply:
         """Ask the coordinator; raises its refusal, or `Unanswered`."""
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         copies = 2 if self.dice.random() < self.weather.doubled else 1
@@ -55,7 +55,7 @@ class Network:
         return answer.result()
 
     async def _carry(
-        self, peer: str, event: Event, wait_ms: int, answer: "asyncio.Future[Reply]"
+        self, peer: str, event: TaskCommand, wait_ms: int, answer: "asyncio.Future[Reply]"
     ) -> None:
         """Bring one copy of a message there, and its answer back."""
         await asyncio.sleep(self._delay_s())

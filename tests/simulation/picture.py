@@ -5,12 +5,12 @@ from typing import NamedTuple, TypeVar
 import apsw
 import msgspec
 
-from rota.core.tasks import EndedAttempt, Lane, TaskOptions
-from rota.core.workers import Worker
+from rota.core.tasks.model import EndedAttempt, Lane, TaskOptions
+from rota.core.workers.model import WorkerRecord
 from tests.simulation.trace import Violation
 
 _decode_options = msgspec.json.Decoder(TaskOptions).decode
-_decode_worker = msgspec.json.Decoder(Worker).decode
+_decode_worker = msgspec.json.Decoder(WorkerRecord).decode
 _decode_requires = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_log = msgspec.json.Decoder(tuple[EndedAttempt, ...]).decode
 
@@ -60,6 +60,7 @@ class FinishedRow(NamedTuple):
     attempt: int
     incarnation: int | None
     finished_at_ms: int
+    lane: int
     key: str | None
     result: bytes | None
 
@@ -70,7 +71,7 @@ class WorkerRow(NamedTuple):
     registration: bytes
 
     @property
-    def worker(self) -> Worker:
+    def worker(self) -> WorkerRecord:
         return _decode_worker(self.registration)
 
 
@@ -84,7 +85,7 @@ class Picture(NamedTuple):
     leases: dict[int, LeaseRow]
     history: dict[int, FinishedRow]
     workers: dict[str, WorkerRow]
-    keys: dict[str, int]
+    keys: dict[tuple[str, str], int]  # by queue and key
     notices: set[int]  # incarnations that are to be told of a cancelled task
     lanes: dict[int, Lane]
     paused: set[str]  # queues
@@ -114,6 +115,7 @@ EMPTY = Picture({}, {}, {}, {}, {}, {}, {}, set(), {}, set())
 def take(connection: apsw.Connection) -> Picture:
     workers = connection.execute("SELECT id, incarnation, state, registration FROM worker")
     lanes = connection.execute("SELECT number, queue, name, requires FROM lane")
+    keys = connection.execute("SELECT key, queue, id FROM task_key")
     notices = connection.execute("SELECT DISTINCT incarnation FROM cancelled")
     paused = connection.execute("SELECT name FROM queue WHERE paused = 1")
     return Picture(
@@ -123,7 +125,7 @@ def take(connection: apsw.Connection) -> Picture:
         leases=_rows(connection, "lease", LeaseRow),
         history=_rows(connection, "history", FinishedRow),
         workers={worker_id: WorkerRow._make(row) for worker_id, *row in workers},
-        keys=dict(connection.execute("SELECT key, id FROM task_key")),
+        keys={(queue, key): task_id for key, queue, task_id in keys},
         notices={incarnation for (incarnation,) in notices},
         lanes={
             number: Lane(queue, name, _decode_requires(requires))

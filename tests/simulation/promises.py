@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rota.core.tasks import Ending
+from rota.core.tasks.model import Ending
 from tests.simulation.book import Book
 from tests.simulation.invariants import JOB_INCARNATION, demand
 from tests.simulation.observer import Grant, Step

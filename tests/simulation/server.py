@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 
-from rota.core.events import Event, LeaseWork
+from rota.core.commands import LeaseWork, TaskCommand
 from rota.core.ids import TaskId
 from rota.core.replies import Reply
-from rota.core.tasks import Task
+from rota.core.tasks.model import TaskRecord
+from rota.engine.commit.pipeline import OUR_MISTAKES
+from rota.engine.commit.writer import InlineWriter
 from rota.engine.coordinator import Coordinator
-from rota.engine.pipeline import OUR_MISTAKES
-from rota.engine.writer import InlineWriter
 from rota.errors import RotaError, Unavailable
 from rota.settings import Settings
 from tests.simulation import answers, picture
@@ -101,7 +102,7 @@ class Server:
             assert self._database is not None
             self._trace.note("coordinator", "stops")
             try:
-                coordinator.release_parked()
+                coordinator.release_waiting()
                 await coordinator.stop()
             except Crash:
                 pass  # killed while it was at it
@@ -180,7 +181,7 @@ class Server:
 
     # --- serving ----------------------------------------------------------------------------
 
-    async def serve(self, peer: str, event: Event, *, wait_ms: int = 0) -> Reply:
+    async def serve(self, peer: str, event: TaskCommand, *, wait_ms: int = 0) -> Reply:
         """Carry out a call, and enter in the book what was asked and answered."""
         if self._coordinator is None:
             raise Disconnected
@@ -213,15 +214,15 @@ class Server:
         else:
             self._check(lambda: answers.check_refusal(self._book, arrival, error))
 
-    async def _carry_out(self, event: Event, wait_ms: int) -> Reply:
+    async def _carry_out(self, event: TaskCommand, wait_ms: int) -> Reply:
         await self._awake.wait()
         if self._coordinator is None:
             raise Disconnected
         if isinstance(event, LeaseWork):
-            return await self._coordinator.lease(event, wait_ms=wait_ms)
-        return await self._coordinator.handle(event)
+            event = msgspec.structs.replace(event, wait_ms=wait_ms)
+        return await self._coordinator.execute(event)
 
-    async def find(self, task_id: TaskId) -> Task | None:
+    async def find(self, task_id: TaskId) -> TaskRecord | None:
         """Read a task as a gateway does."""
         await self._awake.wait()
         if self._coordinator is None:
@@ -234,7 +235,7 @@ class Server:
         coordinator = self._coordinator
         if coordinator is None:
             raise Disconnected
-        await coordinator.wait_finished(task_id, wait_ms=wait_ms)
+        await coordinator.wait_for_end(task_id, wait_ms=wait_ms)
         return coordinator is self._coordinator
 
     def _is_troubled(self) -> bool:

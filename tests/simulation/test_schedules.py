@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from rota.engine.duties.runner import DutyRunner
+from rota.engine.scheduler import DutyScheduler
 from tests.simulation import profiles
 from tests.simulation.profiles import profile_of
 from tests.simulation.world import simulate
@@ -70,6 +70,6 @@ def test_the_same_seed_is_the_same_schedule_in_any_process() -> None:
 
 @pytest.mark.slow
 def test_what_may_be_lost_is_a_wake_up() -> None:
-    with patch.object(DutyRunner, "hint", lambda *_: None):
+    with patch.object(DutyScheduler, "hint", lambda *_: None):
         for seed in range(5):
             simulate(seed, profiles.CALM)

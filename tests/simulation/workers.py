@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from rota.core.events import (
-    Event,
-    Heartbeat,
+from rota.core.commands import (
+    BeatWorker,
     LeaseWork,
     LeaveWorker,
     Progress,
@@ -23,10 +22,11 @@ from rota.core.events import (
     ReportProgress,
     ReportResults,
     Result,
+    TaskCommand,
 )
 from rota.core.ids import TaskId
 from rota.core.replies import Beat, Granted, Outcomes, Registered, Reply
-from rota.core.tasks import Task, TaskError
+from rota.core.tasks.model import TaskError, TaskRecord
 from rota.errors import RotaError, StaleIncarnation, WorkerNotFound
 from tests.simulation.network import Unanswered
 from tests.simulation.observer import Grant
@@ -64,7 +64,7 @@ class Session:
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # of what it runs or reports
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def take(self, task: Task) -> None:
+    def take(self, task: TaskRecord) -> None:
         self.results.pop(task.id, None)
         self.running[task.id] = task.fence
 
@@ -170,7 +170,7 @@ class SimulatedWorker:
         while True:
             await self._rest(self.shape.interval_ms / 1000 * self._dice.uniform(0.7, 1.0))
             listed = dict(session.running)
-            event = Heartbeat(
+            event = BeatWorker(
                 worker_id=self.shape.worker_id,
                 incarnation=session.incarnation,
                 running=tuple(listed),
@@ -226,7 +226,7 @@ class SimulatedWorker:
 
     # --- running tasks ----------------------------------------------------------------------
 
-    async def _execute(self, session: Session, task: Task) -> None:
+    async def _execute(self, session: Session, task: TaskRecord) -> None:
         await self._rest(self._duration_s() / 2)
         if self._dice.random() < 0.1:
             item = Progress(task.id, task.fence, Raw(b"0.5"))
@@ -243,7 +243,7 @@ class SimulatedWorker:
             return self._dice.uniform(0.005, 0.3)
         return self._dice.uniform(0.3, 8.0)
 
-    def _result(self, task: Task) -> Result:
+    def _result(self, task: TaskRecord) -> Result:
         luck = 1.0 if self._world.is_healing else self._dice.random()
         if luck < self.shape.failures:
             error = TaskError(message=f"by {self.name}", retryable=luck > 0.02)
@@ -264,13 +264,13 @@ class SimulatedWorker:
         await asyncio.sleep(duration_s)
         await self._awake.wait()
 
-    async def _call(self, event: Event, *, wait_ms: int = 0) -> Reply:
+    async def _call(self, event: TaskCommand, *, wait_ms: int = 0) -> Reply:
         await self._awake.wait()
         reply = await self._world.network.call(self.name, event, wait_ms=wait_ms)
         await self._awake.wait()
         return reply
 
-    async def _ask(self, session: Session, event: Event, *, wait_ms: int = 0) -> Reply | None:
+    async def _ask(self, session: Session, event: TaskCommand, *, wait_ms: int = 0) -> Reply | None:
         """Call for a session; None when there was no answer to use."""
         self._mind_the_lease(session)
         sent_s = self._world.now_s()

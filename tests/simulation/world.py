@@ -15,8 +15,8 @@ from typing import Any
 from unittest.mock import patch
 
 from rota.core.ids import TaskId
-from rota.engine import counting, pipeline
-from rota.engine.duties import runner
+from rota.engine import scheduler
+from rota.engine.commit import counters, pipeline
 from rota.errors import RotaError
 from rota.settings import Settings
 from tests.databases.empty import begin_empty
@@ -235,7 +235,7 @@ def simulate(seed: int, profile: Profile) -> Outcome:
         listener = Listener(world)
         try:
             with ExitStack() as patches:
-                for module in (pipeline, counting, runner):
+                for module in (pipeline, counters, scheduler):
                     patches.enter_context(patch.object(module, "log", listener))
                 loop.run_until_complete(_run(world))
         except Exception as error:

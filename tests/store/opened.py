@@ -8,21 +8,14 @@ from msgspec.structs import replace
 
 from rota.core.decisions import AddTask, FinishTask, LeaseTask, RequeueTask
 from rota.core.ids import TaskId
-from rota.core.tasks import (
-    EndedAttempt,
-    Ending,
-    NewTask,
-    Task,
-    TaskError,
-    TaskState,
-)
-from rota.store.access import Access
+from rota.core.tasks.model import EndedAttempt, Ending, NewTask, TaskError, TaskRecord, TaskState
+from rota.store.access import TokenStore
 from rota.store.database import Database, Transaction
-from rota.store.lanes import Lanes
-from rota.store.listing import Listing
-from rota.store.queues import Queues
-from rota.store.tasks import Tasks
-from rota.store.workers import Workers
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.listing import Listing
+from rota.store.tasks.queues import QueueStore
+from rota.store.tasks.tasks import TaskStore
+from rota.store.workers import WorkerStore
 from tests.databases.schemas import open_store, open_transaction, seen
 
 NOW_MS = 1_000_000
@@ -32,11 +25,11 @@ class Opened:
     def __init__(self, tx: Transaction, lanes: Lanes) -> None:
         self.tx = tx
         self.lanes = lanes
-        self.tasks = Tasks(tx, lanes)
+        self.tasks = TaskStore(tx, lanes)
         self.listing = Listing(tx, lanes)
-        self.workers = Workers(tx)
-        self.queues = Queues(tx)
-        self.access = Access(tx)
+        self.workers = WorkerStore(tx)
+        self.queues = QueueStore(tx)
+        self.access = TokenStore(tx)
 
     def add(self, number: int = 1, *, due_at_ms: int | None = None, **options: Any) -> TaskId:
         """One task, queued unless it is due later."""
@@ -44,7 +37,7 @@ class Opened:
         self.tasks.add([AddTask(TaskId(number), NewTask(**fields), NOW_MS, due_at_ms)])
         return TaskId(number)
 
-    def task(self, number: int = 1) -> Task:
+    def task(self, number: int = 1) -> TaskRecord:
         return self.tasks.by_ids([number])[TaskId(number)]
 
     def lease(self, number: int = 1, *, incarnation: int = 1, **changes: Any) -> LeaseTask:

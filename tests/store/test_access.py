@@ -20,7 +20,7 @@ def test_tokens_are_kept_whole_until_they_are_dropped(store: Opened) -> None:
     store.access.put(token("a"))
     store.access.put(token("a", name="renamed"))
 
-    assert store.access.every() == [token("a", name="renamed"), token("b")]
-    store.access.drop("a")
-    store.access.drop("unknown")
+    assert store.access.all() == [token("a", name="renamed"), token("b")]
+    store.access.delete("a")
+    store.access.delete("unknown")
     assert store.access.ids() == {"b"}

@@ -1,13 +1,14 @@
 import pytest
 
+from rota.core.quotas import Amount
 from rota.core.workflow.records import Artifact
-from rota.store.artifacts import Artifacts
+from rota.store.workflow.artifacts import ArtifactStore
 from tests.store.opened import NOW_MS, Opened
 
 
 @pytest.fixture
-def artifacts(store: Opened) -> Artifacts:
-    return Artifacts(store.tx)
+def artifacts(store: Opened) -> ArtifactStore:
+    return ArtifactStore(store.tx)
 
 
 def artifact(
@@ -27,11 +28,11 @@ def artifact(
     )
 
 
-def names(artifacts: Artifacts) -> list[str]:
+def names(artifacts: ArtifactStore) -> list[str]:
     return [one.name for one in artifacts.page(7, limit=10, before=None)]
 
 
-def test_an_artifact_is_seen_once_its_attempt_has_completed(artifacts: Artifacts) -> None:
+def test_an_artifact_is_seen_once_its_attempt_has_completed(artifacts: ArtifactStore) -> None:
     artifacts.stage(artifact(), b"\0\x01x")
     before = names(artifacts), artifacts.newest(7, "a"), artifacts.has_staged()
 
@@ -45,7 +46,7 @@ def test_an_artifact_is_seen_once_its_attempt_has_completed(artifacts: Artifacts
     assert not artifacts.has_staged()
 
 
-def test_only_attempts_that_completed_are_committed(artifacts: Artifacts) -> None:
+def test_only_attempts_that_completed_are_committed(artifacts: ArtifactStore) -> None:
     artifacts.stage(artifact("old", fence=1), b"1")
     artifacts.stage(artifact("new", fence=2), b"2")
     artifacts.stage(artifact("other", task=2), b"3")
@@ -53,19 +54,19 @@ def test_only_attempts_that_completed_are_committed(artifacts: Artifacts) -> Non
     artifacts.commit([(1, 2)], now_ms=NOW_MS)
 
     assert names(artifacts) == ["new"]
-    assert artifacts.count_staged(1, 1) == 1
+    assert artifacts.staged_usage(1, 1)[0] == 1
 
 
-def test_an_attempt_replaces_what_it_attached_under_the_same_name(artifacts: Artifacts) -> None:
+def test_an_attempt_replaces_what_it_attached_under_the_same_name(artifacts: ArtifactStore) -> None:
     first = artifacts.stage(artifact(file="f1"), None)
     second = artifacts.stage(artifact(file="f2"), None)
 
     assert (first, second) == ([], ["f1"])
-    assert artifacts.count_staged(1, 1) == 1
+    assert artifacts.staged_usage(1, 1)[0] == 1
     assert artifacts.files() == {"f2"}
 
 
-def test_what_was_not_committed_goes_with_the_attempt(artifacts: Artifacts) -> None:
+def test_what_was_not_committed_goes_with_the_attempt(artifacts: ArtifactStore) -> None:
     artifacts.stage(artifact("kept", file="f1"), None)
     artifacts.commit([(1, 1)], now_ms=NOW_MS)
     artifacts.stage(artifact("lost", fence=2, file="f2"), None)
@@ -76,7 +77,7 @@ def test_what_was_not_committed_goes_with_the_attempt(artifacts: Artifacts) -> N
     assert names(artifacts) == ["kept"]
 
 
-def test_artifacts_go_with_their_run(artifacts: Artifacts) -> None:
+def test_artifacts_go_with_their_run(artifacts: ArtifactStore) -> None:
     artifacts.stage(artifact(file="f1"), None)
     artifacts.stage(artifact("b"), b"b")
     artifacts.commit([(1, 1)], now_ms=NOW_MS)
@@ -85,7 +86,7 @@ def test_artifacts_go_with_their_run(artifacts: Artifacts) -> None:
     assert names(artifacts) == []
 
 
-def test_pages_go_from_the_newest_back(artifacts: Artifacts) -> None:
+def test_pages_go_from_the_newest_back(artifacts: ArtifactStore) -> None:
     for number in range(5):
         artifacts.stage(artifact(f"a{number}"), b"x")
     artifacts.commit([(1, 1)], now_ms=NOW_MS)
@@ -94,3 +95,16 @@ def test_pages_go_from_the_newest_back(artifacts: Artifacts) -> None:
     second = artifacts.page(7, limit=2, before=first[-1].id)
 
     assert [one.name for one in (*first, *second)] == ["a4", "a3", "a2", "a1"]
+
+
+def test_artifacts_count_for_their_owners_staged_or_committed(artifacts: ArtifactStore) -> None:
+    artifacts.stage(artifact("a"), b"123", owner="t1")
+    artifacts.stage(artifact("b"), b"123", owner="t2")
+    artifacts.commit([(1, 1)], now_ms=NOW_MS)
+    artifacts.stage(artifact("c", task=2), b"123", owner="t1")
+    artifacts.stage(artifact("d", task=2), b"123")
+
+    usage = artifacts.usage(NOW_MS)
+
+    assert (usage.total, usage.read_at_ms) == (Amount(4, 12), NOW_MS)
+    assert usage.owners == {"t1": Amount(2, 6), "t2": Amount(1, 3)}

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.store.blobs import Blobs
+from rota.store.workflow.blobs import Blobs
 
 
 @pytest.fixture

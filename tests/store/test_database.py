@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rota.store.database import Database, Transaction
-from rota.store.queues import Queues
+from rota.store.tasks.queues import QueueStore
 from tests.databases.schemas import open_store
 
 TIMEOUT_S = 30.0
@@ -18,11 +18,11 @@ class Broken(Exception):  # noqa: N818 - a sign, not an error
 
 
 def traces(database: Database) -> set[str]:
-    return database.read(lambda tx: Queues(tx).known())
+    return database.read(lambda tx: QueueStore(tx).known())
 
 
 def leave(database: Database, name: str) -> None:
-    database.write(lambda tx: Queues(tx).change(name, paused=True, at_ms=1))
+    database.write(lambda tx: QueueStore(tx).set_paused(name, paused=True, at_ms=1))
 
 
 # --- transactions -------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def test_a_body_that_raises_leaves_nothing_and_the_next_one_works(
     database: Database,
 ) -> None:
     def body(tx: Transaction) -> None:
-        Queues(tx).change("lost", paused=True, at_ms=1)
+        QueueStore(tx).set_paused("lost", paused=True, at_ms=1)
         raise Broken
 
     with pytest.raises(Broken):
@@ -57,7 +57,7 @@ def test_a_body_that_raises_leaves_nothing_and_the_next_one_works(
 def test_a_broken_constraint_is_our_mistake_and_not_the_disks(database: Database) -> None:
     def body(tx: Transaction) -> None:
         for _ in range(2):
-            tx.run("queues.add_lane", 1, "q", "n", "[]")
+            tx.execute("queues.add_lane", number=1, queue="q", name="n", requires="[]")
 
     with pytest.raises(AssertionError, match="constraint"):
         database.write(body)
@@ -68,7 +68,7 @@ def test_a_broken_constraint_is_our_mistake_and_not_the_disks(database: Database
 
 def test_readers_see_commits_and_nothing_before_them(database: Database) -> None:
     def body(tx: Transaction) -> set[str]:
-        Queues(tx).change("new", paused=True, at_ms=1)
+        QueueStore(tx).set_paused("new", paused=True, at_ms=1)
         return traces(database)
 
     seen_meanwhile = database.write(body)
@@ -83,9 +83,9 @@ def test_a_reader_keeps_its_view_and_does_not_hold_up_the_writer(
     leave(database, "before")
 
     def body(tx: Transaction) -> tuple[set[str], set[str]]:
-        first = Queues(tx).known()
+        first = QueueStore(tx).known()
         leave(database, "meanwhile")
-        return first, Queues(tx).known()
+        return first, QueueStore(tx).known()
 
     first, second = database.read(body)
 
@@ -111,7 +111,7 @@ def test_many_threads_may_read_at_once(database: Database) -> None:
 
     def body(tx: Transaction) -> None:
         everybody.wait(TIMEOUT_S)
-        seen.append(Queues(tx).known())
+        seen.append(QueueStore(tx).known())
 
     threads = [threading.Thread(target=database.read, args=(body,)) for _ in range(4)]
     for thread in threads:
@@ -127,12 +127,12 @@ def test_many_threads_may_read_at_once(database: Database) -> None:
 
 def test_an_empty_set_of_values_matches_nothing(database: Database) -> None:
     def body(tx: Transaction) -> None:
-        Queues(tx).change("there", paused=True, at_ms=1)
+        QueueStore(tx).set_paused("there", paused=True, at_ms=1)
         for query in ("tasks.leases", "tasks.live", "tasks.finished", "workers.by_ids"):
-            assert tx.rows(query, []) == []
+            assert tx.rows(query, ids=[]) == []
         for query in ("tasks.drop_tasks", "tasks.drop_leases", "tasks.drop_history"):
-            assert tx.run(query, []) == 0
-        assert tx.rows("tasks.count_queued", []) == [(0,)]
+            assert tx.execute(query, ids=[]) == 0
+        assert tx.rows("tasks.count_queued", lanes=[]) == [(0,)]
 
     database.write(body)
 
@@ -140,7 +140,7 @@ def test_an_empty_set_of_values_matches_nothing(database: Database) -> None:
 def test_a_set_of_values_may_be_large(database: Database) -> None:
     numbers = list(range(2**62, 2**62 + 20_000))
 
-    assert database.read(lambda tx: tx.rows("tasks.live", numbers)) == []
+    assert database.read(lambda tx: tx.rows("tasks.live", ids=numbers)) == []
     assert array("q", numbers)[-1] == numbers[-1]
 
 
@@ -150,7 +150,7 @@ def test_a_set_of_values_may_be_large(database: Database) -> None:
 def test_what_was_before_the_first_commit_is_not_known(database: Database) -> None:
     with pytest.raises(ZeroDivisionError):
         database.write(lambda _: 1 // 0)
-    foreign = [database.write(lambda tx: tx.is_foreign) for _ in range(3)]
+    foreign = [database.write(lambda tx: tx.changed_by_peer) for _ in range(3)]
 
     assert foreign == [True, False, False]
 
@@ -159,4 +159,4 @@ def test_our_own_writes_are_not_foreign_to_us(database: Database) -> None:
     leave(database, "first")
     leave(database, "second")
 
-    assert not database.write(lambda tx: tx.is_foreign)
+    assert not database.write(lambda tx: tx.changed_by_peer)

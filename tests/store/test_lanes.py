@@ -3,12 +3,12 @@ from itertools import permutations
 
 import pytest
 
-from rota.core.tasks import Lane, TaskState
+from rota.core import limits
+from rota.core.tasks.model import Lane, NewTask, TaskState
 from rota.errors import TooMany
-from rota.store import lanes as lanes_module
 from rota.store.database import Transaction
-from rota.store.lanes import Lanes
-from rota.store.sqlite import SqliteDatabase
+from rota.store.sqlite.database import SqliteDatabase
+from rota.store.tasks.lanes import Lanes
 from tests.store.opened import NOW_MS, Opened
 
 
@@ -42,7 +42,7 @@ def test_the_book_is_the_same_when_it_is_read_again(store: Opened) -> None:
     store.lanes.number(store.tx, "q", "n", ())
     fresh = Lanes()
 
-    fresh.read(store.tx)
+    fresh.load(store.tx)
 
     assert fresh.by_number == store.lanes.by_number
     assert fresh.number(store.tx, "q ü", 'n,["', ("b", "c\0d")) == 1
@@ -63,7 +63,7 @@ def test_lanes_of_a_transaction_that_was_rolled_back_are_gone_after_reading(
 
     with pytest.raises(Broken):
         database.write(body)
-    database.read(lanes.read)
+    database.read(lanes.load)
 
     assert [lane.name for lane in lanes.by_number.values()] == ["kept"]
     assert database.write(lambda tx: lanes.number(tx, "q", "next", ())) == 2
@@ -72,7 +72,7 @@ def test_lanes_of_a_transaction_that_was_rolled_back_are_gone_after_reading(
 def test_there_is_an_end_to_new_lanes_and_known_ones_go_on(
     store: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes_module, "MAX_LANES", 2)
+    monkeypatch.setattr(limits, "MAX_LANES", 2)
     store.add(1, name="a")
     store.add(2, name="b")
 
@@ -83,10 +83,9 @@ def test_there_is_an_end_to_new_lanes_and_known_ones_go_on(
     assert store.task(4).lane.name == "a"
 
 
-def test_lanes_that_no_task_is_left_of_are_struck_out_when_there_are_many(
-    store: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ["queued", "unused", "leased", "finished", "later", "cancelled", "last"]
+def occupy(store: Opened) -> list[str]:
+    """Lanes with a task in every state, and three without any; the names of the former."""
+    names = ["queued", "unused", "leased", "finished", "idle", "later", "cancelled", "last"]
     for name in names:
         store.lanes.number(store.tx, "default", name, ())
     store.add(1, name="queued")
@@ -98,19 +97,87 @@ def test_lanes_that_no_task_is_left_of_are_struck_out_when_there_are_many(
     store.add(4, name="later", due_at_ms=NOW_MS + 1)
     store.add(5, name="cancelled")
     store.finish(5, was=TaskState.QUEUED, state=TaskState.CANCELLED)
+    return ["queued", "leased", "finished", "later", "cancelled"]
 
-    assert store.lanes.strike_out(store.tx) == 0  # there is room
-    monkeypatch.setattr(lanes_module, "MAX_LANES", 12)
-    assert store.lanes.strike_out(store.tx) == 2
 
-    kept = [lane.name for lane in store.lanes.by_number.values()]
-    assert kept == ["queued", "leased", "finished", "later", "cancelled"]
-    assert [store.task(number).lane.name for number in range(1, 6)] == kept
-    assert store.lanes.number(store.tx, "default", "unused", ()) == 7
+def test_lanes_that_no_task_is_left_of_are_dropped_when_there_are_many(
+    store: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = occupy(store)
+
+    assert store.lanes.drop_unused_if_many(store.tx) == 0  # there is room
+    monkeypatch.setattr(limits, "MAX_LANES", 14)
+    assert store.lanes.drop_unused_if_many(store.tx) == 2
+
+    kept = [lane.name for lane in store.lanes.current().values()]
+    assert kept == [*used, "last"]
+    assert [store.task(number).lane.name for number in range(1, 6)] == used
+
+
+def test_a_number_of_a_lane_that_was_dropped_never_comes_again(store: Opened) -> None:
+    occupy(store)
+    before = dict(store.lanes.by_number)
+
+    store.lanes.drop_unused(store.tx)
+    added = [store.lanes.number(store.tx, "default", name, ()) for name in ("unused", "another")]
+
+    assert store.lanes.number_of(Lane("default", "last")) == 9
+    assert added == [10, 11]
+    assert {number: store.lanes.by_number[number] for number in before} == before
     fresh = Lanes()
-    fresh.read(store.tx)
-    assert fresh.by_number == store.lanes.by_number
-    assert fresh.number(store.tx, "default", "another", ()) == 8
+    fresh.load(store.tx)
+    assert fresh.current() == store.lanes.current()
+
+
+def test_a_book_that_others_have_dropped_lanes_from_is_read_again(store: Opened) -> None:
+    used = occupy(store)
+    other = Lanes()
+    other.load(store.tx)
+
+    store.lanes.drop_unused(store.tx)
+    other.refresh(store.tx)
+
+    assert [lane.name for lane in other.current().values()] == [*used, "last"]
+    assert other.number(store.tx, "default", "unused", ()) == 10
+
+
+def test_room_is_made_for_new_lanes_when_a_queue_has_its_share(
+    store: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = occupy(store)
+    monkeypatch.setattr(limits, "MAX_LANES_PER_QUEUE", 8)
+    new = [NewTask(name="new")]
+
+    room = store.lanes.room_for(store.tx, new, NOW_MS)
+
+    assert room is not None
+    assert room.by_queue == {"default": len(used) + 1}
+    room.take({Lane("default", "new")})
+    assert store.lanes.room_for(store.tx, [NewTask(name="queued")], NOW_MS) is None
+
+
+def test_unused_lanes_are_not_looked_for_in_every_batch(
+    store: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_LANES_PER_QUEUE", 2)
+    new = [NewTask(name="new")]
+    for name in ("a", "b"):
+        store.lanes.number(store.tx, "default", name, ())
+    store.add(1, name="a")
+    store.add(2, name="b")
+    store.lanes.room_for(store.tx, new, NOW_MS)
+    for number in (1, 2):
+        store.finish(number, was=TaskState.QUEUED, state=TaskState.CANCELLED)
+    store.tasks.prune(NOW_MS + 1, 10)
+
+    later_ms = NOW_MS + limits.LANE_SWEEP_INTERVAL_MS
+    counts = []
+    for now_ms in (later_ms - 1, later_ms):
+        room = store.lanes.room_for(store.tx, new, now_ms)
+        assert room is not None
+        counts.append(room.total)
+
+    assert counts == [2, 1]
 
 
 def test_lanes_are_chosen_by_queue_and_name(store: Opened) -> None:

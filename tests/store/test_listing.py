@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.events import TaskFilter
+from rota.core.commands import TaskFilter
 from rota.core.ids import TaskId
-from rota.core.tasks import TaskState
-from rota.store import listing
-from rota.store.listing import matches
+from rota.core.tasks.model import TaskState
+from rota.store.tasks import listing
+from rota.store.tasks.listing import matches
 from tests.store.opened import NOW_MS, Opened, in_memory
 
 STATES = st.sampled_from(TaskState)
@@ -112,11 +112,11 @@ def test_a_position_counts_those_that_come_before_in_the_lane(
                 for other, (its_lane, its_priority) in enumerate(queued, start=1)
                 if its_lane == lane and (-its_priority, other) < (-priority, number)
             ]
-            assert store.listing.ahead(store.task(number), most=100) == len(ahead)
+            assert store.listing.count_ahead(store.task(number), limit=100) == len(ahead)
 
 
 def test_a_position_is_counted_no_further_than_asked(store: Opened) -> None:
     for number in range(1, 11):
         store.add(number)
 
-    assert store.listing.ahead(store.task(10), most=4) == 4
+    assert store.listing.count_ahead(store.task(10), limit=4) == 4

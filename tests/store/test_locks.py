@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.locks import Lock, LockFigures, Waiter
-from rota.store.locks import Locks
-from rota.store.sqlite import SqliteDatabase
+from rota.core.locks import LockState, LockStatus, Waiter
+from rota.store.locks import LockStore
+from rota.store.sqlite.database import SqliteDatabase
 from tests.store.opened import NOW_MS, Opened, in_memory
 from tests.store.test_plans import Steps
 
@@ -23,7 +23,7 @@ def waiter(ticket: int, **changes: Any) -> Waiter:
     return Waiter(ticket=ticket, **{**fields, **changes})
 
 
-def held(name: str = "door", **changes: Any) -> Lock:
+def held(name: str = "door", **changes: Any) -> LockState:
     fields: dict[str, Any] = {
         "owner": "ann",
         "fence": 7,
@@ -31,35 +31,35 @@ def held(name: str = "door", **changes: Any) -> Lock:
         "ttl_ms": 30_000,
         "expires_at_ms": NOW_MS + 30_000,
     }
-    return Lock(name=name, **{**fields, **changes})
+    return LockState(name=name, **{**fields, **changes})
 
 
 @pytest.fixture
-def locks(store: Opened) -> Locks:
-    return Locks(store.tx)
+def locks(store: Opened) -> LockStore:
+    return LockStore(store.tx)
 
 
-def put(locks: Locks, *many: Lock) -> None:
+def put(locks: LockStore, *many: LockState) -> None:
     for lock in many:
-        locks.put(lock, before=locks.one(lock.name))
+        locks.put(lock, before=locks.get(lock.name))
 
 
 # --- a lock and its line ------------------------------------------------------------------------
 
 
-def test_a_lock_that_nobody_knows_is_free(locks: Locks) -> None:
-    assert locks.one("door") == Lock(name="door")
+def test_a_lock_that_nobody_knows_is_free(locks: LockStore) -> None:
+    assert locks.get("door") == LockState(name="door")
 
 
-def test_a_lock_comes_back_with_its_line_in_order(locks: Locks) -> None:
+def test_a_lock_comes_back_with_its_line_in_order(locks: LockStore) -> None:
     lock = held(waiters=(waiter(3), waiter(5), waiter(12)))
 
     put(locks, lock, held("other", waiters=(waiter(4),)))
 
-    assert locks.one("door") == lock
+    assert locks.get("door") == lock
 
 
-def test_what_has_changed_is_written(locks: Locks) -> None:
+def test_what_has_changed_is_written(locks: LockStore) -> None:
     put(locks, held(waiters=(waiter(3), waiter(5), waiter(12))))
     changed = held(
         owner="w3",
@@ -72,32 +72,34 @@ def test_what_has_changed_is_written(locks: Locks) -> None:
 
     put(locks, changed)
 
-    assert locks.one("door") == changed
+    assert locks.get("door") == changed
 
 
-def test_a_lock_that_nobody_has_or_waits_for_leaves_nothing(locks: Locks, store: Opened) -> None:
+def test_a_lock_that_nobody_has_or_waits_for_leaves_nothing(
+    locks: LockStore, store: Opened
+) -> None:
     put(locks, held(waiters=(waiter(3),)))
 
-    put(locks, Lock(name="door", fence=7))
+    put(locks, LockState(name="door", fence=7))
 
-    assert locks.one("door") == Lock(name="door")
+    assert locks.get("door") == LockState(name="door")
     assert store.rows("SELECT * FROM lock") == store.rows("SELECT * FROM lock_waiter") == []
 
 
-def test_a_free_lock_with_kept_places_stays(locks: Locks) -> None:
+def test_a_free_lock_with_kept_places_stays(locks: LockStore) -> None:
     free = held(owner=None, waiters=(waiter(3),), expires_at_ms=UNTIL_MS + 5_000)
 
     put(locks, free)
 
-    assert locks.one("door") == free
+    assert locks.get("door") == free
 
 
-def test_after_a_restart_nobody_is_in_line_and_owners_are_what_they_were(locks: Locks) -> None:
+def test_after_a_restart_nobody_is_in_line_and_owners_are_what_they_were(locks: LockStore) -> None:
     put(locks, held(waiters=(waiter(3),)), held("other", waiters=(waiter(4),)))
 
-    locks.drop_lines()
+    locks.delete_waiters()
 
-    assert [locks.one(name) for name in ("door", "other")] == [held(), held("other")]
+    assert [locks.get(name) for name in ("door", "other")] == [held(), held("other")]
 
 
 Line = st.lists(st.integers(1, 9), unique=True, max_size=6).map(sorted)
@@ -108,27 +110,27 @@ def test_any_line_that_is_put_is_the_line_that_comes_back(
     lines: list[tuple[list[int], int]],
 ) -> None:
     with in_memory() as store:
-        locks = Locks(store.tx)
+        locks = LockStore(store.tx)
         for tickets, asked in lines:
             lock = held(waiters=tuple(waiter(one, asked=asked) for one in tickets))
             put(locks, lock)
-            assert locks.one("door") == lock
+            assert locks.get("door") == lock
 
 
 @pytest.mark.only("sqlite")  # whose steps are counted
 def test_a_change_in_a_long_line_costs_what_has_changed(
-    locks: Locks, database: SqliteDatabase
+    locks: LockStore, database: SqliteDatabase
 ) -> None:
     costs = []
     for length in (10, 1_000):
         line = tuple(waiter(one) for one in range(length))
         put(locks, held(waiters=line))
-        before = locks.one("door")
+        before = locks.get("door")
         after = held(waiters=(*line[1:], waiter(length)))
         with Steps(database) as steps:
             locks.put(after, before=before)
         costs.append(steps.count)
-        put(locks, Lock(name="door"))
+        put(locks, LockState(name="door"))
 
     assert costs[1] <= 1.1 * costs[0]
 
@@ -136,7 +138,7 @@ def test_a_change_in_a_long_line_costs_what_has_changed(
 # --- time ---------------------------------------------------------------------------------------
 
 
-def test_locks_whose_time_is_over_are_found_oldest_first(locks: Locks) -> None:
+def test_locks_whose_time_is_over_are_found_oldest_first(locks: LockStore) -> None:
     put(
         locks,
         held("now", expires_at_ms=NOW_MS),
@@ -145,45 +147,45 @@ def test_locks_whose_time_is_over_are_found_oldest_first(locks: Locks) -> None:
         held("later"),
     )
 
-    assert locks.over(NOW_MS, 9) == ["free", "before", "now"]
-    assert locks.over(NOW_MS, 1) == ["free"]
-    assert locks.over(NOW_MS - 3, 9) == []
+    assert locks.expired(NOW_MS, 9) == ["free", "before", "now"]
+    assert locks.expired(NOW_MS, 1) == ["free"]
+    assert locks.expired(NOW_MS - 3, 9) == []
 
 
-def test_the_next_moment_is_the_earliest_of_all(locks: Locks) -> None:
-    assert locks.next_moment_ms() is None
+def test_the_next_moment_is_the_earliest_of_all(locks: LockStore) -> None:
+    assert locks.next_expiry_ms() is None
 
     put(locks, held("b", expires_at_ms=NOW_MS + 2), held("a", expires_at_ms=NOW_MS + 1))
 
-    assert locks.next_moment_ms() == NOW_MS + 1
+    assert locks.next_expiry_ms() == NOW_MS + 1
 
 
 # --- looking ------------------------------------------------------------------------------------
 
 
-def test_a_look_tells_who_has_it_and_how_many_are_there(locks: Locks) -> None:
+def test_a_look_tells_who_has_it_and_how_many_are_there(locks: LockStore) -> None:
     put(locks, held(waiters=(waiter(3), waiter(5, until_ms=NOW_MS), waiter(12))))
 
-    assert locks.look("door", now_ms=NOW_MS) == LockFigures(
+    assert locks.status("door", now_ms=NOW_MS) == LockStatus(
         name="door", owner="ann", fence=7, expires_at_ms=NOW_MS + 30_000, waiting=2
     )
 
 
-def test_a_lock_whose_time_is_over_looks_free(locks: Locks) -> None:
+def test_a_lock_whose_time_is_over_looks_free(locks: LockStore) -> None:
     put(
         locks,
         held(expires_at_ms=NOW_MS),
         held("free", owner=None, expires_at_ms=NOW_MS + 9, waiters=(waiter(4),)),
     )
 
-    assert locks.look("door", now_ms=NOW_MS) == LockFigures(name="door")
-    assert locks.look("free", now_ms=NOW_MS) == LockFigures(name="free")
-    assert locks.look("never", now_ms=NOW_MS) == LockFigures(name="never")
+    assert locks.status("door", now_ms=NOW_MS) == LockStatus(name="door")
+    assert locks.status("free", now_ms=NOW_MS) == LockStatus(name="free")
+    assert locks.status("never", now_ms=NOW_MS) == LockStatus(name="never")
     assert locks.page(after="", now_ms=NOW_MS, limit=9) == []
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 99])
-def test_locks_are_listed_in_the_order_of_names_page_by_page(locks: Locks, limit: int) -> None:
+def test_locks_are_listed_in_the_order_of_names_page_by_page(locks: LockStore, limit: int) -> None:
     names = ["%", "A", "[x]", "a", "a/b", "a_b", "b\0c", "é", "日本", "\U0010ffff"]
     put(locks, *(held(name) for name in reversed(names)))
 

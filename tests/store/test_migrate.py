@@ -4,8 +4,8 @@ import apsw
 import pytest
 
 from rota.errors import StoreError, StoreTooNew
-from rota.store import migrate
-from rota.store.sqlite import SqliteDatabase
+from rota.store import migrator
+from rota.store.sqlite.database import SqliteDatabase
 
 pytestmark = pytest.mark.only("sqlite")
 
@@ -18,7 +18,7 @@ def write_version(path: Path, version: int) -> None:
 
 def read_version(path: Path) -> int:
     connection = apsw.Connection(str(path))
-    found = migrate.version(connection)
+    found = migrator.version(connection)
     connection.close()
     return found
 
@@ -29,8 +29,8 @@ def test_a_fresh_file_gets_the_newest_shape(tmp_path: Path) -> None:
     database = SqliteDatabase(str(path))
     database.close()
 
-    assert database.migrated == (0, migrate.newest_version())
-    assert read_version(path) == migrate.newest_version()
+    assert database.migrated == (0, migrator.newest_version())
+    assert read_version(path) == migrator.newest_version()
 
 
 def test_a_file_of_the_newest_shape_is_left_as_it_is(tmp_path: Path) -> None:
@@ -40,20 +40,20 @@ def test_a_file_of_the_newest_shape_is_left_as_it_is(tmp_path: Path) -> None:
     database = SqliteDatabase(path)
     database.close()
 
-    assert database.migrated == (migrate.newest_version(), migrate.newest_version())
+    assert database.migrated == (migrator.newest_version(), migrator.newest_version())
 
 
 def test_a_newer_file_is_refused_with_clear_words_and_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "rota.db"
     SqliteDatabase(str(path)).close()
-    newer = migrate.newest_version() + 1
+    newer = migrator.newest_version() + 1
     write_version(path, newer)
 
     with pytest.raises(StoreTooNew, match=f"newer Rota .schema {newer}.*upgrade") as refusal:
         SqliteDatabase(str(path))
 
     assert str(path) in refusal.value.detail
-    assert refusal.value.facts == {"schema": newer, "known": migrate.newest_version()}
+    assert refusal.value.facts == {"schema": newer, "known": migrator.newest_version()}
     assert read_version(path) == newer
 
 
@@ -90,10 +90,10 @@ def test_a_migration_that_breaks_leaves_nothing_of_itself(
 ) -> None:
     path = tmp_path / "rota.db"
     SqliteDatabase(str(path)).close()
-    known = migrate.migrations()
+    known = migrator.migrations()
     number = max(known) + 1
     broken = "CREATE TABLE half (a); CREATE TABLE half (a);"
-    monkeypatch.setattr(migrate, "migrations", lambda: {**known, number: broken})
+    monkeypatch.setattr(migrator, "migrations", lambda: {**known, number: broken})
 
     with pytest.raises(StoreError, match="half"):
         SqliteDatabase(str(path))
@@ -107,7 +107,7 @@ def test_a_migration_that_breaks_leaves_nothing_of_itself(
 
 
 def test_migrations_stand_in_the_order_of_their_numbers() -> None:
-    numbers = list(migrate.migrations())
+    numbers = list(migrator.migrations())
 
     assert numbers == sorted(numbers)
-    assert numbers[-1] == migrate.newest_version()
+    assert numbers[-1] == migrator.newest_version()

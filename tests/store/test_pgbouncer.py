@@ -11,7 +11,7 @@ from rota.errors import Unavailable
 from rota.store.database import Transaction
 from rota.store.postgres.address import Address, address_of
 from rota.store.postgres.database import PostgresDatabase
-from rota.store.queues import Queues
+from rota.store.tasks.queues import QueueStore
 from tests.databases.pgbouncer import PgBouncer, found
 from tests.databases.schemas import OPTIONS, schemas, url
 from tests.databases.server import given_url
@@ -41,9 +41,9 @@ def pooled(pooled_url: str, tmp_path: Path) -> Address:
 
 def raise_counter(tx: Transaction) -> bool:
     """Change what was read in the same transaction; nobody may come in between."""
-    ((value,),) = tx.rows("workers.counter", "task")
-    tx.run("workers.set_counter", value + 1, "task")
-    return tx.is_foreign
+    value = tx.value("workers.counter", name="task")
+    tx.execute("workers.raise_counter", name="task", value=value + 1)
+    return tx.changed_by_peer
 
 
 def test_writes_of_many_follow_each_other_and_none_is_lost(pooled: Address) -> None:
@@ -51,7 +51,7 @@ def test_writes_of_many_follow_each_other_and_none_is_lost(pooled: Address) -> N
         with closing(PostgresDatabase(pooled, OPTIONS)) as database:
             for _ in range(WRITES):
                 database.write(raise_counter)
-                database.read(lambda tx: tx.rows("workers.counter", "task"))
+                database.read(lambda tx: tx.rows("workers.counter", name="task"))
 
     threads = [threading.Thread(target=work) for _ in range(WRITERS)]
     for thread in threads:
@@ -60,18 +60,18 @@ def test_writes_of_many_follow_each_other_and_none_is_lost(pooled: Address) -> N
         thread.join(TIMEOUT_S)
 
     with closing(PostgresDatabase(pooled, OPTIONS)) as database:
-        found = database.read(lambda tx: tx.rows("workers.counter", "task"))
+        found = database.read(lambda tx: tx.rows("workers.counter", name="task"))
         assert found == [(WRITERS * WRITES,)]
-        assert database.turn() == WRITERS * WRITES
+        assert database.change_counter() == WRITERS * WRITES
 
 
 def test_a_schema_is_made_and_used_through_it(pooled_url: str) -> None:
     address = address_of(pooled_url, "rota_through_pgbouncer")
 
     with closing(PostgresDatabase(address, OPTIONS)) as database:
-        database.write(lambda tx: Queues(tx).change("q", paused=True, at_ms=1))
-        assert database.read(lambda tx: Queues(tx).known()) == {"q"}
-        assert [database.write(lambda tx: tx.is_foreign) for _ in range(2)] == [False, False]
+        database.write(lambda tx: QueueStore(tx).set_paused("q", paused=True, at_ms=1))
+        assert database.read(lambda tx: QueueStore(tx).known()) == {"q"}
+        assert [database.write(lambda tx: tx.changed_by_peer) for _ in range(2)] == [False, False]
 
 
 def test_time_limits_hold_in_every_transaction(pooled: Address) -> None:
@@ -88,4 +88,4 @@ def test_time_limits_hold_in_every_transaction(pooled: Address) -> None:
 
         database.write(body)
 
-        assert other.read(lambda tx: tx.rows("workers.counter", "task")) == [(1,)]
+        assert other.read(lambda tx: tx.rows("workers.counter", name="task")) == [(1,)]

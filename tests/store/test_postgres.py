@@ -13,9 +13,9 @@ from rota.errors import Invalid, StoreError, StoreTooNew, Unavailable
 from rota.store.database import Transaction
 from rota.store.postgres import schema
 from rota.store.postgres.address import Address, address_of
+from rota.store.postgres.connection import ConnectionLost, PostgresConnection
 from rota.store.postgres.database import PostgresDatabase
-from rota.store.postgres.link import Link, LinkLost
-from rota.store.queues import Queues
+from rota.store.tasks.queues import QueueStore
 from tests.databases.schemas import OPTIONS, schemas, seen, url
 from tests.databases.server import Server
 
@@ -44,21 +44,21 @@ def other(address: Address) -> Iterator[PostgresDatabase]:
 
 
 def leave(database: PostgresDatabase, name: str) -> None:
-    database.write(lambda tx: Queues(tx).change(name, paused=True, at_ms=1))
+    database.write(lambda tx: QueueStore(tx).set_paused(name, paused=True, at_ms=1))
 
 
 def traces(database: PostgresDatabase) -> set[str]:
-    return database.read(lambda tx: Queues(tx).known())
+    return database.read(lambda tx: QueueStore(tx).known())
 
 
-def is_foreign(tx: Transaction) -> bool:
-    return tx.is_foreign
+def changed_by_peer(tx: Transaction) -> bool:
+    return tx.changed_by_peer
 
 
-def end_connections(link: Link) -> None:
+def end_connections(connection: PostgresConnection) -> None:
     """As an operator would, or a restart."""
-    with psycopg.connect(url(), autocommit=True) as connection:
-        connection.execute("SELECT pg_terminate_backend(%s, 10000)", [link.pgconn.backend_pid])
+    with psycopg.connect(url(), autocommit=True) as operator:
+        operator.execute("SELECT pg_terminate_backend(%s, 10000)", [connection.pgconn.backend_pid])
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -79,9 +79,9 @@ def test_a_write_knows_whether_somebody_else_has_written_since(
 ) -> None:
     leave(database, "ours")
 
-    seen = [database.write(is_foreign)]
+    seen = [database.write(changed_by_peer)]
     leave(other, "theirs")
-    seen += [database.write(is_foreign), database.write(is_foreign)]
+    seen += [database.write(changed_by_peer), database.write(changed_by_peer)]
 
     assert seen == [False, True, False]
 
@@ -90,21 +90,21 @@ def test_a_write_that_changed_nothing_is_no_news_to_others(
     database: PostgresDatabase, other: PostgresDatabase
 ) -> None:
     leave(database, "ours")
-    before = database.turn()
+    before = database.change_counter()
 
-    other.write(lambda tx: Queues(tx).known())
+    other.write(lambda tx: QueueStore(tx).known())
 
-    assert database.turn() == before
-    assert not database.write(is_foreign)
+    assert database.change_counter() == before
+    assert not database.write(changed_by_peer)
 
 
 def test_the_turn_rises_with_every_change(
     database: PostgresDatabase, other: PostgresDatabase
 ) -> None:
     leave(database, "first")
-    turns = [other.turn()]
+    turns = [other.change_counter()]
     leave(other, "second")
-    turns.append(database.turn())
+    turns.append(database.change_counter())
 
     assert turns[0] < turns[1]
 
@@ -118,7 +118,7 @@ def test_a_rollback_does_not_hide_what_others_wrote(
     with pytest.raises(ZeroDivisionError):
         database.write(lambda _: 1 // 0)
 
-    assert database.write(is_foreign)
+    assert database.write(changed_by_peer)
 
 
 def test_writes_of_two_handles_follow_each_other(
@@ -128,14 +128,14 @@ def test_writes_of_two_handles_follow_each_other(
     order: list[str] = []
 
     def slow(tx: Transaction) -> None:
-        Queues(tx).change("slow", paused=True, at_ms=1)
+        QueueStore(tx).set_paused("slow", paused=True, at_ms=1)
         entered.set()
         leaves.wait(PATIENCE_S)
         order.append("slow")
 
     def quick(tx: Transaction) -> set[str]:
         order.append("quick")
-        return Queues(tx).known()
+        return QueueStore(tx).known()
 
     first = threading.Thread(target=database.write, args=(slow,))
     first.start()
@@ -177,7 +177,7 @@ def test_hints_reach_others_and_not_ourselves(address: Address) -> None:
         # Each is called once when it begins to listen, for what it may have missed.
         assert eventually(lambda: heard == {"one": 1, "two": 1})
 
-        one.hint()
+        one.notify_peers()
 
         assert eventually(lambda: heard["two"] == 2)
         assert heard["one"] == 1
@@ -192,10 +192,10 @@ def test_a_connection_lost_before_the_commit_has_changed_nothing(
     database: PostgresDatabase,
 ) -> None:
     def body(tx: Transaction) -> None:
-        Queues(tx).change("lost", paused=True, at_ms=1)
+        QueueStore(tx).set_paused("lost", paused=True, at_ms=1)
         assert database._writer is not None
         end_connections(database._writer)
-        Queues(tx).known()
+        QueueStore(tx).known()
 
     with pytest.raises(Unavailable, match="nothing was changed"):
         database.write(body)
@@ -207,31 +207,31 @@ def test_a_connection_lost_before_the_commit_has_changed_nothing(
 def test_a_connection_lost_during_the_commit_leaves_the_outcome_unknown(
     database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plainly = Link.script
+    plainly = PostgresConnection.script
 
-    def lost(link: Link, text: bytes) -> object:
-        answer = plainly(link, text)
+    def lost(connection: PostgresConnection, text: bytes) -> object:
+        answer = plainly(connection, text)
         if text.endswith(b"COMMIT"):
-            raise LinkLost("the line went dead")
+            raise ConnectionLost("the line went dead")
         return answer
 
     leave(database, "before")
     with monkeypatch.context() as patch:
-        patch.setattr(Link, "script", lost)
+        patch.setattr(PostgresConnection, "script", lost)
         with pytest.raises(Unavailable, match=r"not known whether .* same key"):
             leave(database, "perhaps")
 
     assert eventually(lambda: database._problem is None)
     assert traces(database) == {"before", "perhaps"}
-    assert database.write(is_foreign)
+    assert database.write(changed_by_peer)
 
 
 def test_idle_connections_that_were_ended_cost_nobody_a_call(database: PostgresDatabase) -> None:
     leave(database, "first")
     traces(database)
     assert database._writer is not None
-    for link in (database._writer, *database._readers):
-        end_connections(link)
+    for connection in (database._writer, *database._readers):
+        end_connections(connection)
 
     leave(database, "second")
 
@@ -239,13 +239,13 @@ def test_idle_connections_that_were_ended_cost_nobody_a_call(database: PostgresD
 
 
 def test_a_statement_that_is_never_answered_ends_the_wait(address: Address) -> None:
-    link = Link(address.url, name="test", limit_ms=100)
-    link._limit_s = 0.1
+    connection = PostgresConnection(address.url, name="test", limit_ms=100)
+    connection._limit_s = 0.1
 
-    with pytest.raises(LinkLost, match="does not answer"):
-        link.script(b"SELECT pg_sleep(30)")
+    with pytest.raises(ConnectionLost, match="does not answer"):
+        connection.script(b"SELECT pg_sleep(30)")
 
-    assert not link.is_open
+    assert not connection.is_open
 
 
 def test_others_who_hold_the_lock_too_long_are_not_waited_for(
@@ -254,7 +254,7 @@ def test_others_who_hold_the_lock_too_long_are_not_waited_for(
     impatient = PostgresDatabase(address, OPTIONS._replace(lock_ms=50))
 
     def body(tx: Transaction) -> None:
-        Queues(tx).change("ours", paused=True, at_ms=1)
+        QueueStore(tx).set_paused("ours", paused=True, at_ms=1)
         with pytest.raises(Unavailable, match="nothing was changed"):
             leave(impatient, "theirs")
 
@@ -306,30 +306,30 @@ def test_nothing_is_kept_in_a_session_behind_a_pooler(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a pool that hands out connections by transaction, and cleans them in between."""
-    plainly = Link.script
+    plainly = PostgresConnection.script
 
-    def cleaned(link: Link, text: bytes) -> object:
-        answer = plainly(link, text)
-        if link.is_idle:
-            plainly(link, b"DISCARD ALL")
+    def cleaned(connection: PostgresConnection, text: bytes) -> object:
+        answer = plainly(connection, text)
+        if connection.is_idle:
+            plainly(connection, b"DISCARD ALL")
         return answer
 
-    monkeypatch.setattr(Link, "_is_direct", lambda _: False)
-    monkeypatch.setattr(Link, "script", cleaned)
+    monkeypatch.setattr(PostgresConnection, "_is_direct", lambda _: False)
+    monkeypatch.setattr(PostgresConnection, "script", cleaned)
     with closing(PostgresDatabase(address, OPTIONS)) as database:
         leave(database, "first")
         leave(database, "second")
 
         assert traces(database) == {"first", "second"}
-        assert not database.write(is_foreign)
+        assert not database.write(changed_by_peer)
 
 
 def test_a_statement_is_planned_once_where_the_server_will_know_it_again(
     database: PostgresDatabase,
 ) -> None:
     def planned(tx: Transaction) -> list[int]:
-        Queues(tx).known()
-        Queues(tx).known()
+        QueueStore(tx).known()
+        QueueStore(tx).known()
         counted = seen(
             tx, "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%FROM queue%'"
         )
@@ -341,15 +341,15 @@ def test_a_statement_is_planned_once_where_the_server_will_know_it_again(
 
 
 def test_a_number_of_a_process_that_is_not_the_servers_is_a_poolers(address: Address) -> None:
-    link = Link(address.url, name="test", limit_ms=5_000)
+    connection = PostgresConnection(address.url, name="test", limit_ms=5_000)
     try:
-        assert link.is_direct
+        assert connection.is_direct
 
-        link.pgconn = _Pooled(link.pgconn)  # type: ignore[assignment]  # as much of it as is asked
+        connection.pgconn = _Pooled(connection.pgconn)  # type: ignore[assignment]  # as much of it as is asked
 
-        assert not link._is_direct()
+        assert not connection._is_direct()
     finally:
-        link.close()
+        connection.close()
 
 
 class _Pooled:
@@ -484,12 +484,13 @@ def test_a_migration_that_breaks_leaves_nothing_of_itself(
     empty: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = schema.migrations()
-    broken = {**known, len(known) + 1: "CREATE TABLE half (a bigint); SELECT 1 / 0"}
+    broken = {**known, max(known) + 1: "CREATE TABLE half (a bigint); SELECT 1 / 0"}
     with monkeypatch.context() as patch:
         patch.setattr(schema, "migrations", lambda: broken)
         with pytest.raises(StoreError, match="division by zero"):
             PostgresDatabase(empty, OPTIONS)
 
     with closing(PostgresDatabase(empty, OPTIONS)) as database:
-        assert database.migrated == (0, len(known))
-        assert database.take_away() == []
+        assert database.migrated == (0, max(known))
+        assert database.drop_legacy() == list(schema.migrations(post=True))
+        assert database.drop_legacy() == []

@@ -10,8 +10,8 @@ import pytest
 from rota.errors import Unavailable
 from rota.store.database import Transaction
 from rota.store.postgres.address import address_of
+from rota.store.postgres.connection import ConnectionLost, PostgresConnection
 from rota.store.postgres.database import PostgresDatabase
-from rota.store.postgres.link import Link, LinkLost
 from tests.databases.schemas import OPTIONS, schemas, url
 from tests.store.test_postgres import eventually
 
@@ -29,7 +29,7 @@ def database(tmp_path: Path) -> Iterator[PostgresDatabase]:
 
 
 def add(tx: Transaction, number: int) -> None:
-    tx.put(ADD, number, "q", f"n{number}", "[]")
+    tx.pipeline(ADD, number=number, queue="q", name=f"n{number}", requires="[]")
 
 
 def adding(*given: int) -> Callable[[Transaction], None]:
@@ -49,13 +49,15 @@ class Waits:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        for name in ("_results", "_catch_up"):
-            monkeypatch.setattr(Link, name, self._counted(getattr(Link, name)))
+        for name in ("_results", "_drain"):
+            monkeypatch.setattr(
+                PostgresConnection, name, self._counted(getattr(PostgresConnection, name))
+            )
 
     def _counted(self, plainly: object) -> object:
-        def counted(link: Link) -> object:
-            self.count += bool(link._ahead) or "_results" in str(plainly)
-            return plainly(link)  # type: ignore[operator]  # a method of the link's
+        def counted(connection: PostgresConnection) -> object:
+            self.count += bool(connection._pipelined) or "_results" in str(plainly)
+            return plainly(connection)  # type: ignore[operator]  # a method of the connection's
 
         return counted
 
@@ -66,7 +68,7 @@ def test_what_was_sent_ahead_is_seen_by_whatever_comes_next(database: PostgresDa
         add(tx, 2)
         found = numbers(tx)
         add(tx, 3)
-        assert tx.run("queues.drop_lanes", [2]) == 1
+        assert tx.execute("queues.drop_lanes", numbers=[2]) == 1
         add(tx, 4)
         return found
 
@@ -107,7 +109,7 @@ def test_what_was_refused_is_raised_by_the_commit_if_nothing_else_was_waited_for
     database: PostgresDatabase,
 ) -> None:
     database.write(adding(1))
-    turn = database.turn()
+    turn = database.change_counter()
 
     def body(tx: Transaction) -> None:
         add(tx, 2)
@@ -117,8 +119,8 @@ def test_what_was_refused_is_raised_by_the_commit_if_nothing_else_was_waited_for
         with pytest.raises(AssertionError, match="constraint"):
             database.write(body)
     assert database.read(numbers) == [1]
-    assert database.turn() == turn
-    assert not database.write(lambda tx: tx.is_foreign)
+    assert database.change_counter() == turn
+    assert not database.write(lambda tx: tx.changed_by_peer)
 
 
 def test_a_body_that_breaks_off_takes_back_what_was_sent_ahead(database: PostgresDatabase) -> None:
@@ -159,14 +161,14 @@ def test_a_connection_lost_while_it_goes_along_with_the_commit_leaves_the_outcom
     database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.write(adding(1))
-    plainly = Link.finish
+    plainly = PostgresConnection.finish
 
-    def lost(link: Link, texts: Sequence[bytes]) -> object:
-        plainly(link, texts)
-        raise LinkLost("the line went dead")
+    def lost(connection: PostgresConnection, texts: Sequence[bytes]) -> object:
+        plainly(connection, texts)
+        raise ConnectionLost("the line went dead")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Link, "finish", lost)
+        patch.setattr(PostgresConnection, "finish", lost)
         with pytest.raises(Unavailable, match=r"not known whether .* same key"):
             database.write(adding(2))
 
@@ -188,12 +190,12 @@ def test_behind_a_pooler_each_statement_is_waited_for(
 
 
 def test_a_server_that_does_not_answer_to_what_was_sent_ahead_ends_the_wait() -> None:
-    link = Link(address_of(url()).url, name="test", limit_ms=100)
-    link.run(b"SELECT pg_sleep(0)", (), ())
-    link.script(b"BEGIN")
-    link._limit_s = 0.05
-    link.send(b"SELECT pg_sleep(60)", (), ())
+    connection = PostgresConnection(address_of(url()).url, name="test", limit_ms=100)
+    connection.run(b"SELECT pg_sleep(0)", (), ())
+    connection.script(b"BEGIN")
+    connection._limit_s = 0.05
+    connection.send(b"SELECT pg_sleep(60)", (), ())
 
-    with pytest.raises(LinkLost, match="does not answer"):
-        link.script(b"COMMIT")
-    assert not link.is_open
+    with pytest.raises(ConnectionLost, match="does not answer"):
+        connection.script(b"COMMIT")
+    assert not connection.is_open

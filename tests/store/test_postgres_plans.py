@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.store.postgres.queries import load
+from rota.store.postgres.dialect import postgres_queries
 from rota.store.postgres.transaction import PostgresTransaction
 from tests.databases.schemas import open_store, open_transaction, seen
 from tests.store.test_plans import GROWING, LOOKS_AT_ALL, LOOKS_FOR_ANY
@@ -13,8 +13,8 @@ from tests.store.test_postgres_queries import SQLITES_OWN
 
 pytestmark = pytest.mark.only("postgres")
 
-DELETES_ALL = {"locks.drop_every_waiter"}
-ONE_OFF = {"board.set_cause"}  # for stores from before causes were noted
+DELETES_ALL = {"locks.delete_all_waiters"}
+ONE_OFF = {"dashboard.set_cause"}  # for stores from before causes were noted
 SCANNED = re.compile(r"Seq Scan on (\w+)")
 
 
@@ -30,7 +30,7 @@ def changing() -> list[str]:
     """The queries that join rows that are given with a table that they change."""
     return [
         name
-        for name, query in load().items()
+        for name, query in postgres_queries().items()
         if query.is_change
         and b"unnest" in query.text
         and not query.text.startswith(b"INSERT")
@@ -45,11 +45,11 @@ def walked(text: str) -> list[str]:
 
 def plan(tx: PostgresTransaction, name: str) -> str:
     """How a query is carried out whatever its parameters are."""
-    query = load()[name]
+    query = postgres_queries()[name]
     unbound = ", ".join(["NULL"] * len(query.types))
-    tx._link.script(b"PREPARE asked AS " + query.text)
+    tx._connection.script(b"PREPARE asked AS " + query.text)
     lines = seen(tx, f"EXPLAIN EXECUTE asked({unbound})" if unbound else "EXPLAIN EXECUTE asked")
-    tx._link.script(b"DEALLOCATE asked")
+    tx._connection.script(b"DEALLOCATE asked")
     return "\n".join(str(line) for (line,) in lines)
 
 
@@ -58,8 +58,10 @@ def test_no_query_walks_through_a_table_that_grows(tmp_path: Path) -> None:
     walks: dict[str, set[str]] = {}
     with open_transaction(database) as tx:
         assert isinstance(tx, PostgresTransaction)
-        tx._link.script(b"SET LOCAL plan_cache_mode TO force_generic_plan")
-        for name in load().keys() - LOOKS_AT_ALL - LOOKS_FOR_ANY - DELETES_ALL - SQLITES_OWN:
+        tx._connection.script(b"SET LOCAL plan_cache_mode TO force_generic_plan")
+        for name in (
+            postgres_queries().keys() - LOOKS_AT_ALL - LOOKS_FOR_ANY - DELETES_ALL - SQLITES_OWN
+        ):
             scanned = {found.removesuffix("_other") for found in SCANNED.findall(plan(tx, name))}
             if scanned & GROWING:
                 walks[name] = scanned & GROWING
@@ -76,7 +78,7 @@ def test_no_change_walks_through_a_table_that_was_empty_when_statistics_were_tak
     walks: dict[str, list[str]] = {}
     with open_transaction(database) as tx:
         assert isinstance(tx, PostgresTransaction)
-        tx._link.script(EMPTIED)
+        tx._connection.script(EMPTIED)
         for name in changing():
             found = [table for table in walked(plan(tx, name)) if table in GROWING]
             if found:
@@ -93,7 +95,7 @@ def test_no_change_walks_through_a_table_that_was_empty_when_statistics_were_tak
         ("tasks.finish_alike", r"Function Scan on unnest f[^\n]*\n\s*->  Index Scan using lease_"),
         ("tasks.leases", r"Function Scan on unnest wanted[^\n]*\n\s*->  Index Scan using lease_"),
         ("tasks.due", r"Index Only Scan using scheduled_pkey on scheduled"),
-        ("locks.over", r"Index Scan using lock_by_expiry on lock"),
+        ("locks.expired", r"Index Scan using lock_by_expiry on lock"),
     ],
 )
 def test_hot_queries_use_the_index_that_was_made_for_them(
@@ -102,7 +104,7 @@ def test_hot_queries_use_the_index_that_was_made_for_them(
     database = open_store(tmp_path)
     with open_transaction(database) as tx:
         assert isinstance(tx, PostgresTransaction)
-        tx._link.script(b"SET LOCAL plan_cache_mode TO force_generic_plan")
+        tx._connection.script(b"SET LOCAL plan_cache_mode TO force_generic_plan")
         found = plan(tx, query)
     database.close()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rota.store import database
-from rota.store.postgres.queries import load
+from rota.store.postgres.dialect import postgres_queries
 from rota.store.postgres.transaction import PostgresTransaction
 from tests.databases.schemas import open_store, open_transaction
 
@@ -19,12 +19,12 @@ ARRAYS = {"bigint[]", "bytea[]", "text[]"}
 def run_for_many() -> set[str]:
     """The names of the queries that the store runs for many rows."""
     found: set[str] = set()
-    for path in SOURCE.glob("*.py"):
+    for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
-                and node.func.attr == "many"
+                and node.func.attr in {"execute_many", "pipeline_many"}
                 and isinstance(node.args[0], ast.Constant)
             ):
                 found.add(str(node.args[0].value))
@@ -33,9 +33,9 @@ def run_for_many() -> set[str]:
 
 @pytest.mark.parametrize("query", sorted(run_for_many()))
 def test_many_rows_are_one_statement(query: str) -> None:
-    types = load()[query].types
+    types = postgres_queries()[query].types
 
-    assert set(types) <= ARRAYS, f"{query} needs an override in sql/postgres"
+    assert set(types.values()) <= ARRAYS, f"{query} needs an override in sql/postgres"
 
 
 def test_every_query_is_understood(tmp_path: Path) -> None:
@@ -43,16 +43,16 @@ def test_every_query_is_understood(tmp_path: Path) -> None:
     broken = {}
     with open_transaction(opened) as tx:
         assert isinstance(tx, PostgresTransaction)
-        for name, query in load().items():
+        for name, query in postgres_queries().items():
             if name in SQLITES_OWN:
                 continue
-            tx._link.script(b"SAVEPOINT before")
+            tx._connection.script(b"SAVEPOINT before")
             try:
-                tx._link.script(b"PREPARE tried AS " + query.text)
-                tx._link.script(b"DEALLOCATE tried")
+                tx._connection.script(b"PREPARE tried AS " + query.text)
+                tx._connection.script(b"DEALLOCATE tried")
             except Exception as error:  # noqa: BLE001 - all of them are told together
                 broken[name] = str(error)
-                tx._link.script(b"ROLLBACK TO before")
+                tx._connection.script(b"ROLLBACK TO before")
     opened.close()
 
     assert broken == {}

@@ -3,7 +3,7 @@
 import pytest
 
 from rota.core.ids import COUNTER_BITS
-from rota.core.tasks import TaskState
+from rota.core.tasks.model import TaskState
 from tests.store.opened import Opened
 
 pytestmark = pytest.mark.only("postgres")
@@ -19,7 +19,7 @@ def id_at(at_ms: int, number: int = 0) -> int:
 
 def prepare(store: Opened, now_ms: int = TODAY_MS) -> None:
     """Let there be tables, as the duty does."""
-    assert store.tasks.forget(0, MOST, now_ms=now_ms) == []
+    assert store.tasks.prune(0, MOST, now_ms=now_ms) == []
 
 
 def tables(store: Opened) -> list[int]:
@@ -66,7 +66,7 @@ def test_a_day_that_is_over_is_dropped_with_all_that_stands_beside_its_tasks(
     store.history(id_at(TODAY_MS, 90), key="k", finished_at_ms=TODAY_MS)
     later = TODAY_MS + 10 * DAY_MS
 
-    steps = [store.tasks.forget(later - DAY_MS, MOST, now_ms=later) for _ in range(4)]
+    steps = [store.tasks.prune(later - DAY_MS, MOST, now_ms=later) for _ in range(4)]
 
     assert [len(step) for step in steps] == [3, 3, 2, 0]
     assert id_at(TODAY_MS) not in tables(store)
@@ -81,7 +81,7 @@ def test_a_day_is_kept_while_one_of_its_tasks_is(store: Opened) -> None:
     later = TODAY_MS + 10 * DAY_MS
     store.history(id_at(TODAY_MS, 90), finished_at_ms=later)
 
-    gone = store.tasks.forget(later - DAY_MS, MOST, now_ms=later)
+    gone = store.tasks.prune(later - DAY_MS, MOST, now_ms=later)
 
     # Too many to be deleted one by one, and their table is not past its time yet.
     assert gone == []
@@ -92,7 +92,7 @@ def test_a_few_tasks_past_their_time_go_at_once(store: Opened) -> None:
     prepare(store)
     ids = ended(store, TODAY_MS, TODAY_MS + 1)
 
-    gone = store.tasks.forget(TODAY_MS + 1, MOST, now_ms=TODAY_MS + 2)
+    gone = store.tasks.prune(TODAY_MS + 1, MOST, now_ms=TODAY_MS + 2)
 
     assert gone == ids[:1]
 
@@ -101,7 +101,7 @@ def test_a_day_whose_tasks_stand_elsewhere_gets_no_table(store: Opened) -> None:
     ids = ended(store, *range(TODAY_MS, TODAY_MS + 5))
 
     prepare(store)
-    gone = [store.tasks.forget(TODAY_MS + 10, MOST, now_ms=TODAY_MS + 11) for _ in range(2)]
+    gone = [store.tasks.prune(TODAY_MS + 10, MOST, now_ms=TODAY_MS + 11) for _ in range(2)]
 
     assert tables(store) == [id_at(TODAY_MS + DAY_MS)]
     assert sorted(gone[0] + gone[1]) == ids
@@ -114,11 +114,11 @@ def test_what_ends_after_its_day_was_dropped_is_kept_and_forgotten_all_the_same(
     late = id_at(TODAY_MS, 5)
     store.running(late)
     later = TODAY_MS + 10 * DAY_MS
-    store.tasks.forget(later - DAY_MS, MOST, now_ms=later)
+    store.tasks.prune(later - DAY_MS, MOST, now_ms=later)
     assert id_at(TODAY_MS) not in tables(store)
 
     store.finish(late, finished_at_ms=later)
     assert store.task(late).state is TaskState.SUCCEEDED
-    gone = store.tasks.forget(later + 1, MOST, now_ms=later + 1)
+    gone = store.tasks.prune(later + 1, MOST, now_ms=later + 1)
 
     assert gone == [late]

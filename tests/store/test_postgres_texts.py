@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.addresses import without_password
-from rota.store.postgres.dialect import translated
+from rota.store.postgres.dialect import translate
 from rota.store.postgres.parameters import escaped, glob_to_regex, unescaped
 from tests.databases.schemas import open_store, open_transaction, seen
 
@@ -90,22 +90,23 @@ LATERAL_WORKER = (
 @pytest.mark.parametrize(
     ("sqlite", "postgres"),
     [
-        ("SELECT 1 WHERE a = ? AND b = ?", "SELECT 1 WHERE a = $1 AND b = $2"),
-        ("SELECT a FROM b WHERE c IN carray(?)", "SELECT a FROM b WHERE c = ANY($1::bigint[])"),
+        ("SELECT 1 WHERE a = :one AND b = :two", "SELECT 1 WHERE a = $1 AND b = $2"),
+        ("SELECT 1 WHERE a = :one OR b < :one", "SELECT 1 WHERE a = $1 OR b < $1"),
+        ("SELECT a FROM b WHERE c IN carray(:ids)", "SELECT a FROM b WHERE c = ANY($1::bigint[])"),
         (
-            "FROM carray(?) AS w CROSS JOIN task AS t ON t.id = w.value WHERE t.a = ?",
+            "FROM carray(:ids) AS w CROSS JOIN task AS t ON t.id = w.value WHERE t.a = :a",
             f"FROM unnest($1::bigint[]) AS w (value) {LATERAL_TASK} WHERE t.a = $2",
         ),
         (
-            "FROM carray(?) AS wanted CROSS JOIN w AS w ON w.id = CAST(wanted.value AS TEXT)",
+            "FROM carray(:ids) AS wanted CROSS JOIN w AS w ON w.id = CAST(wanted.value AS TEXT)",
             f"FROM unnest($1::text[]) AS wanted (value) {LATERAL_WORKER}",
         ),
-        ("SELECT a FROM b INDEXED BY c WHERE d = ?", "SELECT a FROM b WHERE d = $1"),
-        ("-- why?\nSELECT ?::glob", "SELECT $1::text"),
+        ("SELECT a FROM b INDEXED BY c WHERE d = :d", "SELECT a FROM b WHERE d = $1"),
+        ("SELECT :pattern::glob", "SELECT $1::text"),
     ],
 )
 def test_a_query_of_sqlites_reads_in_postgres(sqlite: str, postgres: str) -> None:
-    assert translated(sqlite).text.decode() == postgres
+    assert translate(sqlite).text.decode() == postgres
 
 
 @pytest.mark.parametrize(

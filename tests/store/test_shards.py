@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from rota.core.shards.decisions import PutService
+from rota.core.shards.hydration import StoredShard, restored
 from rota.core.shards.members import PROTOCOL, Departure, Member
-from rota.core.shards.restoring import StoredShard, restored
 from rota.core.shards.service import Service
-from rota.engine.shard_changes import ServiceChanges
-from rota.engine.shard_runs import runs_of
-from rota.store.shards import ShardRun, Shards, StoredService
-from rota.store.sqlite import SqliteDatabase
+from rota.engine.shards.changes import ServiceChanges
+from rota.engine.shards.row_ranges import runs_of
+from rota.store.shards import ShardRange, ShardStore, StoredCheckpoint, StoredService
+from rota.store.sqlite.database import SqliteDatabase
 from tests.store.opened import NOW_MS, Opened, in_memory
 
 LATER_MS = NOW_MS + 60_000
@@ -24,8 +24,8 @@ SERVICE = PutService(
 
 
 @pytest.fixture
-def shards(store: Opened) -> Shards:
-    return Shards(store.tx)
+def shards(store: Opened) -> ShardStore:
+    return ShardStore(store.tx)
 
 
 def member(worker_id: str = "w1", **changes: Any) -> Member:
@@ -35,11 +35,11 @@ def member(worker_id: str = "w1", **changes: Any) -> Member:
 
 def row(
     shard: int, epoch: int, owner: str | None, target: str | None, revoked_in: int | None
-) -> ShardRun:
-    return ShardRun(shard, shard, epoch, owner, target, revoked_in)
+) -> ShardRange:
+    return ShardRange(shard, shard, epoch, owner, target, revoked_in)
 
 
-def ids_of(shards: Shards) -> list[str]:
+def ids_of(shards: ShardStore) -> list[str]:
     found = shards.find("feed")
     assert found is not None
     return [one.worker_id for one in found.members]
@@ -48,14 +48,14 @@ def ids_of(shards: Shards) -> list[str]:
 # --- services and members -----------------------------------------------------------------------
 
 
-def test_a_service_is_found_as_it_was_put(shards: Shards) -> None:
+def test_a_service_is_found_as_it_was_put(shards: ShardStore) -> None:
     number = shards.put_service(SERVICE)
 
     assert shards.find("feed") == StoredService(number, SERVICE, [], [])
     assert shards.find("other") is None
 
 
-def test_a_service_keeps_its_number_when_it_changes(shards: Shards) -> None:
+def test_a_service_keeps_its_number_when_it_changes(shards: ShardStore) -> None:
     number = shards.put_service(SERVICE)
     changed = msgspec.structs.replace(
         SERVICE, shard_count=9, pinned=False, min_protocol=1, generation=8, superseded=()
@@ -65,14 +65,14 @@ def test_a_service_keeps_its_number_when_it_changes(shards: Shards) -> None:
     assert shards.find("feed") == StoredService(number, changed, [], [])
 
 
-def test_services_are_named_in_order(shards: Shards) -> None:
+def test_services_are_named_in_order(shards: ShardStore) -> None:
     for name in ("b", "ü", "a"):
         shards.put_service(msgspec.structs.replace(SERVICE, name=name))
 
-    assert shards.names() == ["a", "b", "ü"]
+    assert shards.service_names() == ["a", "b", "ü"]
 
 
-def test_a_member_is_found_as_it_was_put(shards: Shards) -> None:
+def test_a_member_is_found_as_it_was_put(shards: ShardStore) -> None:
     full = member(
         protocol=PROTOCOL,
         incarnation="17",
@@ -91,7 +91,7 @@ def test_a_member_is_found_as_it_was_put(shards: Shards) -> None:
     assert found.members == [full, member("w2")]
 
 
-def test_a_member_that_is_put_again_takes_the_place_of_its_row(shards: Shards) -> None:
+def test_a_member_that_is_put_again_takes_the_place_of_its_row(shards: ShardStore) -> None:
     number = shards.put_service(SERVICE)
     shards.put_members(number, [member()])
     shards.put_shards(number, [row(0, 1, "w1", "w1", None)])
@@ -104,18 +104,18 @@ def test_a_member_that_is_put_again_takes_the_place_of_its_row(shards: Shards) -
     assert found.shards == [StoredShard(0, 1, "w1", "w1", None)]
 
 
-def test_a_beat_changes_when_a_member_was_seen_and_nothing_else(shards: Shards) -> None:
+def test_a_beat_changes_when_a_member_was_seen_and_nothing_else(shards: ShardStore) -> None:
     number = shards.put_service(SERVICE)
     shards.put_members(number, [member("w1", draining=True), member("w2")])
 
-    shards.note_seen(number, [member("w1", seen_ms=70), member("gone", seen_ms=71)])
+    shards.record_heartbeats(number, [member("w1", seen_ms=70), member("gone", seen_ms=71)])
 
     found = shards.find("feed")
     assert found is not None
     assert found.members == [member("w1", draining=True, seen_ms=70), member("w2")]
 
 
-def test_a_member_that_is_gone_leaves_nothing_behind(store: Opened, shards: Shards) -> None:
+def test_a_member_that_is_gone_leaves_nothing_behind(store: Opened, shards: ShardStore) -> None:
     number = shards.put_service(SERVICE)
     shards.put_members(number, [member("w1"), member("w2")])
 
@@ -125,7 +125,7 @@ def test_a_member_that_is_gone_leaves_nothing_behind(store: Opened, shards: Shar
     assert store.rows("SELECT count(*) FROM member_seen") == [(1,)]
 
 
-def test_one_worker_may_be_a_member_of_two_services(shards: Shards) -> None:
+def test_one_worker_may_be_a_member_of_two_services(shards: ShardStore) -> None:
     feed = shards.put_service(SERVICE)
     other = shards.put_service(msgspec.structs.replace(SERVICE, name="other"))
     for number in (feed, other):
@@ -142,7 +142,7 @@ def test_one_worker_may_be_a_member_of_two_services(shards: Shards) -> None:
     assert found.shards == [StoredShard(other, 1, "w1", "w1", None)]
 
 
-def test_worker_ids_may_be_awkward(shards: Shards) -> None:
+def test_worker_ids_may_be_awkward(shards: ShardStore) -> None:
     ids = ["'", "a", "a\0b", "ü€😀"]
     number = shards.put_service(SERVICE)
     shards.put_members(number, [member(one) for one in ids])
@@ -157,7 +157,7 @@ def test_worker_ids_may_be_awkward(shards: Shards) -> None:
 # --- shards -------------------------------------------------------------------------------------
 
 
-def test_shards_are_found_in_order_as_they_were_put(shards: Shards) -> None:
+def test_shards_are_found_in_order_as_they_were_put(shards: ShardStore) -> None:
     number = shards.put_service(SERVICE)
     shards.put_members(number, [member("w1"), member("w2")])
 
@@ -173,7 +173,7 @@ def test_shards_are_found_in_order_as_they_were_put(shards: Shards) -> None:
     ]
 
 
-def test_a_shard_cannot_belong_to_somebody_who_is_no_member(shards: Shards) -> None:
+def test_a_shard_cannot_belong_to_somebody_who_is_no_member(shards: ShardStore) -> None:
     number = shards.put_service(SERVICE)
 
     with pytest.raises(AssertionError, match="shards belong to members"):
@@ -182,13 +182,13 @@ def test_a_shard_cannot_belong_to_somebody_who_is_no_member(shards: Shards) -> N
 
 @pytest.mark.parametrize("there", [(), (7,), (0, 9), range(10), range(20)])
 def test_a_run_is_written_whatever_of_it_was_there_before(
-    shards: Shards, there: Sequence[int]
+    shards: ShardStore, there: Sequence[int]
 ) -> None:
     number = shards.put_service(SERVICE)
     shards.put_members(number, [member("w1"), member("w2")])
     shards.put_shards(number, [row(one, 1, "w1", "w1", None) for one in there])
 
-    shards.put_shards(number, [ShardRun(0, 9, 2, "w2", None, 7)])
+    shards.put_shards(number, [ShardRange(0, 9, 2, "w2", None, 7)])
 
     found = shards.find("feed")
     assert found is not None
@@ -199,13 +199,13 @@ def test_a_run_is_written_whatever_of_it_was_there_before(
     ]
 
 
-def test_a_run_of_another_service_is_left_alone(shards: Shards) -> None:
+def test_a_run_of_another_service_is_left_alone(shards: ShardStore) -> None:
     names = ("feed", "other")
     numbers = [shards.put_service(msgspec.structs.replace(SERVICE, name=one)) for one in names]
     for number in numbers:
-        shards.put_shards(number, [ShardRun(0, 99, 1, None, None, None)])
+        shards.put_shards(number, [ShardRange(0, 99, 1, None, None, None)])
 
-    shards.put_shards(numbers[0], [ShardRun(0, 99, 2, None, None, None)])
+    shards.put_shards(numbers[0], [ShardRange(0, 99, 2, None, None, None)])
 
     found = shards.find("other")
     assert found is not None
@@ -214,11 +214,11 @@ def test_a_run_of_another_service_is_left_alone(shards: Shards) -> None:
 
 @pytest.mark.only("sqlite")  # whose steps are counted
 def test_a_hundred_thousand_shards_that_stand_alike_are_written_by_one_statement(
-    database: SqliteDatabase, store: Opened, shards: Shards
+    database: SqliteDatabase, store: Opened, shards: ShardStore
 ) -> None:
     number = shards.put_service(SERVICE)
     shards.put_members(number, [member("w1")])
-    everything = ShardRun(0, 99_999, 1, "w1", "w1", None)
+    everything = ShardRange(0, 99_999, 1, "w1", "w1", None)
     shards.put_shards(number, [everything])
     statements: list[str] = []
     before = database._writer.total_changes()
@@ -233,7 +233,7 @@ def test_a_hundred_thousand_shards_that_stand_alike_are_written_by_one_statement
     assert "USING PRIMARY KEY (service=? AND shard>? AND shard<?)" in str(plan.fetchall())
 
 
-def test_a_service_is_summed_up_as_it_stands(shards: Shards) -> None:
+def test_a_service_is_summed_up_as_it_stands(shards: ShardStore) -> None:
     number = shards.put_service(SERVICE)
     other = shards.put_service(msgspec.structs.replace(SERVICE, name="early", pinned=False))
     shards.put_members(number, [member("w1"), member("w2")])
@@ -257,10 +257,10 @@ def test_a_service_is_summed_up_as_it_stands(shards: Shards) -> None:
 # --- checkpoints --------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_is_found_with_its_epoch(shards: Shards) -> None:
+def test_a_checkpoint_is_found_with_its_epoch(shards: ShardStore) -> None:
     number = shards.put_service(SERVICE)
 
-    shards.put_checkpoints([(number, 3, 2, NOW_MS, b'{"offset":7}')])
+    shards.put_checkpoints([StoredCheckpoint(number, 3, 2, NOW_MS, b'{"offset":7}')])
 
     found = shards.checkpoint("feed", 3)
     assert found is not None
@@ -270,12 +270,12 @@ def test_a_checkpoint_is_found_with_its_epoch(shards: Shards) -> None:
     assert shards.checkpoint("other", 3) is None
 
 
-def test_a_checkpoint_is_replaced_by_its_own_and_by_later_epochs(shards: Shards) -> None:
+def test_a_checkpoint_is_replaced_by_its_own_and_by_later_epochs(shards: ShardStore) -> None:
     number = shards.put_service(SERVICE)
 
     values = []
     for epoch, value in ((2, b"1"), (2, b"2"), (1, b"3"), (3, b"4")):
-        shards.put_checkpoints([(number, 0, epoch, NOW_MS, value)])
+        shards.put_checkpoints([StoredCheckpoint(number, 0, epoch, NOW_MS, value)])
         found = shards.checkpoint("feed", 0)
         assert found is not None
         values.append((found.epoch, bytes(found.value)))
@@ -300,7 +300,7 @@ LASTING = (
 )
 
 
-def write(shards: Shards, service: Service, number: int | None = None) -> int:
+def write(shards: ShardStore, service: Service, number: int | None = None) -> int:
     """All that was decided about a service since it was last written."""
     changes = ServiceChanges()
     changes.note(service.take_decisions())
@@ -311,11 +311,11 @@ def write(shards: Shards, service: Service, number: int | None = None) -> int:
     shards.remove_members(number, sorted(changes.members - present.keys()))
     shards.put_members(number, [present[one] for one in sorted(changes.members & present.keys())])
     shards.put_shards(number, runs_of(service, changes.shards))
-    shards.note_seen(number, [present[one] for one in changes.seen & present.keys()])
+    shards.record_heartbeats(number, [present[one] for one in changes.seen & present.keys()])
     return number
 
 
-def read(shards: Shards, name: str, *, now_ms: int) -> Service:
+def read(shards: ShardStore, name: str, *, now_ms: int) -> Service:
     stored = shards.find(name)
     assert stored is not None
     return restored(stored.service, stored.members, stored.shards, now_ms=now_ms)
@@ -332,7 +332,7 @@ def assert_same(found: Service, service: Service) -> None:
     assert found.asked_in() == service.asked_in()
 
 
-def test_a_service_comes_back_as_it_was(shards: Shards) -> None:
+def test_a_service_comes_back_as_it_was(shards: ShardStore) -> None:
     service = Service("feed")
     service.configure(shard_count=6)
     for worker_id in ("w1", "w2"):
@@ -349,13 +349,13 @@ def test_a_service_comes_back_as_it_was(shards: Shards) -> None:
     found = read(shards, "feed", now_ms=LATER_MS)
 
     assert_same(found, service)
-    assert found.told("w1") == ((0,), (1,))
+    assert found.assigned_to("w1") == ((0,), (1,))
     assert found.revoked_from("w1") == (1,)
     assert found.members["w2"].seen_ms == 77
     assert found.awake_since_ms == LATER_MS
 
 
-def test_a_shard_beyond_the_count_keeps_its_epoch(shards: Shards) -> None:
+def test_a_shard_beyond_the_count_keeps_its_epoch(shards: ShardStore) -> None:
     service = Service("feed")
     service.configure(shard_count=3)
     service.put_member(member())
@@ -415,7 +415,7 @@ def test_a_service_comes_back_whatever_happened_to_it(
     service = Service("feed")
     service.configure(shard_count=5)
     with in_memory() as store:
-        shards, story = Shards(store.tx), Story(service)
+        shards, story = ShardStore(store.tx), Story(service)
         write(shards, service)
         for batch in batches:
             for what, which in batch:

@@ -8,30 +8,30 @@ import apsw
 import pytest
 
 from rota.errors import Invalid, StoreError, StoreLocked
-from rota.store.queues import Queues
-from rota.store.sqlite import MEMORY, SqliteDatabase, path_of
+from rota.store.sqlite.database import MEMORY, SqliteDatabase, path_of
+from rota.store.tasks.queues import QueueStore
 
 pytestmark = pytest.mark.only("sqlite")
 
 TIMEOUT_S = 30.0
 HOLDER = """
 import sys
-from rota.store.queues import Queues
-from rota.store.sqlite import SqliteDatabase
+from rota.store.tasks.queues import QueueStore
+from rota.store.sqlite.database import SqliteDatabase
 
 database = SqliteDatabase(sys.argv[1])
-database.write(lambda tx: Queues(tx).change("committed", paused=True, at_ms=1))
+database.write(lambda tx: QueueStore(tx).set_paused("committed", paused=True, at_ms=1))
 print("open", flush=True)
 sys.stdin.read()
 """
 
 
 def traces(database: SqliteDatabase) -> set[str]:
-    return database.read(lambda tx: Queues(tx).known())
+    return database.read(lambda tx: QueueStore(tx).known())
 
 
 def leave(database: SqliteDatabase, name: str) -> None:
-    database.write(lambda tx: Queues(tx).change(name, paused=True, at_ms=1))
+    database.write(lambda tx: QueueStore(tx).set_paused(name, paused=True, at_ms=1))
 
 
 # --- settings -----------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_nobody_else_writes_but_what_was_before_the_first_commit_is_not_known(
 
     with pytest.raises(ZeroDivisionError):
         database.write(lambda _: 1 // 0)
-    foreign = [database.write(lambda tx: tx.is_foreign) for _ in range(3)]
+    foreign = [database.write(lambda tx: tx.changed_by_peer) for _ in range(3)]
 
     assert foreign == [True, False, False]
     assert not database.is_shared
@@ -183,11 +183,11 @@ def test_there_is_nobody_to_give_a_hint_to(tmp_path: Path) -> None:
     heard: list[None] = []
 
     stop = database.listen(lambda: heard.append(None))
-    before = database.turn()
+    before = database.change_counter()
     database.write(lambda _: None)
-    database.hint()
+    database.notify_peers()
     stop()
 
-    assert database.turn() == before
+    assert database.change_counter() == before
     assert heard == []
     database.close()

@@ -8,19 +8,21 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from rota.core import limits
-from rota.core.decisions import AddTask, NoteProgress
+from rota.core.decisions import AddTask, NoteProgress, ReviveTask
 from rota.core.ids import TaskId
-from rota.core.tasks import (
+from rota.core.tasks import keys
+from rota.core.tasks.model import (
     DEFAULT_OPTIONS,
     JOB_INCARNATION,
     Backoff,
     Lane,
     NewTask,
     TaskError,
+    TaskOptions,
     TaskState,
     options_of,
 )
-from rota.store import adding
+from rota.store.tasks import inserts
 from tests.store.opened import NOW_MS, Opened, in_memory, requeue
 
 EVERYTHING: dict[str, Any] = {
@@ -97,12 +99,44 @@ def test_tasks_are_found_by_their_keys_whatever_is_in_them(store: Opened) -> Non
     for number, key in enumerate(AWKWARD, start=1):
         store.add(number, key=key)
 
-    found = store.tasks.by_keys([*AWKWARD, "unknown"])
+    found = store.tasks.by_keys([("default", key) for key in [*AWKWARD, "unknown"]])
 
-    assert {key: task.id for key, task in found.items()} == {
+    assert {key: task.id for (_, key), task in found.items()} == {
         key: number for number, key in enumerate(AWKWARD, start=1)
     }
     assert store.tasks.by_keys([]) == {}
+
+
+def test_a_key_names_a_task_in_each_queue(store: Opened) -> None:
+    store.add(1, key="k", queue="a")
+    store.history(2, key="k", queue="b")
+
+    found = store.tasks.by_keys([("a", "k"), ("b", "k"), ("c", "k")])
+
+    assert {queue: task.id for (queue, _), task in found.items()} == {"a": 1, "b": 2}
+    assert [task.id for task in store.tasks.with_key(["k"], limit=10, before=None)] == [2, 1]
+    assert [task.id for task in store.tasks.with_key(["k"], limit=1, before=TaskId(2))] == [1]
+    in_b = store.tasks.with_key(["k", "other"], limit=10, before=None, queue="b")
+    assert [task.id for task in in_b] == [2]
+
+
+def test_forgetting_the_task_of_one_queue_keeps_the_same_key_of_another(store: Opened) -> None:
+    store.history(1, key="k", queue="a", finished_at_ms=1)
+    store.history(2, key="k", queue="b", finished_at_ms=9)
+
+    store.tasks.prune(5, 10)
+
+    assert store.rows("SELECT key, queue, id FROM task_key") == [("k", "b", 2)]
+
+
+def test_a_key_and_a_queue_of_the_greatest_length_are_kept(store: Opened) -> None:
+    queue = "\N{ROCKET}" * limits.MAX_NAME_LENGTH
+    key = "\x01" * 115 + "\N{ROCKET}" * ((limits.MAX_KEY_BYTES - 115 - 800) // 4)
+    keys.check_key_size(queue, key)
+
+    store.add(1, key=keys.ESCAPE + key, queue=queue)
+
+    assert store.tasks.by_keys([(queue, keys.ESCAPE + key)])[queue, keys.ESCAPE + key].id == 1
 
 
 def test_the_last_id_counts_live_and_finished_tasks(store: Opened) -> None:
@@ -210,8 +244,8 @@ def test_leases_are_found_by_task_and_by_holder(store: Opened) -> None:
 
     assert store.tasks.leases([1, 4, 99]).keys() == {1, 4}
     assert store.tasks.leases_of([2]).keys() == {1, 3}
-    assert store.tasks.held([1, 2, 5]) == {1: 1, 2: 2, 5: 0}
-    assert (store.tasks.leases([]), store.tasks.held([])) == ({}, {})
+    assert store.tasks.lease_counts([1, 2, 5]) == {1: 1, 2: 2, 5: 0}
+    assert (store.tasks.leases([]), store.tasks.lease_counts([])) == ({}, {})
     job = store.tasks.leases([4])[TaskId(4)]
     assert (job.incarnation, job.holder, job.deadline_ms) == (JOB_INCARNATION, "me", 7)
     assert store.task(4).worker_id == "me"
@@ -222,8 +256,8 @@ def test_leases_are_counted_by_lane(store: Opened) -> None:
     store.running(2, name="a")
     store.running(3, name="b")
 
-    assert [store.tasks.held_in_lane(1, lane) for lane in (1, 2, 3)] == [2, 1, 0]
-    assert store.tasks.held_in_lane(2, 1) == 0
+    assert [store.tasks.lease_count_in_lane(1, lane) for lane in (1, 2, 3)] == [2, 1, 0]
+    assert store.tasks.lease_count_in_lane(2, 1) == 0
 
 
 def test_progress_is_kept_under_the_fence_and_each_part_for_itself(store: Opened) -> None:
@@ -286,7 +320,7 @@ def test_a_task_that_does_not_run_cannot_be_finished_as_running(store: Opened) -
 def test_a_task_that_runs_cannot_be_finished_as_waiting(store: Opened, was: TaskState) -> None:
     store.running()
 
-    with pytest.raises(AssertionError, match="where its state says"):
+    with pytest.raises(AssertionError, match="in the table of its state"):
         store.finish(was=was)
 
 
@@ -363,7 +397,7 @@ def test_fences_go_on_rising_when_a_task_comes_back(store: Opened) -> None:
 
     for _ in range(3):
         store.finish(state=TaskState.FAILED)
-        store.tasks.revive([1], now_ms=NOW_MS)
+        store.tasks.revive([ReviveTask(TaskId(1))], now_ms=NOW_MS)
         fences.append(store.lease().fence)
 
     task = store.task()
@@ -371,14 +405,14 @@ def test_fences_go_on_rising_when_a_task_comes_back(store: Opened) -> None:
     assert (task.attempt, task.key, task.priority, task.options.labels) == (1, "k", 4, ["l"])
     assert [line.fence for line in task.log] == [1, 2, 3]
     assert store.rows("SELECT * FROM history") == []
-    assert store.tasks.by_keys(["k"])["k"].id == 1
+    assert store.tasks.by_keys([("default", "k")])["default", "k"].id == 1
 
 
 def test_a_cancelled_task_comes_back_without_a_line_of_failure(store: Opened) -> None:
     store.add()
     store.finish(state=TaskState.CANCELLED)
 
-    opened = store.tasks.revive([1], now_ms=NOW_MS)
+    opened = store.tasks.revive([ReviveTask(TaskId(1))], now_ms=NOW_MS)
 
     assert store.task().log == ()
     assert opened == set(store.tasks.open_lanes())
@@ -416,16 +450,29 @@ def test_a_time_limit_to_start_is_asked_about_once(store: Opened) -> None:
     assert store.tasks.take_unstarted(NOW_MS + 30, 10) == []
 
 
+def test_a_retried_task_has_the_time_limit_to_start_that_was_decided(store: Opened) -> None:
+    store.add(1, start_within_ms=30)
+    store.finish(state=TaskState.CANCELLED)
+    options = TaskOptions(start_within_ms=30, retried_at_ms=NOW_MS + 100)
+
+    store.tasks.revive([ReviveTask(TaskId(1), options)], now_ms=NOW_MS + 100)
+
+    assert store.task().options == options
+    store.tasks.take_unstarted(NOW_MS + 100, 10)  # the limit of before the retry
+    assert store.tasks.take_unstarted(NOW_MS + 129, 10) == []
+    assert store.tasks.take_unstarted(NOW_MS + 130, 10) == [1]
+
+
 def test_the_next_moment_is_the_nearest_of_all_kinds(store: Opened) -> None:
-    assert store.tasks.next_moment_ms() is None
+    assert store.tasks.next_due_ms() is None
 
     store.add(1, start_within_ms=900)
-    assert store.tasks.next_moment_ms() == NOW_MS + 900
+    assert store.tasks.next_due_ms() == NOW_MS + 900
     store.add(2, due_at_ms=NOW_MS + 700)
-    assert store.tasks.next_moment_ms() == NOW_MS + 700
+    assert store.tasks.next_due_ms() == NOW_MS + 700
     store.add(3)
     store.lease(3, deadline_ms=NOW_MS + 500)
-    assert store.tasks.next_moment_ms() == NOW_MS + 500
+    assert store.tasks.next_due_ms() == NOW_MS + 500
 
 
 # --- forgetting ---------------------------------------------------------------------------------
@@ -436,28 +483,29 @@ def test_forgetting_takes_the_keys_and_labels_along_and_leaves_the_rest(store: O
     store.history(2, TaskState.FAILED, key="young", labels=["x"], finished_at_ms=11)
     store.add(3, key="live", labels={"x": "1"})
 
-    gone = store.tasks.forget(11, 100)
+    gone = store.tasks.prune(11, 100)
 
     assert gone == [1]
     assert store.tasks.by_ids([1, 2, 3]).keys() == {2, 3}
-    assert store.tasks.by_keys(["old", "young", "live"]).keys() == {"young", "live"}
+    places = {("default", key) for key in ("old", "young", "live")}
+    assert store.tasks.by_keys(places).keys() == places - {("default", "old")}
     assert store.rows("SELECT label, id FROM task_label ORDER BY id") == [("x", 2), ("x=1", 3)]
 
 
 def test_a_forgotten_key_may_be_used_again(store: Opened) -> None:
     store.history(1, key="k", finished_at_ms=1)
-    store.tasks.forget(2, 10)
+    store.tasks.prune(2, 10)
 
     store.add(2, key="k")
 
-    assert store.tasks.by_keys(["k"])["k"].id == 2
+    assert store.tasks.by_keys([("default", "k")])["default", "k"].id == 2
 
 
 def test_forgetting_goes_in_steps_the_oldest_first(store: Opened) -> None:
     for number in range(1, 6):
         store.history(number, finished_at_ms=100 - number)
 
-    steps = [store.tasks.forget(1_000, 2) for _ in range(4)]
+    steps = [store.tasks.prune(1_000, 2) for _ in range(4)]
 
     assert steps == [[5, 4], [3, 2], [1], []]
 
@@ -483,8 +531,8 @@ def test_tasks_are_found_wherever_they_stand_and_unknown_ids_are_left_out(store:
 
 
 @given(st.sets(st.integers(0, 30)))
-def test_spans_hold_all_that_was_given_and_nothing_else(ids: set[int]) -> None:
-    found = list(adding.spans(sorted(ids)))
+def test_id_ranges_hold_all_that_was_given_and_nothing_else(ids: set[int]) -> None:
+    found = list(inserts.id_ranges(sorted(ids)))
 
     assert {one for first, last in found for one in range(first, last + 1)} == ids
     assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(found))

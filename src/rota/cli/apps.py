@@ -1,4 +1,4 @@
-"""Which app is meant? `MODULE:APP`, found in the working directory or wherever Python looks."""
+"""Finds the app that `MODULE:APP` names."""
 
 import importlib
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rota.cli.output import Refusal
+from rota.cli.render.output import Refusal
 from rota.sdk.app import Rota
 
 
@@ -23,26 +23,26 @@ def app_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def chosen_app(argument: str | None, option: str | None) -> Rota:
-    """Load the app that was named, once, one way or the other."""
+    """Load the app that the argument or the option names."""
     reference = argument or option
     if reference is None or (argument and option):
-        raise click.UsageError("name one app, as MODULE:APP")
+        raise click.UsageError("name one app, as MODULE:APP or with -A MODULE:APP")
     return load_app(reference)
 
 
 def load_app(reference: str) -> Rota:
-    """Import an app; `MODULE` alone will do when it has only one."""
+    """Import an app; `MODULE` alone is enough when it has only one."""
     module_name, _, path = reference.partition(":")
     module = _import(module_name)
     found: Any = module
     for name in path.split(".") if path else ():
         if not hasattr(found, name):
-            raise _no_app(f"{module_name!r} has no {path!r}; it has {_told(_apps(module))}")
+            raise _no_app(f"{module_name!r} has no {path!r}; it has {_names(_apps(module))}")
         found = getattr(found, name)
     if found is module:
         apps = _apps(module)
         if len(apps) != 1:
-            raise _no_app(f"say which app of {module_name!r} is meant: it has {_told(apps)}")
+            raise _no_app(f"name one app of {module_name!r}: it has {_names(apps)}")
         (found,) = apps.values()
     if not isinstance(found, Rota):
         raise _no_app(f"{reference!r} is a {type(found).__name__}, not a Rota app")
@@ -56,7 +56,7 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # A module missing inside the app's own code is the app's problem, told as such below.
+        # A module that is missing inside the app's own code is reported with a traceback, below.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             wanted = name.removesuffix(".py").replace("/", ".")
             hint = f"; modules are named like {wanted}:app" if wanted != name else ""
@@ -73,7 +73,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _broken(name: str, error: Exception) -> Refusal:
-    traceback.print_exception(error)  # it is the user's code, and they need to see where
+    traceback.print_exception(error)  # the place in the user's code
     return Refusal(f"importing {name!r} failed: {type(error).__name__}: {error}", code="app_broken")
 
 
@@ -85,5 +85,5 @@ def _apps(module: ModuleType) -> dict[str, Rota]:
     return {name: value for name, value in vars(module).items() if isinstance(value, Rota)}
 
 
-def _told(apps: dict[str, Rota]) -> str:
+def _names(apps: dict[str, Rota]) -> str:
     return ", ".join(sorted(apps)) or "none"

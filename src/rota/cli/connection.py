@@ -1,18 +1,44 @@
-"""How does a command reach a coordinator? By `--url` and `--token`, through the SDK's client."""
+"""Connects a command to a coordinator by `--url` and `--token`."""
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
-from rota.cli.options import token_option, url_option
-from rota.sdk.client import Client
+import click
+
+from rota.cli.options import json_flag
+from rota.cli.render.output import Refusal, Table, refusal_of, show
+from rota.errors import RotaError
+from rota.sdk.client.client import Client
+from rota.sdk.client.requests import ApiCall
+
+DEFAULT_URL = "http://127.0.0.1:7070"
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+url_option = click.option(
+    "--url",
+    envvar="ROTA_URL",
+    show_envvar=True,
+    default=DEFAULT_URL,
+    show_default=True,
+    help="Where the coordinator is; several on one store have commas between them.",
+)
+token_option = click.option(
+    "--token",
+    envvar="ROTA_TOKEN",
+    show_envvar=True,
+    help="Access token; better given by its variable, since others can read command lines.",
+)
 
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--url` and `--token` to a command, and hand it a client made of them."""
+    """Add `--url`, `--token` and `--json` to a command, and pass it a client."""
 
     @url_option
     @token_option
+    @json_flag
     @functools.wraps(function)
     def with_client(*arguments: Any, url: str, token: str | None, **options: Any) -> Any:
         client = Client.connect(url, token)
@@ -22,3 +48,27 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
             client.close()
 
     return with_client
+
+
+def change_each(
+    client: Client,
+    calls: Iterable[ApiCall[T]],
+    *,
+    page: Callable[[list[T]], P],
+    render: Callable[[P], Table],
+    as_json: bool,
+) -> None:
+    """Make the calls one by one, and show what changed; a refused one does not stop the others."""
+    changed: list[T] = []
+    refusals: list[Refusal] = []
+    for call in calls:
+        try:
+            changed.append(client.run(call))
+        except RotaError as error:
+            refusals.append(refusal_of(error))
+    if changed or as_json:
+        show(page(changed), as_json=as_json, render=render)
+    for refusal in refusals:
+        refusal.show()
+    if refusals:
+        click.get_current_context().exit(max(refusal.exits_with for refusal in refusals))

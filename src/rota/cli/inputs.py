@@ -1,4 +1,4 @@
-"""How is JSON given on a command line? As it is, as `@FILE`, or as `-` for stdin."""
+"""JSON arguments: inline, as `@FILE`, or as `-` for stdin."""
 
 import sys
 from pathlib import Path
@@ -41,3 +41,11 @@ def file_text(path: str) -> str:
         raise click.UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise click.UsageError(f"{path} is not UTF-8 text") from error
+
+
+def labels_of(given: tuple[str, ...]) -> dict[str, str] | list[str]:
+    """Labels are a mapping when each is a pair, and a list of words otherwise."""
+    pairs = [label.partition("=") for label in given]
+    if all(sign for _, sign, _ in pairs):
+        return {key: value for key, _, value in pairs}
+    return list(given)

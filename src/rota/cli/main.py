@@ -1,46 +1,96 @@
-"""Which commands are there? `cli` is the click group that help, tests and the reference walk."""
+"""The command group and its table of commands.
+
+A command's module, with everything it needs (the store, the server, the SDK), is imported when the
+command is used, so that `rota --help` is fast.
+"""
+
+import signal
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import click
 
 import rota
-from rota.cli.lazy import LazyCommand, RotaGroup
+from rota.cli.render.output import ExitCode, Refusal, refusal_of, refusal_of_usage
+from rota.errors import RotaError
+
+
+class LazyCommand(NamedTuple):
+    module: str  # in `rota.cli.commands`; its function has the name of the command
+    summary: str
+
 
 COMMANDS: dict[str, LazyCommand] = {
-    "up": LazyCommand("rota.cli.up", "up", "Start a coordinator."),
-    "worker": LazyCommand("rota.cli.worker", "worker", "Start a worker for the tasks of an app."),
-    "dev": LazyCommand("rota.cli.dev", "dev", "Start a coordinator and a worker in one process."),
-    "submit": LazyCommand("rota.cli.submit", "submit", "Submit a task, or a file of tasks."),
-    "run": LazyCommand("rota.cli.run", "run", "Run a workflow."),
-    "validate": LazyCommand(
-        "rota.cli.validate",
-        "validate",
-        "Find everything that is wrong with a workflow's definition.",
-    ),
-    "replay": LazyCommand(
-        "rota.cli.replay", "replay", "Decide a run's journal again, and compare."
-    ),
-    "tasks": LazyCommand("rota.cli.tasks", "tasks", "List, show, cancel and retry tasks."),
-    "queues": LazyCommand("rota.cli.queues", "queues", "List, pause and resume queues."),
-    "runs": LazyCommand("rota.cli.runs", "runs", "List, show and steer runs of workflows."),
-    "workflows": LazyCommand("rota.cli.workflows", "workflows", "List, show and put workflows."),
-    "workers": LazyCommand("rota.cli.workers", "workers", "List, show and steer workers."),
-    "services": LazyCommand(
-        "rota.cli.services", "services", "List, show and steer services and their shards."
-    ),
-    "memory": LazyCommand("rota.cli.memory", "memory", "List, get, put and delete values."),
-    "locks": LazyCommand("rota.cli.locks", "locks", "List, show and release locks."),
-    "events": LazyCommand(
-        "rota.cli.events", "events", "List the newest events, or follow what happens."
-    ),
-    "top": LazyCommand("rota.cli.top", "top", "Show what is going on, live."),
-    "token": LazyCommand("rota.cli.tokens", "token", "Create, list and revoke access tokens."),
-    "migrate": LazyCommand("rota.cli.migrate", "migrate", "Bring the store's schema up to date."),
-    "copy": LazyCommand(
-        "rota.cli.copy", "copy", "Copy everything in a store to another one, and compare both."
-    ),
-    "health": LazyCommand("rota.cli.health", "health", "Probe a coordinator's health."),
-    "doctor": LazyCommand("rota.cli.doctor", "doctor", "Check this machine and a coordinator."),
+    "up": LazyCommand("up", "Start a coordinator."),
+    "worker": LazyCommand("worker", "Start a worker for the tasks of an app."),
+    "dev": LazyCommand("dev", "Start a coordinator and a worker in one process."),
+    "submit": LazyCommand("tasks.submit", "Submit a task, or a file of tasks."),
+    "run": LazyCommand("workflow.run", "Run a workflow."),
+    "validate": LazyCommand("workflow.validate", "Find every problem of a workflow definition."),
+    "replay": LazyCommand("workflow.replay", "Decide a run's journal again, and compare."),
+    "tasks": LazyCommand("tasks.tasks", "List, show, cancel and retry tasks."),
+    "queues": LazyCommand("queues", "List, pause and resume queues."),
+    "runs": LazyCommand("workflow.runs", "List, show and steer runs of workflows."),
+    "workflows": LazyCommand("workflow.workflows", "List, show and put workflows."),
+    "workers": LazyCommand("workers", "List, show and steer workers."),
+    "services": LazyCommand("services.services", "List, show and steer services and their shards."),
+    "memory": LazyCommand("kv", "List, get, put and delete values."),
+    "locks": LazyCommand("locks", "List, show and release locks."),
+    "events": LazyCommand("events", "List the newest events, or follow new ones."),
+    "top": LazyCommand("top", "Show tasks, queues, workers and runs, live."),
+    "token": LazyCommand("tokens", "Create, list and revoke access tokens."),
+    "migrate": LazyCommand("store", "Bring the store's schema up to date."),
+    "copy": LazyCommand("store", "Copy a store to another one, and compare both."),
+    "health": LazyCommand("health", "Probe a coordinator's health."),
+    "doctor": LazyCommand("health", "Check this machine and a coordinator."),
 }
+
+
+class RotaGroup(click.Group):
+    """The top of the command line: imports commands on use, and prints errors as one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(import_module(f"rota.cli.commands.{entry.module}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002 - click's signature
+        **extra: Any,
+    ) -> Any:
+        """Run a command line; every failure ends as one line on stderr and an exit code."""
+        try:
+            answer = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.Abort:
+            raise SystemExit(ExitCode.INTERRUPTED) from None
+        except RotaError as error:
+            refusal = refusal_of(error)
+        except Refusal as error:
+            refusal = error
+        except click.ClickException as error:
+            refusal = refusal_of_usage(error)
+        else:
+            if not standalone_mode:
+                return answer
+            # click returns the argument of `Context.exit`; commands themselves return nothing.
+            raise SystemExit(answer if isinstance(answer, int) else ExitCode.OK)
+        refusal.show()
+        raise SystemExit(refusal.exits_with)
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's signature
@@ -51,7 +101,6 @@ def _print_version(context: click.Context, _parameter: click.Parameter, asked: b
 
 @click.group(
     cls=RotaGroup,
-    lazy=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
@@ -67,6 +116,10 @@ def cli() -> None:
 
 
 def main() -> None:
+    # A shell starts background jobs with SIGINT ignored, and Python then leaves it so: a command
+    # that watches or waits could not be interrupted.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     cli(prog_name="rota")
 
 

@@ -1,7 +1,7 @@
-"""Which options do several commands share? Each is defined here, once.
+"""Options that several commands share.
 
 `settings_flags` makes one flag of every field of `Settings`; a flag that is not given stays None,
-so that environment and pyproject.toml keep their say.
+so that the environment and pyproject.toml still count.
 """
 
 import os
@@ -14,42 +14,30 @@ from rota import settings
 from rota.core import limits
 from rota.settings import Settings
 
-DEFAULT_URL = "http://127.0.0.1:7070"
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 json_flag = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else."
 )
-dry_run_flag = click.option(
-    "--dry-run", is_flag=True, help="Only say how many tasks are meant; change nothing."
-)
 yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-url_option = click.option(
-    "--url",
-    envvar="ROTA_URL",
-    show_envvar=True,
-    default=DEFAULT_URL,
+wait_timeout_option = click.option(
+    "--wait-timeout-ms",
+    type=click.IntRange(min=0),
+    default=3_600_000,
     show_default=True,
-    help="Where the coordinator is; several on one store have commas between them.",
-)
-token_option = click.option(
-    "--token",
-    envvar="ROTA_TOKEN",
-    show_envvar=True,
-    help="Access token; better given by its variable, since others can read command lines.",
+    help="Longest wait for the end; after it the exit code is 4.",
 )
 
 
 def page_options(function: Function) -> Function:
     """Add the options of a long list."""
-    function = click.option("--cursor", help="Go on where an earlier page ended.")(function)
+    function = click.option("--cursor", help="Continue where an earlier page ended.")(function)
     return click.option(
         "--limit",
         type=click.IntRange(1, limits.MAX_PAGE),
         default=limits.DEFAULT_PAGE,
         show_default=True,
-        help="Most rows to list.",
+        help="Largest number of rows to list.",
     )(function)
 
 
@@ -86,7 +74,7 @@ def _setting_option(name: str, schema: dict[str, Any]) -> Callable[[Function], F
 
 def _default_text(default: Any) -> str | bool:
     if default is None:
-        return False  # what then happens is told by the description
+        return False  # the description says what happens then
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
@@ -104,11 +92,3 @@ def _click_type(schema: dict[str, Any]) -> Any:
             )
         case _:
             return click.STRING
-
-
-def labels_of(given: tuple[str, ...]) -> dict[str, str] | list[str]:
-    """Labels are a mapping when each is a pair, and a list of words otherwise."""
-    pairs = [label.partition("=") for label in given]
-    if all(sign for _, sign, _ in pairs):
-        return {key: value for key, _, value in pairs}
-    return list(given)

@@ -1,0 +1,1 @@
+"""The rules of Rota as pure functions: no I/O, clock, randomness or logging."""

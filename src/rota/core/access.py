@@ -1,28 +1,30 @@
-"""Who may do what? Tokens, their scopes, and what each scope opens.
+"""Access tokens: their scopes and bindings, and the actions that these allow.
 
 Deny by default: an action that no scope of the caller lists is refused.
 """
 
 from enum import StrEnum
+from functools import lru_cache
 
+import msgspec
 from msgspec import Struct
 
-from rota.errors import Forbidden
+from rota.errors import Forbidden, Invalid
 
 
 class Scope(StrEnum):
-    ADMIN = "admin"  # everything
+    ADMIN = "admin"  # everything; of a token that is bound, no more than submit and worker
     SUBMIT = "submit"  # submit, cancel and read tasks; start, steer and read runs
-    READ = "read"  # look, change nothing
-    WORKER = "worker"  # register, lease, report; bound to queues, services and an id if it says so
+    READ = "read"  # read, change nothing
+    WORKER = "worker"  # register, lease, report; may be bound to queues, services and a worker id
 
 
 class Action(StrEnum):
-    READ = "read"  # any look at tasks, workers, queues, workflows, runs, services, metrics
+    READ = "read"  # read tasks, workers, queues, workflows, runs, services, metrics
     SUBMIT = "submit"  # submit, cancel or retry tasks; start, steer or signal runs
     WORK = "work"  # register, beat, lease, report, attach artifacts, keep checkpoints
     KEEP = "keep"  # put and delete values; acquire, renew and release locks
-    RECALL = "recall"  # look at values and locks
+    RECALL = "recall"  # read values and locks
     SCALE = "scale"  # see how much work waits, and how many workers it wants
     OPERATE = "operate"  # pause queues, drain workers, put workflows and services, manage tokens
 
@@ -50,29 +52,119 @@ class AccessToken(Struct, frozen=True, kw_only=True):
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Whoever asks, as far as the gate knows."""
+    """The identity and the rights of the peer that sent a request."""
 
     name: str
     scopes: tuple[Scope, ...]
+    token_id: str | None = None  # None: the caller presented no token
     queues: tuple[str, ...] | None = None  # None: any
     services: tuple[str, ...] | None = None  # None: any
     worker_id: str | None = None  # None: any
+    expires_at_ms: int | None = None  # None: never
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the token reaches only some queues, services or one worker id."""
+        return not (self.queues is None and self.services is None and self.worker_id is None)
+
+    @property
+    def binding(self) -> str:
+        """The binding of the token as one comparable text; empty for an unbound caller.
+
+        Two tokens with the same binding are the same tenant: a rotated token keeps what its
+        predecessor owned.
+        """
+        if not self.is_bound:
+            return ""
+        return _binding_of(self.queues, self.services, self.worker_id)
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the caller may do everything: an admin that is bound to nothing."""
+        return Scope.ADMIN in self.scopes and not self.is_bound
+
+
+@lru_cache(maxsize=4_096)  # asked for with every call of a worker
+def _binding_of(
+    queues: tuple[str, ...] | None, services: tuple[str, ...] | None, worker_id: str | None
+) -> str:
+    parts = (_sorted(queues), _sorted(services), worker_id)
+    return msgspec.json.encode(parts).decode()
+
+
+def _sorted(names: tuple[str, ...] | None) -> list[str] | None:
+    return None if names is None else sorted(set(names))
 
 
 LOCAL = Caller(name="local", scopes=(Scope.ADMIN,))
 
 
+BOUND_ADMIN = (Scope.SUBMIT, Scope.WORKER)
+
+
 def caller_of(token: AccessToken) -> Caller:
-    """Who comes with a token; one bound to queues alone is for no service, and the reverse."""
-    queues, services = token.queues, token.services
+    """The caller of a token. One bound to queues alone reaches no service, and the reverse.
+
+    Operators act on all queues and services. So no bound token is an operator's, also not an
+    `admin` that was bound before such tokens were refused.
+    """
+    queues, services, scopes = token.queues, token.services, token.scopes
     is_bound = queues is not None or services is not None
+    if Scope.ADMIN in scopes and (is_bound or token.worker_id is not None):
+        others = [scope for scope in scopes if scope is not Scope.ADMIN]
+        scopes = tuple(dict.fromkeys((*others, *BOUND_ADMIN)))
     return Caller(
+        token_id=token.id,
         name=token.name,
-        scopes=token.scopes,
+        scopes=scopes,
         queues=() if is_bound and queues is None else queues,
         services=() if is_bound and services is None else services,
         worker_id=token.worker_id,
+        expires_at_ms=token.expires_at_ms,
     )
+
+
+def check_bindable(token: AccessToken) -> None:
+    """Refuse an `admin` that is bound: it could not do what its scope allows."""
+    if (
+        Scope.ADMIN in token.scopes
+        and (token.queues, token.services, token.worker_id) != (None,) * 3
+    ):
+        raise Invalid(
+            "a token of the scope admin cannot be bound to queues, services or a worker id; "
+            "give it the scopes submit and worker instead",
+            field="scopes",
+        )
+
+
+def check_grant(caller: Caller, token: AccessToken) -> None:
+    """Refuse to make a token that allows more, or lives longer, than the caller's own."""
+    made = caller_of(token)
+    if not _actions(made) <= _actions(caller):
+        raise Forbidden(f"token {caller.name!r} lacks some of these scopes", field="scopes")
+    for field, own, given in (
+        ("queues", caller.queues, made.queues),
+        ("services", caller.services, made.services),
+        ("worker_id", _one(caller.worker_id), _one(made.worker_id)),
+    ):
+        if own is not None and (given is None or not set(own).issuperset(given)):
+            raise Forbidden(f"token {caller.name!r} is bound more narrowly", field=field)
+    if caller.expires_at_ms is not None and (
+        made.expires_at_ms is None or made.expires_at_ms > caller.expires_at_ms
+    ):
+        raise Forbidden(
+            f"token {caller.name!r} expires before that; give an expires_in_ms that ends sooner",
+            field="expires_in_ms",
+            expires_at_ms=caller.expires_at_ms,
+        )
+
+
+def _actions(caller: Caller) -> frozenset[Action]:
+    return frozenset().union(*(ALLOWED[scope] for scope in caller.scopes))
+
+
+def _one(worker_id: str | None) -> tuple[str, ...] | None:
+    return None if worker_id is None else (worker_id,)
 
 
 def is_expired(token: AccessToken, *, now_ms: int) -> bool:
@@ -94,10 +186,17 @@ def check_worker(caller: Caller, worker_id: str) -> None:
         )
 
 
-def check_queue(caller: Caller, queue: str) -> None:
-    """A token bound to queues acts on no other."""
-    if caller.queues is not None and queue not in caller.queues:
-        raise Forbidden(f"token {caller.name!r} is not for queue {queue!r}", queue=queue)
+def check_queue(caller: Caller, queue: str, *, of: str | None = None) -> None:
+    """A token bound to queues acts on no other.
+
+    `of` is what the caller asked for, when that was not the queue. The error then does not name the
+    queue, which is another tenant's.
+    """
+    if caller.queues is None or queue in caller.queues:
+        return
+    if of is not None:
+        raise Forbidden(f"token {caller.name!r} is not for the queue of {of}")
+    raise Forbidden(f"token {caller.name!r} is not for queue {queue!r}", queue=queue)
 
 
 def check_service(caller: Caller, service: str) -> None:
@@ -106,7 +205,32 @@ def check_service(caller: Caller, service: str) -> None:
         raise Forbidden(f"token {caller.name!r} is not for service {service!r}", service=service)
 
 
+def owner_of(caller: Caller | None) -> str:
+    """The owner of what this caller registers: its binding; None is the coordinator itself."""
+    return "" if caller is None else caller.binding
+
+
+def is_owner(caller: Caller | None, owner: str | None) -> bool:
+    """Whether a caller may act for what this owner registered.
+
+    The owner is a binding, so a rotated token keeps what its predecessor registered. An operator
+    may act for everything. An owner of None is not known: the row is older than owners, and its
+    queues decide instead.
+    """
+    return caller is None or caller.binding == owner or caller.is_operator
+
+
+def may_see_worker(caller: Caller, queues: tuple[str, ...] | None) -> bool:
+    """Whether a caller is shown a worker that serves these queues: it serves one of the caller's.
+
+    A worker of None serves all queues.
+    """
+    if caller.queues is None or queues is None:
+        return True
+    return not set(caller.queues).isdisjoint(queues)
+
+
 def check_unbound(caller: Caller, what: str = "runs") -> None:
-    """What is shared by all queues: a token bound to some has no say in it, and no look."""
+    """Refuse a token that is bound to queues: `what` is shared by all of them."""
     if caller.queues is not None:
         raise Forbidden(f"token {caller.name!r} is bound to queues; {what} are shared by all")

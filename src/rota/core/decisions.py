@@ -1,27 +1,30 @@
-"""Every change the core can ask for. Adding one here makes mypy point at `rota.engine.apply`.
+"""The decisions of the core: every change, written by `rota.engine.commit.applier`.
 
-Decisions are grouped by kind and applied in the order of the union below, so that what frees
-something comes before what takes it: leases are given last. Progress comes first of all, since the
-end of an attempt takes along what the attempt has reported.
+A kind that is added here makes mypy point at the applier.
+
+Decisions are grouped by kind and written in the order of the union below: what frees comes before
+what takes, so leases are last. Progress is first, since the end of an attempt takes along what the
+attempt has reported.
 
 Those that come by the thousand are left out of garbage collection (`gc=False`), as are the values
-they are made from: they hold nothing that could lead back to them, and a collector that counts them
-in would cost as much as deciding them.
+they are made from: they are in no cycle, and collecting them would cost as much as deciding them.
 """
+
+from typing import Literal
 
 from msgspec import Struct
 
 from rota.core.access import AccessToken
-from rota.core.breakers import Breaker
 from rota.core.ids import TaskId
-from rota.core.statistics import Statistics
-from rota.core.tasks import EndedAttempt, NewTask, TaskError, TaskState
-from rota.core.valves import HoldReason, Watch
-from rota.core.workers import Worker, WorkerState
+from rota.core.tasks.model import EndedAttempt, NewTask, TaskError, TaskOptions, TaskState
+from rota.core.workers.circuit_breaker import Breaker
+from rota.core.workers.eviction_guards import HoldReason, SweepState
+from rota.core.workers.model import WorkerRecord, WorkerState
+from rota.core.workers.statistics import Statistics
 
 
-class AddTask(Struct, frozen=True, tag=True, gc=False):
-    """Accept a task: queued when `due_at_ms` is None, scheduled otherwise."""
+class AddTask(Struct, frozen=True, tag="AddTask", gc=False):
+    """Add a task: queued when `due_at_ms` is None, scheduled otherwise."""
 
     id: TaskId
     task: NewTask
@@ -29,7 +32,7 @@ class AddTask(Struct, frozen=True, tag=True, gc=False):
     due_at_ms: int | None = None
 
 
-class FinishTask(Struct, frozen=True, tag=True, gc=False):
+class FinishTask(Struct, frozen=True, tag="FinishTask", gc=False):
     """Move a live task to history. `fence` is that of the lease when it was running."""
 
     id: TaskId
@@ -44,7 +47,7 @@ class FinishTask(Struct, frozen=True, tag=True, gc=False):
     queue: str = ""
 
 
-class RequeueTask(Struct, frozen=True, tag=True):
+class RequeueTask(Struct, frozen=True, tag="RequeueTask"):
     """End a lease without finishing the task: queued again, or scheduled for `due_at_ms`."""
 
     id: TaskId
@@ -54,53 +57,55 @@ class RequeueTask(Struct, frozen=True, tag=True):
     due_at_ms: int | None = None
 
 
-class QueueTask(Struct, frozen=True, tag=True):
-    """A scheduled task's moment has come."""
+class QueueTask(Struct, frozen=True, tag="QueueTask"):
+    """Queue a scheduled task."""
 
     id: TaskId
 
 
-class ReviveTask(Struct, frozen=True, tag=True):
+class ReviveTask(Struct, frozen=True, tag="ReviveTask"):
     """Bring a finished task back from history, with all its attempts before it."""
 
     id: TaskId
+    options: TaskOptions | None = None  # those that the retry changes them to; None: as they are
 
 
-class NoteProgress(Struct, frozen=True, tag=True):
+class NoteProgress(Struct, frozen=True, tag="NoteProgress"):
     id: TaskId
     fence: int
     progress: bytes | None
     partial: bytes | None
 
 
-class PutWorker(Struct, frozen=True, tag=True):
-    """A registration: the row is new, or replaces that of an earlier incarnation."""
+class PutWorker(Struct, frozen=True, tag="PutWorker"):
+    """Write the row of a worker, in place of that of an earlier incarnation."""
 
-    worker: Worker
+    worker: WorkerRecord
 
 
-class NoteHeartbeat(Struct, frozen=True, tag=True):
+class NoteHeartbeat(Struct, frozen=True, tag="NoteHeartbeat"):
     worker_id: str
     at_ms: int
     load: dict[str, float] | None = None
 
 
-class ChangeWorkerState(Struct, frozen=True, tag=True):
-    """What an operator wants of this incarnation; the next one starts active."""
+class ChangeWorkerState(Struct, frozen=True, tag="ChangeWorkerState"):
+    """Set the state of this incarnation; the next one starts active."""
 
     worker_id: str
     incarnation: int
     state: WorkerState
 
 
-class RemoveWorker(Struct, frozen=True, tag=True):
+class RemoveWorker(Struct, frozen=True, tag="RemoveWorker"):
     worker_id: str
     incarnation: int
-    reason: str
+    reason: Literal["left", "unhealthy"]
+    queues: tuple[str, ...] | None = None  # that it served; callers of these see the event
 
 
-class NoteQuality(Struct, frozen=True, tag=True):
-    """How a worker does with tasks of one name, after a batch of results."""
+class NoteQuality(Struct, frozen=True, tag="NoteQuality"):
+    """Write the quality of a worker for one task name."""
 
     worker_id: str
     name: str
@@ -108,34 +113,34 @@ class NoteQuality(Struct, frozen=True, tag=True):
     breaker: Breaker
 
 
-class TellCancelled(Struct, frozen=True, tag=True):
-    """Remember to tell a worker that a task it runs was cancelled."""
+class TellCancelled(Struct, frozen=True, tag="TellCancelled"):
+    """Keep the notification that a task which a worker runs was cancelled."""
 
     incarnation: int
     task_id: TaskId
 
 
-class ForgetCancelled(Struct, frozen=True, tag=True):
-    """The worker knows."""
+class ForgetCancelled(Struct, frozen=True, tag="ForgetCancelled"):
+    """Drop the notification: the worker knows, or need not."""
 
     incarnation: int
     task_id: TaskId
 
 
-class NoteWatch(Struct, frozen=True, tag=True):
-    """What the sweep remembers until the next, and why it held evictions back, if it did."""
+class NoteWatch(Struct, frozen=True, tag="NoteWatch"):
+    """Keep the state of the sweep, and the reason why it held evictions back, if it did."""
 
-    watch: Watch
+    watch: SweepState
     held_because: HoldReason | None = None
 
 
-class ChangeQueue(Struct, frozen=True, tag=True):
+class ChangeQueue(Struct, frozen=True, tag="ChangeQueue"):
     queue: str
     paused: bool
     at_ms: int
 
 
-class LeaseTask(Struct, frozen=True, tag=True, gc=False):
+class LeaseTask(Struct, frozen=True, tag="LeaseTask", gc=False):
     """Give a task to a worker, or to a caller of the jobs API."""
 
     id: TaskId
@@ -146,18 +151,19 @@ class LeaseTask(Struct, frozen=True, tag=True, gc=False):
     started_at_ms: int
     deadline_ms: int | None = None
     holder: str | None = None
+    owner: str | None = None  # of a job: the binding that started it
 
 
-class ForgetHistory(Struct, frozen=True, tag=True):
+class ForgetHistory(Struct, frozen=True, tag="ForgetHistory"):
     finished_before_ms: int
     most: int
 
 
-class PutToken(Struct, frozen=True, tag=True):
+class PutToken(Struct, frozen=True, tag="PutToken"):
     token: AccessToken
 
 
-class DropToken(Struct, frozen=True, tag=True):
+class DropToken(Struct, frozen=True, tag="DropToken"):
     token_id: str
 
 

@@ -1,221 +1,268 @@
-"""Everything that can happen to a coordinator: what callers ask, and what time brings.
+"""Public events: numbered in order, each about one noun.
 
-An event is a value. It says what somebody wants or what came to pass, never what follows from
-it: that is `rota.core.decide`.
+A command is what a caller asks; an event is what came of it, for people and programs that watch. An
+event is written in the transaction of the change that it reports, so neither is without the other.
+
+Many tasks of one queue with the same outcome in one commit share one event, with a count. A failed
+or retried task always has its own.
 """
 
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Struct
 
 from rota.core import limits
-from rota.core.access import AccessToken
-from rota.core.ids import TaskId
-from rota.core.tasks import NewTask, TaskError, TaskState
-from rota.core.workers import WorkerState
-
-TaskNumber = Annotated[TaskId, Meta(ge=0, le=2**63 - 1)]
-FenceNumber = Annotated[int, Meta(ge=0, le=2**53)]
-DelayMs = Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)]
-
-
-class TaskFilter(Struct, frozen=True, kw_only=True):
-    """Which tasks are meant. Empty fields let everything through."""
-
-    states: tuple[TaskState, ...] = ()
-    queue: str | None = None
-    name: str | None = None
-    label: str | None = None
-
-
-# --- tasks --------------------------------------------------------------------------------------
-
-
-class SubmitTasks(Struct, frozen=True, tag=True):
-    tasks: list[NewTask]
-    session_id: str | None = None  # who is told how they stand, and later how they ended
-
-
-class CancelTasks(Struct, frozen=True, tag=True):
-    ids: tuple[TaskId, ...]
-
-
-class RetryTasks(Struct, frozen=True, tag=True):
-    """An operator sends finished tasks round again, or a waiting one at once."""
-
-    ids: tuple[TaskId, ...]
-
-
-class PauseQueue(Struct, frozen=True, tag=True):
-    queue: str
-    paused: bool
-
-
-# --- workers ------------------------------------------------------------------------------------
-
-
-class RegisterWorker(Struct, frozen=True, kw_only=True, tag=True):
-    worker_id: str
-    node_id: str
-    incarnation: int | None = None  # goes on as this one, with all it holds, if it is current
-    capabilities: tuple[str, ...] = ()
-    max_concurrent_tasks: int = 1
-    tasks: tuple[str, ...] | None = None
-    queues: tuple[str, ...] | None = None
-    heartbeat_interval_ms: int = 5_000
-    group: str | None = None
-    labels: dict[str, str] | list[str] | None = None
-
-
-class Heartbeat(Struct, frozen=True, kw_only=True, tag=True):
-    worker_id: str
-    incarnation: int
-    running: tuple[TaskId, ...] | None = None  # None: the worker did not say
-    load: dict[str, float] | None = None
-
-
-class LeaseWork(Struct, frozen=True, kw_only=True, tag=True):
-    worker_id: str
-    incarnation: int
-    most: int  # tasks at once
-
-
-class ShardClaim(Struct, frozen=True):
-    """In whose name something was done: as the owner of a shard under an epoch."""
-
-    service: str
-    shard: int
-    epoch: int
-
-
-# Streaming workers send these two just so, as arrays in this order: new fields go to the end.
-class Result(Struct, frozen=True, gc=False, array_like=True):
-    """What a worker says of one task: finished, failed, or to be called again later."""
-
-    task_id: TaskNumber
-    fence: FenceNumber
-    ok: bool = True
-    result: bytes | None = None  # JSON; of a success that has none, null
-    error: TaskError | None = None
-    retry_in_ms: DelayMs | None = None
-    snooze_ms: DelayMs | None = None
-    claim: ShardClaim | None = None  # refused when the epoch is old
-
-
-class ReportResults(Struct, frozen=True, kw_only=True, tag=True):
-    worker_id: str
-    incarnation: int
-    results: list[Result]
-
-
-class Progress(Struct, frozen=True, array_like=True):
-    task_id: TaskNumber
-    fence: FenceNumber
-    progress: bytes | None = None  # JSON, as the partial result
-    partial: bytes | None = None
-
-
-class ReportProgress(Struct, frozen=True, kw_only=True, tag=True):
-    worker_id: str
-    incarnation: int | None
-    items: list[Progress]
-
-
-class ReturnLeases(Struct, frozen=True, kw_only=True, tag=True):
-    """Leases whose answer never reached the worker: they go back as if never given."""
-
-    worker_id: str
-    incarnation: int
-    leases: tuple[tuple[TaskId, int], ...]  # task and fence
-
-
-class LeaveWorker(Struct, frozen=True, kw_only=True, tag=True):
-    worker_id: str
-    incarnation: int | None = None
-
-
-class SetWorkerState(Struct, frozen=True, kw_only=True, tag=True):
-    worker_id: str
-    state: WorkerState
-
-
-# --- jobs: tasks by their other name ------------------------------------------------------------
-
-
-class StartJob(Struct, frozen=True, kw_only=True, tag=True):
-    task_id: TaskId
-    holder: str
-
-
-class CompleteJob(Struct, frozen=True, kw_only=True, tag=True):
-    task_id: TaskId
-    result: Raw
-
-
-class FailJob(Struct, frozen=True, kw_only=True, tag=True):
-    task_id: TaskId
-    error: TaskError
-
-
-# --- access -------------------------------------------------------------------------------------
-
-
-class AddToken(Struct, frozen=True, tag=True):
-    token: AccessToken
-
-
-class RevokeToken(Struct, frozen=True, tag=True):
-    token_id: str
-
-
-# --- what time brings: one event a duty ---------------------------------------------------------
-
-
-class QueueDueTasks(Struct, frozen=True, tag=True):
-    """Scheduled tasks whose moment has come may run."""
-
-
-class ExpireAttempts(Struct, frozen=True, tag=True):
-    """Attempts past their deadline, and tasks that did not start in time, are at their end."""
-
-
-class SweepWorkers(Struct, frozen=True, tag=True):
-    """Workers that have not been heard of for too long are gone."""
-
-
-class TakeInbox(Struct, frozen=True, tag=True):
-    """Tasks that came with transactions of others' are accepted, now that those are committed."""
-
-    max_payload_bytes: int
-
-
-class PruneHistory(Struct, frozen=True, tag=True):
-    """Finished tasks past their keeping time are forgotten."""
-
-    finished_before_ms: int
-
-
-Event = (
-    SubmitTasks
-    | CancelTasks
-    | RetryTasks
-    | PauseQueue
-    | RegisterWorker
-    | Heartbeat
-    | LeaseWork
-    | ReportResults
-    | ReportProgress
-    | ReturnLeases
-    | LeaveWorker
-    | SetWorkerState
-    | StartJob
-    | CompleteJob
-    | FailJob
-    | AddToken
-    | RevokeToken
-    | QueueDueTasks
-    | ExpireAttempts
-    | SweepWorkers
-    | TakeInbox
-    | PruneHistory
-)
+from rota.core.access import ALLOWED, Action, Caller, may_see_worker
+from rota.core.replies import CommandBase, Done
+from rota.core.tasks.model import TaskError
+from rota.core.workers.model import Health, HealthPolicy, WorkerRecord, health
+from rota.errors import Invalid
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    type: str  # such as task-failed
+    subject: str  # the id or name of what it is about
+    data: dict[str, Any] = {}
+
+
+class LoggedEvent(Struct, frozen=True, kw_only=True):
+    """An event in the log."""
+
+    seq: int
+    at_ms: int
+    type: str
+    subject: str
+    data: dict[str, Any] = {}
+
+
+class PruneEvents(CommandBase[Done], frozen=True, kw_only=True, tag="PruneNotices"):
+    """Delete events past their retention, or beyond the limit, the oldest first."""
+
+    before_ms: int
+    most: int  # events that are kept
+
+
+# --- kinds ----------------------------------------------------------------------------------------
+
+
+class EventKind(Struct, frozen=True, kw_only=True):
+    meaning: str
+    subject: str  # what the subject names
+    data: tuple[str, ...] = ()  # the fields; each is left out where it does not apply
+
+
+_TASK = ("queue", "name", "worker_id", "attempt")
+_MANY = ("count", "first_id", "last_id")  # of an event about many tasks
+_TASK_OR_QUEUE = "task; queue when there is a `count`"
+_RUN = ("workflow", "version", "parent_run_id")
+
+# Every type with its meaning. The reference page is made from this table.
+EVENT_KINDS: dict[str, EventKind] = {
+    "worker-registered": EventKind(
+        meaning="A worker arrived, or came back as another incarnation.",
+        subject="worker",
+        data=("incarnation", "node_id", "capabilities", "queues", "group"),
+    ),
+    "worker-unregistered": EventKind(
+        meaning="A worker is gone: `left` in good order, or `unhealthy`, taken for dead.",
+        subject="worker",
+        data=("incarnation", "reason", "queues"),
+    ),
+    "worker-health": EventKind(
+        meaning="A worker has another health than at the last look, which is taken every second.",
+        subject="worker",
+        data=("health", "was", "incarnation", "queues"),
+    ),
+    "worker-state": EventKind(
+        meaning="An operator changed the state of a worker.",
+        subject="worker",
+        data=("state", "incarnation", "queues"),
+    ),
+    "task-submitted": EventKind(
+        meaning="A task was accepted.",
+        subject=_TASK_OR_QUEUE,
+        data=("queue", "name", "due_at_ms", *_MANY),
+    ),
+    "task-started": EventKind(
+        meaning="A task was leased to a worker.",
+        subject=_TASK_OR_QUEUE,
+        data=(*_TASK, "run_id", *_MANY),
+    ),
+    "task-succeeded": EventKind(
+        meaning="A task finished with a result.", subject=_TASK_OR_QUEUE, data=(*_TASK, *_MANY)
+    ),
+    "task-failed": EventKind(
+        meaning="A task has no attempt left, or is not worth another.",
+        subject="task",
+        data=(*_TASK, "error"),
+    ),
+    "task-retrying": EventKind(
+        meaning="A task waits for another attempt. `reason` is how the last one ended, or "
+        "`retried` when a caller asked for it. Those without an error may share one event.",
+        subject=_TASK_OR_QUEUE,
+        data=(*_TASK, "reason", "error", "due_at_ms", *_MANY),
+    ),
+    "task-cancelled": EventKind(
+        meaning="A task was cancelled by a caller.",
+        subject=_TASK_OR_QUEUE,
+        data=(*_TASK, "error", *_MANY),
+    ),
+    "queue-paused": EventKind(meaning="A queue gives out no more work.", subject="queue"),
+    "queue-resumed": EventKind(meaning="A queue gives out work again.", subject="queue"),
+    "workflow-put": EventKind(
+        meaning="A workflow has a new version.", subject="workflow", data=("version",)
+    ),
+    "run-started": EventKind(meaning="A run began.", subject="run", data=_RUN),
+    "run-completed": EventKind(meaning="A run ended with an output.", subject="run", data=_RUN),
+    "run-failed": EventKind(
+        meaning="A run ended with an error.", subject="run", data=(*_RUN, "error")
+    ),
+    "run-cancelled": EventKind(
+        meaning="A run was cancelled by a caller.", subject="run", data=(*_RUN, "error")
+    ),
+    "run-timed-out": EventKind(
+        meaning="A run ran past its time limit.", subject="run", data=(*_RUN, "error")
+    ),
+    "run-paused": EventKind(meaning="A run starts no more tokens.", subject="run", data=_RUN),
+    "run-resumed": EventKind(
+        meaning="A run continues after a pause, or after a retry: see `was`.",
+        subject="run",
+        data=(*_RUN, "was"),
+    ),
+    "shards-rebalanced": EventKind(
+        meaning="A service was rebalanced: how many shards move, and how many had no owner.",
+        subject="service",
+        data=("moved", "placed"),
+    ),
+    "member-joined": EventKind(
+        meaning="A worker became a member of a service, or came back as another incarnation.",
+        subject="service",
+        data=("worker_id", "incarnation"),
+    ),
+    "member-left": EventKind(
+        meaning="A worker is no longer a member of a service: it `left`, or was silent for a lease "
+        "(`expired`), kept revoked shards for too long (`evicted`), or has too old a protocol "
+        "(`refused`).",
+        subject="service",
+        data=("worker_id", "incarnation", "reason"),
+    ),
+    "token-created": EventKind(
+        meaning="An access token was made. Shown to callers that manage tokens.",
+        subject="token",
+        data=("name", "scopes", "expires_at_ms"),
+    ),
+    "token-revoked": EventKind(
+        meaning="An access token was revoked. Shown to callers that manage tokens.", subject="token"
+    ),
+    "memory-set": EventKind(meaning="A value was kept.", subject="key", data=("version",)),
+    "memory-deleted": EventKind(
+        meaning="A value is gone: deleted, or past its time (`expired`).",
+        subject="key",
+        data=("version", "reason"),
+    ),
+    "lock-acquired": EventKind(
+        meaning="A lock has another owner.", subject="lock", data=("owner", "fence")
+    ),
+    "lock-released": EventKind(
+        meaning="A lock's owner released it, or its time ran out.",
+        subject="lock",
+        data=("owner", "fence"),
+    ),
+}
+
+
+# --- filters --------------------------------------------------------------------------------------
+
+
+class EventFilter(Struct, frozen=True, kw_only=True):
+    """The events that a subscriber wants. Empty fields match everything."""
+
+    types: frozenset[str] | None = None  # None: all
+    subject: str | None = None
+    prefix: str = ""  # of the subject
+
+
+EVERYTHING = EventFilter()
+
+
+def types_of(patterns: Iterable[str]) -> frozenset[str] | None:
+    """The types that these patterns name: a whole type, or a prefix and a star; none: all."""
+    found: set[str] = set()
+    for pattern in patterns:
+        if pattern.endswith("*"):
+            named = {kind for kind in EVENT_KINDS if kind.startswith(pattern[:-1])}
+        else:
+            named = EVENT_KINDS.keys() & {pattern}
+        if not named:
+            # A subscription that can never match would look like silence.
+            raise Invalid(f"there are no events of type {pattern!r}", field="type")
+        found |= named
+    return frozenset(found) or None
+
+
+def matches(wanted: EventFilter, event: LoggedEvent) -> bool:
+    if wanted.types is not None and event.type not in wanted.types:
+        return False
+    if wanted.subject is not None and event.subject != wanted.subject:
+        return False
+    return event.subject.startswith(wanted.prefix)
+
+
+# --- access ---------------------------------------------------------------------------------------
+
+
+def sees_everything(caller: Caller) -> bool:
+    is_bound = caller.queues is not None or caller.services is not None
+    return not is_bound and may_operate(caller)
+
+
+def may_operate(caller: Caller) -> bool:
+    return any(Action.OPERATE in ALLOWED[scope] for scope in caller.scopes)
+
+
+def may_see(caller: Caller, event: LoggedEvent) -> bool:
+    """Whether a caller may see an event: the same as it could read by a query."""
+    match event.type.partition("-")[0]:
+        case "worker":
+            return may_see_worker(caller, event.data.get("queues"))
+        case "task":
+            return caller.queues is None or event.data.get("queue") in caller.queues
+        case "queue":
+            return caller.queues is None or event.subject in caller.queues
+        case "shards" | "member":
+            return caller.services is None or event.subject in caller.services
+        case "token":
+            return may_operate(caller)
+        case _:
+            # Runs, values and locks are shared by all queues, so a bound token sees none.
+            return caller.queues is None
+
+
+# --- contents -------------------------------------------------------------------------------------
+
+
+def error_in_short(error: TaskError) -> dict[str, str]:
+    """The beginning of an error; the task has it whole."""
+    most = limits.MAX_EVENT_TEXT
+    return {"type": error.type[:most], "message": error.message[:most]}
+
+
+def health_now(
+    worker: WorkerRecord, *, resumed_at_ms: int, now_ms: int, policy: HealthPolicy
+) -> Health:
+    """A worker's health; a pause of the coordinator, which read no heartbeats, does not count."""
+    heard_ms = max(worker.last_heartbeat_ms, min(resumed_at_ms, now_ms))
+    return health(age_ms=now_ms - heard_ms, interval_ms=worker.heartbeat_interval_ms, policy=policy)
+
+
+def healths_now(
+    workers: Mapping[str, WorkerRecord], *, resumed_at_ms: int, now_ms: int, policy: HealthPolicy
+) -> dict[str, Health]:
+    """The workers that are not healthy."""
+    found: dict[str, Health] = {}
+    for worker in workers.values():
+        verdict = health_now(worker, resumed_at_ms=resumed_at_ms, now_ms=now_ms, policy=policy)
+        if verdict is not Health.HEALTHY:
+            found[worker.id] = verdict
+    return found

@@ -1,4 +1,4 @@
-"""How are tasks named?
+"""Task ids: integers made of time and a counter, shown as sixteen hex digits.
 
 A task's id is a 63-bit integer: the millisecond of its acceptance (42 bits) and a counter (21
 bits). It only rises, also over restarts and backward clock jumps, because the next one is never

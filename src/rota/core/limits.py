@@ -1,4 +1,4 @@
-"""What is the most of everything? Each limit has a name, a number, and a row in the reference.
+"""Every limit of the contract, with its name, its number and its row in the reference.
 
 Limits that an operator may want to move are settings; these are those of the contract itself.
 """
@@ -7,16 +7,20 @@ MAX_TASKS_PER_SUBMISSION = 10_000  # tasks in one submission
 MAX_RESULTS_PER_REPORT = 10_000  # results, or progress items, in one report
 MAX_LEASES_PER_CALL = 10_000  # tasks that one lease call may ask for
 MAX_PAGE = 1_000  # items of a list in one answer
-DEFAULT_PAGE = 100  # items of a list when the caller does not say
+DEFAULT_PAGE = 100  # items of a list by default
 MAX_BULK_STEP = 1_000  # tasks changed by one transaction of a bulk cancel or retry
 
 MAX_NAME_LENGTH = 200  # characters of any name, label, capability or worker id
 MAX_KEY_LENGTH = 500  # characters of an idempotency key
+MAX_KEY_BYTES = 2_500  # of an idempotency key and the name of its queue together, in UTF-8
 MAX_REQUIRES = 32  # capabilities that one task may require
 MAX_LABELS = 32  # labels on one task or worker
 MAX_CAPABILITIES = 256  # capabilities of one worker
 MAX_WORKER_NAMES = 1_000  # task names or queues one worker may list
 MAX_LANES = 10_000  # distinct (queue, name, requires) sets of the tasks that are kept
+MAX_LANES_PER_QUEUE = 1_000  # distinct (name, requires) sets of the tasks of one queue
+MAX_NEW_LANES_PER_SUBMISSION = 1_000  # (queue, name, requires) sets that one submission may add
+LANE_SWEEP_INTERVAL_MS = 60_000  # between two searches for lanes without tasks, while room is short
 
 MAX_PRIORITY = 1_000_000  # either way from 0
 MAX_ATTEMPTS = 1_000  # attempts that one task may be given
@@ -28,12 +32,31 @@ MAX_ERROR_LENGTH = 20_000  # of a type or message; longer ones are cut, never re
 MAX_LOGGED_ATTEMPTS = 50  # ended attempts a task remembers, the newest ones
 MAX_ARTIFACTS_PER_ATTEMPT = 1_000  # named blobs that one attempt of a task may attach
 MAX_KEPT_SIGNALS = 1_000  # signals that a run keeps until something waits for them
+MAX_DEFINITION_BYTES = 1024 * 1024  # of a workflow's definition; 413 beyond
+MAX_NODES = 1_000  # nodes of one workflow
+MAX_TRANSITIONS = 5_000  # transitions of one workflow
+MAX_INLINE_DEFINITION_BYTES = 16 * 1024  # of a definition that is read without its own process
+MAX_DEFINITION_PROCESSES = 2  # processes that read large definitions at once
+MAX_DEFINITIONS_WAITING = 32  # definitions that are read or wait to be read; 429 beyond
+MAX_DEFINITIONS_PER_TOKEN = 8  # of those that come with one token; 429 beyond
+DEFINITION_TIMEOUT_MS = 20_000  # time that the process for one definition may take
+MAX_EXPRESSION_LENGTH = 4_096  # characters of a CEL expression
+MAX_COMPREHENSIONS = 8  # of `map`, `filter`, `all`, `exists` and `exists_one` in one expression
+MAX_COMPREHENSION_DEPTH = 4  # comprehensions inside each other
+MAX_EXPRESSION_STEPS = 2_000_000  # of one evaluation: operations, items copied, 32 bytes of a text
+FREE_EXPRESSION_STEPS = 1_000  # of each evaluation that do not count for its decision
+MAX_DECISION_STEPS = 10_000_000  # of all evaluations that follow from one event of a run
+MAX_VALUE_BYTES = 64 * 1024 * 1024  # of JSON that one expression, or one mapping, gives
+MAX_SCHEMA_PARTS = 5_000  # schemas in one JSON Schema
+MAX_SCHEMA_CHECKS = 10_000  # schemas that one value may be held against by one JSON Schema
+MAX_SCHEMA_STEPS = 5_000_000  # those schemas, times the parts of the value
+MAX_PATTERN_BYTES = 32 * 1024  # of a compiled pattern in a JSON Schema
 MAX_CONCURRENT_TASKS = 100_000  # tasks that one worker may hold at once
 
 MIN_HEARTBEAT_INTERVAL_MS = 100  # between two beats of a worker, at the least
 MAX_HEARTBEAT_INTERVAL_MS = 24 * 3600 * 1000  # between two beats of a worker, at the most
 
-MAX_SERVICES = 10_000  # services that have ever had a member or an operator's word
+MAX_SERVICES = 10_000  # services that have ever had a member or a configuration
 MAX_MEMBERS = 10_000  # workers of one service
 MAX_SHARDS = 200_000  # shards of one service
 MAX_WEIGHT = 1_000_000  # of a member, in thousandths: a thousand times the usual one
@@ -41,16 +64,44 @@ MAX_WEIGHT = 1_000_000  # of a member, in thousandths: a thousand times the usua
 MAX_EVENT_STREAMS = 1_000  # streams of events that are open at once
 MAX_EVENTS_BEHIND = 10_000  # events that wait for a stream; one that is further behind is ended
 MAX_EVENT_TEXT = 1_000  # characters of an error in an event; the task or run has it whole
-MAX_SINGLE_EVENTS = 10  # tasks of a queue that one commit tells of singly; more are told together
+MAX_SINGLE_EVENTS = 10  # tasks of a queue with an event each in one commit; more share one
 
 MAX_ARTIFACT_ROW_BYTES = 64 * 1024 * 1024  # of an artifact where several coordinators share a store
 
 MAX_LOCK_WAITERS = 1_000  # callers in line for one lock
 LOCK_PLACE_KEPT_MS = 5_000  # time for which the place in line of a caller that is away is kept
 MAX_LOCK_TTL_MS = 24 * 3600 * 1000  # time for which a lock is given at once; renew it for more
-MAX_MEMORY_TTL_MS = 10 * 366 * 24 * 3600 * 1000  # time for which a value is kept, if any is said
+MAX_MEMORY_TTL_MS = 10 * 366 * 24 * 3600 * 1000  # time for which a value is kept, if one is given
 MAX_MEMORY_PAGE_BYTES = 4 * 1024 * 1024  # of values in one page of keys; at least one is on it
 
 MAX_SESSION_NEWS = 10_000  # ended tasks that wait until their session comes; the oldest go first
-MAX_SESSION_WAITS = 1_000  # answers that one socket may wait for beside what it says next
+MAX_SESSION_WAITS = 1_000  # answers that one socket may wait for while it sends more
+MAX_SOCKET_FRAGMENTS = 32_768  # frames that one message on a WebSocket may be cut into
+MAX_SOCKET_CONTROLS = 1_000  # pings and pongs that a WebSocket may bring within a second
+MAX_SOCKET_MESSAGE_MS = 120_000  # time from the first byte of a message on a WebSocket to its last
+MAX_SOCKETS_PARTIAL_BYTES = 256 * 1024 * 1024  # of messages on all WebSockets that have only begun
+MAX_SOCKET_UNREAD_MS = 30_000  # time for which a WebSocket's peer may read nothing of what waits
 MAX_SUBSCRIPTIONS = 16  # wishes for events that one socket may have at once
+
+MAX_HEAD_BYTES = 64 * 1024  # of a request's head: the request line and the header fields
+MAX_HEAD_FIELDS = 100  # header fields of one request
+MAX_TARGET_BYTES = 16 * 1024  # of a request's target: its path and query
+MAX_HOST_LENGTH = 300  # characters of a Host header that can name a coordinator on loopback
+MAX_TRAILER_BYTES = 16 * 1024  # chunk extensions and trailer fields of one request, together
+HEAD_TIMEOUT_MS = 15_000  # for a request's head, from its first byte; and for a first byte to come
+BODY_TIMEOUT_MS = 60_000  # for a request's body; for each piece of a body that is streamed
+IDLE_CONNECTION_MS = 75_000  # that an HTTP connection is kept between two requests
+UNREAD_ANSWER_MS = 60_000  # that a client may go without reading any of an answer
+
+# Shares: what one caller leaves to the others, and what is kept for operators.
+LEFT_PART = 8  # one caller leaves one part in so many of each bound to others
+LONG_POLLS_LEFT_PART = 4  # of long polls it leaves one part in so many of `max_connections`
+OPERATOR_PART = 16  # one part in so many of each bound is kept for unbound admin callers
+MAX_ANONYMOUS_REQUESTS = 1_024  # logins and logouts under way at once, which need no token
+MAX_ANONYMOUS_REQUESTS_OF_ADDRESS = 64  # of those, from one IPv4 address or one IPv6 /64 network
+MAX_LOGIN_BYTES = 4 * 1024  # of the body of a login or logout
+UNCOUNTED_BODY_BYTES = 16 * 1024  # a body of up to so many does not count towards max_bodies_bytes
+MAX_SOCKET_SUBSCRIPTIONS = 10_000  # subscriptions of all sockets at once
+MAX_SOCKET_CALLS = 1_000  # messages of one socket that wait for their commit; it is not read then
+MAX_SOCKET_CALL_BYTES = 16 * 1024 * 1024  # of those messages; beyond, too, it is not read
+MAX_SOCKET_WAITS = 100_000  # answers that all sockets wait for at once

@@ -1,107 +1,111 @@
-"""Who may do what only one may do at a time?
+"""Locks: leases with a fence, and a queue of waiting callers.
 
-Theory of operation. A lock is a lease: it has an owner until it is released or its time runs out,
-and each time it changes hands the fence rises. Whoever writes somewhere under a lock hands the
-fence along, and whoever is written to refuses a lower one than it has seen: a lock alone can not
-stop an owner that was paused and does not know that its time is over.
+Theory of operation. A lock is a lease: it has an owner until the owner releases it or its time runs
+out. The fence rises with each change of the owner. An owner that writes to a resource under a lock
+sends the fence along, and the resource refuses a lower fence than it has seen. The lock alone
+cannot stop an owner that was paused and does not know that its time is over.
 
-Those who wait stand in line in the order they came. A caller that asks again while it holds the
-lock is given the same fence (its answer was lost), and one that asks again while it waits keeps its
-place. So does one that is away for a moment, between two calls or because its connection broke: its
-place is kept for a while, but the lock goes to whoever is there.
+Waiting callers are served in the order of their arrival. A caller that asks again while it holds
+the lock gets the same fence, because its reply may have been lost. A caller that asks again while
+it waits keeps its place. A caller that is absent for a moment, between two calls or after a broken
+connection, keeps its place for a while, but the lock goes to the first waiter that is present.
 
-Each call that asks has a number of its own. One that ends in vain lets go of what it got, and of
-nothing that the same caller got by asking again.
+Each acquiring call has its own number. A call that is abandoned releases only the lock that it got
+itself, not a lock that the same caller got by a later call.
 """
+
+from typing import assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from rota.core import limits
+from rota.core.context import Context
+from rota.core.replies import CommandBase, Done
 from rota.errors import LockLost, TooMany
 
 
 class Waiter(Struct, frozen=True, kw_only=True):
-    """Somebody in line."""
+    """A caller in the queue of a lock."""
 
     ticket: int  # its place: the lowest is first
-    asked: int  # the number of its newest call
+    asked: int  # the number of the caller's newest call
     owner: str
     ttl_ms: int
-    until_ms: int  # it is there no longer than this
+    until_ms: int  # when its call ends; after that the caller is absent
 
 
-class Lock(Struct, frozen=True, kw_only=True):
+class LockState(Struct, frozen=True, kw_only=True):
     name: str
     owner: str | None = None  # None: free
     fence: int = 0  # of the last owner
     asked: int = 0  # the number of the owner's newest call
     ttl_ms: int = 0
-    expires_at_ms: int = 0  # the owner's time; of a free lock, the last place that is kept
-    waiters: tuple[Waiter, ...] = ()  # in the order they came
+    expires_at_ms: int = 0  # the end of the lease; of a free lock: of the last place that is kept
+    waiters: tuple[Waiter, ...] = ()  # in the order of arrival
 
 
-class AcquireLock(Struct, frozen=True, kw_only=True, tag=True):
+class LockAnswer(Struct, frozen=True, kw_only=True):
+    """The state of a lock for one caller."""
+
+    name: str
+    owner: str
+    acquired: bool
+    fence: int | None = None  # the caller's fence, if it holds the lock
+    asked: int | None = None  # the number of the caller's newest call, if it holds or waits
+    expires_at_ms: int | None = None  # the end of the current owner's lease
+    holder: str | None = None
+    position: int | None = None  # in the queue, from 1
+
+
+class AcquireLock(CommandBase[LockAnswer], frozen=True, kw_only=True, tag="AcquireLock"):
     name: str
     owner: str
     ttl_ms: int
     wait_ms: int = 0
 
 
-class RenewLock(Struct, frozen=True, kw_only=True, tag=True):
+class RenewLock(CommandBase[LockAnswer], frozen=True, kw_only=True, tag="RenewLock"):
     name: str
     owner: str
     fence: int
     ttl_ms: int | None = None  # None: as long as before
 
 
-class ReleaseLock(Struct, frozen=True, kw_only=True, tag=True):
+class ReleaseLock(CommandBase[LockAnswer], frozen=True, kw_only=True, tag="ReleaseLock"):
     name: str
     owner: str
     fence: int
 
 
-class LeaveLine(Struct, frozen=True, kw_only=True, tag=True):
-    """A call waits no longer: its time is over, or whoever made it is gone."""
+class LeaveLockQueue(CommandBase[LockAnswer], frozen=True, kw_only=True, tag="LeaveLine"):
+    """A call stops waiting: its time is over, or its caller is gone."""
 
     name: str
     owner: str
     asked: int
-    is_gone: bool = True  # nobody would hear of the lock
+    is_gone: bool = True  # the caller could not receive the lock any more
 
 
-class SweepLocks(Struct, frozen=True, tag=True):
-    """Locks whose time is over go to the next in line."""
+class SweepLocks(CommandBase[Done], frozen=True, tag="SweepLocks"):
+    """Grant every lock whose time is over to its next waiter."""
 
 
-LockEvent = AcquireLock | RenewLock | ReleaseLock | LeaveLine | SweepLocks
+LockCommand = AcquireLock | RenewLock | ReleaseLock | LeaveLockQueue | SweepLocks
 
 
-class LockAnswer(Struct, frozen=True, kw_only=True):
-    """How a caller stands with a lock."""
-
-    name: str
-    owner: str
-    acquired: bool
-    fence: int | None = None  # of the caller, if it has the lock
-    asked: int | None = None  # the number of its newest call, if it has the lock or is in line
-    expires_at_ms: int | None = None  # of whoever has it
-    holder: str | None = None
-    position: int | None = None  # in line, from 1
-
-
-class LockFigures(Struct, frozen=True, kw_only=True):
-    """A lock as those see it who only look."""
+class LockStatus(Struct, frozen=True, kw_only=True):
+    """The public state of a lock, for callers that only read it."""
 
     name: str
     owner: str | None = None
     fence: int | None = None
     expires_at_ms: int | None = None
-    waiting: int = 0  # callers that are there
+    waiting: int = 0  # waiters that are present
 
 
 class Numbers:
-    """Where fences, tickets and numbers of calls come from: they rise; none is given twice."""
+    """The source of fences, tickets and call numbers: they rise, and none is used twice."""
 
     def __init__(self, last: int) -> None:
         self.last = last
@@ -111,8 +115,8 @@ class Numbers:
         return self.last
 
 
-def settled(lock: Lock, numbers: Numbers, *, now_ms: int) -> Lock:
-    """The lock as it stands now: who has let go of it is out, who is next in line has it."""
+def settled(lock: LockState, numbers: Numbers, *, now_ms: int) -> LockState:
+    """Apply the time to a lock: drop expired owners and waiters, grant it to the next waiter."""
     line = tuple(one for one in lock.waiters if _kept_until_ms(one) > now_ms)
     if lock.owner is not None and lock.expires_at_ms > now_ms:
         return lock if len(line) == len(lock.waiters) else replace(lock, waiters=line)
@@ -125,15 +129,15 @@ def settled(lock: Lock, numbers: Numbers, *, now_ms: int) -> Lock:
 
 
 def acquire(
-    lock: Lock, event: AcquireLock, numbers: Numbers, *, now_ms: int
-) -> tuple[Lock, LockAnswer]:
-    """Take the lock, or stand in line, or hear who has it."""
+    lock: LockState, event: AcquireLock, numbers: Numbers, *, now_ms: int
+) -> tuple[LockState, LockAnswer]:
+    """Grant the lock, or queue the caller if it waits; the answer names the current owner."""
     lock = settled(lock, numbers, now_ms=now_ms)
     owner, ttl_ms = event.owner, event.ttl_ms
     if lock.owner is None:
         lock = _given(lock, owner, ttl_ms, numbers, asked=numbers.next(), now_ms=now_ms)
     elif lock.owner == owner:
-        # It has it and does not know, or wants it for longer.
+        # The owner did not get its reply, or wants the lock for longer.
         expires_at_ms = max(lock.expires_at_ms, now_ms + ttl_ms)
         lock = replace(lock, asked=numbers.next(), ttl_ms=ttl_ms, expires_at_ms=expires_at_ms)
     elif event.wait_ms > 0:
@@ -142,9 +146,9 @@ def acquire(
 
 
 def renew(
-    lock: Lock, event: RenewLock, numbers: Numbers, *, now_ms: int
-) -> tuple[Lock, LockAnswer]:
-    """Keep the lock for longer; one that was lost is not had back this way."""
+    lock: LockState, event: RenewLock, numbers: Numbers, *, now_ms: int
+) -> tuple[LockState, LockAnswer]:
+    """Extend the lease of the lock; this does not bring back a lock that was lost."""
     lock = settled(lock, numbers, now_ms=now_ms)
     _check(lock, event)
     ttl_ms = lock.ttl_ms if event.ttl_ms is None else event.ttl_ms
@@ -153,19 +157,19 @@ def renew(
 
 
 def release(
-    lock: Lock, event: ReleaseLock, numbers: Numbers, *, now_ms: int
-) -> tuple[Lock, LockAnswer]:
-    """Let go of the lock; whoever is next in line has it at once."""
+    lock: LockState, event: ReleaseLock, numbers: Numbers, *, now_ms: int
+) -> tuple[LockState, LockAnswer]:
+    """Release the lock, and grant it to the next waiter at once."""
     lock = settled(lock, numbers, now_ms=now_ms)
     _check(lock, event)
     lock = settled(replace(lock, owner=None), numbers, now_ms=now_ms)
     return lock, answer(lock, event.owner)
 
 
-def leave_line(
-    lock: Lock, event: LeaveLine, numbers: Numbers, *, now_ms: int
-) -> tuple[Lock, LockAnswer]:
-    """Wait no longer. Whoever is gone and got the lock in this very moment lets go of it."""
+def leave_queue(
+    lock: LockState, event: LeaveLockQueue, numbers: Numbers, *, now_ms: int
+) -> tuple[LockState, LockAnswer]:
+    """End a call's wait. If its caller is gone and the call has just got the lock, release it."""
     waiters = tuple(
         replace(one, until_ms=min(one.until_ms, now_ms)) if one.asked == event.asked else one
         for one in lock.waiters
@@ -176,7 +180,7 @@ def leave_line(
     return lock, answer(lock, event.owner)
 
 
-def answer(lock: Lock, owner: str) -> LockAnswer:
+def answer(lock: LockState, owner: str) -> LockAnswer:
     is_held = lock.owner == owner
     asked: int | None = lock.asked if is_held else None
     position: int | None = None
@@ -195,8 +199,8 @@ def answer(lock: Lock, owner: str) -> LockAnswer:
     )
 
 
-def next_moment_ms(lock: Lock) -> int | None:
-    """When time changes something about the lock; None: nothing is known of it."""
+def next_moment_ms(lock: LockState) -> int | None:
+    """Return when time changes the lock; None: it has no owner and no waiters."""
     return lock.expires_at_ms if lock.owner is not None or lock.waiters else None
 
 
@@ -205,8 +209,8 @@ def _kept_until_ms(waiter: Waiter) -> int:
 
 
 def _given(
-    lock: Lock, owner: str, ttl_ms: int, numbers: Numbers, *, asked: int, now_ms: int
-) -> Lock:
+    lock: LockState, owner: str, ttl_ms: int, numbers: Numbers, *, asked: int, now_ms: int
+) -> LockState:
     return replace(
         lock,
         owner=owner,
@@ -218,7 +222,7 @@ def _given(
     )
 
 
-def _in_line(lock: Lock, event: AcquireLock, numbers: Numbers, *, now_ms: int) -> Lock:
+def _in_line(lock: LockState, event: AcquireLock, numbers: Numbers, *, now_ms: int) -> LockState:
     changed = {"asked": numbers.next(), "ttl_ms": event.ttl_ms, "until_ms": now_ms + event.wait_ms}
     if any(one.owner == event.owner for one in lock.waiters):
         waiters = tuple(
@@ -234,6 +238,60 @@ def _in_line(lock: Lock, event: AcquireLock, numbers: Numbers, *, now_ms: int) -
     return replace(lock, waiters=(*lock.waiters, waiter))
 
 
-def _check(lock: Lock, event: RenewLock | ReleaseLock) -> None:
+def _check(lock: LockState, event: RenewLock | ReleaseLock) -> None:
     if lock.owner != event.owner or lock.fence != event.fence:
         raise LockLost(lock.name, event.owner, fence=event.fence)
+
+
+# --- the reducer --------------------------------------------------------------------------------
+
+
+class ChangeLock(Struct, frozen=True):
+    """Store the state of a lock after one command."""
+
+    before: LockState
+    after: LockState
+
+
+class LockTable(Struct):
+    """The locks that the commands of a batch touch, after the commands decided so far."""
+
+    locks: dict[str, LockState]
+    expired: list[str]  # names, for a sweep
+    numbers: Numbers
+
+
+def needs(command: LockCommand) -> str | None:
+    """Return the name of the lock to load; None: a sweep, which needs the expired locks."""
+    return None if isinstance(command, SweepLocks) else command.name
+
+
+def reduce(
+    state: LockTable, command: LockCommand, context: Context
+) -> tuple[list[ChangeLock], LockAnswer | Done]:
+    """Decide one command, and update the state for the next command of the batch."""
+    now_ms, numbers = context.steady_ms, state.numbers
+    if isinstance(command, SweepLocks):
+        changes = []
+        for name in state.expired:
+            lock = state.locks[name]
+            changes += _changed(state, lock, settled(lock, numbers, now_ms=now_ms))
+        return changes, Done(len(state.expired))
+    lock = state.locks[command.name]
+    match command:
+        case AcquireLock():
+            after, reply = acquire(lock, command, numbers, now_ms=now_ms)
+        case RenewLock():
+            after, reply = renew(lock, command, numbers, now_ms=now_ms)
+        case ReleaseLock():
+            after, reply = release(lock, command, numbers, now_ms=now_ms)
+        case LeaveLockQueue():
+            after, reply = leave_queue(lock, command, numbers, now_ms=now_ms)
+        case _:
+            assert_never(command)
+    return _changed(state, lock, after), reply
+
+
+def _changed(state: LockTable, before: LockState, after: LockState) -> list[ChangeLock]:
+    state.locks[before.name] = after
+    return [ChangeLock(before, after)] if after is not before else []

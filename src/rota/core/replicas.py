@@ -1,17 +1,19 @@
-"""Which coordinators share a store, and which of them are gone?"""
+"""Replicas: coordinators that share a store, their heartbeats and their counts."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec import Struct
 
-BEAT_MS = 2_000  # how often a coordinator says that it is there
-SILENT_MS = 10_000  # one that has not said so for this long is gone; its callers are elsewhere
-FORGOTTEN_MS = 3_600_000  # what is gone for this long is not listed any more
+from rota.core.replies import CommandBase, Done
+
+BEAT_MS = 2_000  # the interval of a coordinator's heartbeats
+SILENT_MS = 10_000  # a coordinator silent for this long is gone, and its callers are elsewhere
+FORGOTTEN_MS = 3_600_000  # a coordinator gone for this long is no longer listed
 
 
-class Counts(NamedTuple):
-    """What has happened to the tasks of a queue."""
+class QueueCounts(NamedTuple):
+    """Counts of the tasks of a queue."""
 
     submitted: int = 0
     finished: int = 0
@@ -19,14 +21,14 @@ class Counts(NamedTuple):
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """What a coordinator has counted from one beat to another."""
+    """The counts of a coordinator between two of its heartbeats."""
 
     number: int  # the first is 1
-    queues: Mapping[str, Counts]  # '' is all that are not named
+    queues: Mapping[str, QueueCounts]  # '' is the sum of the queues that are not named
 
 
 class Replica(Struct, frozen=True, kw_only=True):
-    """A coordinator among those that share a store; times are those of the store."""
+    """One of the coordinators that share a store; its times are by the store's clock."""
 
     name: str
     url: str | None = None  # where it is reached; None: it is not, or not yet
@@ -34,14 +36,18 @@ class Replica(Struct, frozen=True, kw_only=True):
     version: str
     started_at_ms: int
     seen_ms: int = 0
-    counts: tuple[Counted, ...] = ()  # of its last beats, the oldest first
+    counts: tuple[Counted, ...] = ()  # of its last heartbeats, the oldest first
 
 
-class BeatReplica(Struct, frozen=True, kw_only=True, tag=True):
-    """A coordinator is there, and looks who of the others no longer is."""
+class BeatReplica(CommandBase[Done], frozen=True, kw_only=True, tag="BeatReplica"):
+    """A coordinator's heartbeat; it also finds the peers that have gone silent."""
 
     replica: Replica
     is_leaving: bool = False
+
+
+class CatchUp(CommandBase[Done], frozen=True, tag="CatchUp"):
+    """Run a batch after a peer has written: there may be work for the waiting lease calls."""
 
 
 def is_away(replica: Replica, *, now_ms: int) -> bool:

@@ -1,47 +1,54 @@
-"""What the core answers to an event. Gateways turn these into messages."""
+"""The replies to commands, and the base of all commands: a command's type names its reply."""
 
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
 
 from rota.core.decisions import AddTask
 from rota.core.ids import TaskId
-from rota.core.tasks import Task, TaskError
-from rota.core.workers import Health, Worker, WorkerState
+from rota.core.tasks.model import TaskError, TaskRecord
+from rota.core.workers.model import Health, WorkerRecord, WorkerState
 from rota.errors import RotaError
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class CommandBase(Struct, Generic[R_co], frozen=True):
+    """A request to a coordinator; `R_co` is the type of the reply to it."""
+
 
 OutcomeName = Literal["accepted", "duplicate", "stale", "stale_epoch", "unknown"]
 
 
 class Submitted(Struct, frozen=True):
-    """In the order of the submission: what was added, or the task that had the key already."""
+    """The added tasks, or the existing task of a known key, in the order of the submission."""
 
-    items: list[AddTask | Task]
+    items: list[AddTask | TaskRecord]
 
 
 class Standing(Struct, frozen=True, kw_only=True):
-    """How a submitted task stands at the end of the transaction."""
+    """The state of a submitted task at the end of the transaction."""
 
-    task: Task
-    position: int | None = None  # while it is queued: its place, from 1; no further than counted
-    is_duplicate: bool = False  # its key was known
+    task: TaskRecord
+    position: int | None = None  # of a queued task: its place, from 1, up to the counting limit
+    is_duplicate: bool = False  # its key was already known
 
 
 class Stood(Struct, frozen=True):
-    """In the order of the submission."""
+    """The standings of submitted tasks, in the order of the submission."""
 
     items: list[Standing]
 
 
 class Changed(Struct, frozen=True):
-    """Which of the named tasks changed, and why the others did not."""
+    """The named tasks that have changed, and the reasons why the others have not."""
 
     changed: tuple[TaskId, ...]
     refused: dict[TaskId, RotaError]
 
 
 class Registered(Struct, frozen=True):
-    worker: Worker
+    worker: WorkerRecord
     lease_ms: int
 
 
@@ -55,33 +62,33 @@ class Beat(Struct, frozen=True, kw_only=True):
 
 
 class Granted(Struct, frozen=True):
-    """A lease as its worker needs it; `task.fence` and `task.attempt` are those of the lease."""
+    """The tasks leased to a worker; `fence` and `attempt` of each are those of the lease."""
 
-    leases: list[Task]
+    leases: list[TaskRecord]
 
 
 class Outcomes(Struct, frozen=True):
-    """What became of each reported item, in order."""
+    """The outcome of each reported item, in order."""
 
     outcomes: list[OutcomeName]
 
 
 class Done(Struct, frozen=True):
-    """Carried out; there is nothing more to say. `count` where something was counted."""
+    """The command has been executed. `count` is the number of changes, where the rule counts."""
 
     count: int = 0
 
 
 class Taken(Struct, frozen=True, kw_only=True):
-    """How many rows were taken from the inbox, and what became of them."""
+    """The number of rows taken from the inbox, with the duplicates and the refused ones."""
 
     count: int
-    duplicates: int = 0  # their keys were known
-    refused: tuple[tuple[str | None, TaskError], ...] = ()  # by key; they are failed tasks now
+    duplicates: int = 0  # rows whose keys were already known
+    refused: tuple[tuple[str | None, TaskError], ...] = ()  # by key; stored as failed tasks
 
 
 class JobChanged(Struct, frozen=True):
-    task: Task
+    task: TaskRecord
 
 
 Reply = (

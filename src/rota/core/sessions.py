@@ -1,37 +1,42 @@
-"""What has a session to do with tasks? It names them, and hears how those it submitted end.
+"""Sessions and tasks: the names that sessions give to tasks, and the notifications they get.
 
-A session calls a task by a name of its own choice, which counts inside one coordinator address,
-that is one queue. The name is kept as the task's idempotency key, so the same name never runs
-twice, and whoever sees the task can tell what its session calls it.
+A session chooses the name of a task. The name is valid inside one coordinator address, which is one
+queue. It is stored as the task's idempotency key, in the key space of sessions (`keys.KeySpace`).
+So the same name never runs twice, and the task shows the name that its session gave it.
 """
 
 from msgspec import Struct
 
 from rota.core.ids import TaskId, to_text
-from rota.core.tasks import Task
+from rota.core.replies import CommandBase, Done
+from rota.core.tasks.keys import SESSION_PREFIX
+from rota.core.tasks.model import TaskRecord
 
 
-class ClearNews(Struct, frozen=True, tag=True):
-    """Sessions have been told of these ends."""
+class ClearNotifications(CommandBase[Done], frozen=True, tag="ClearNews"):
+    """Delete the notifications that sessions have received."""
 
-    told: tuple["News", ...]
+    told: tuple["SessionNotification", ...]
 
 
-class News(Struct, frozen=True):
-    """That a task has ended, as it is kept for a session until it has been told."""
+class SessionNotification(Struct, frozen=True):
+    """The end of a task, stored for a session until the session has received it."""
 
-    seq: int  # rises; the order of telling
+    seq: int  # rises; the order of delivery
     session_id: str
     task_id: TaskId
 
 
 def key_of(queue: str, name: str) -> str:
-    """The idempotency key of the task that sessions call so."""
-    return f"session:{queue}:{name}"
+    """Return the idempotency key of a task that a session has named."""
+    return f"{SESSION_PREFIX}{queue}:{name}"
 
 
-def name_of(task: Task) -> str:
-    """What sessions call a task: the name they gave it, or the id it has anyway."""
+def name_of(task: TaskRecord) -> str:
+    """Return the name of a task for sessions: the name a session gave it, or else its id.
+
+    Callers' keys are never stored with this prefix, so no caller can give a task a session's name.
+    """
     prefix = key_of(task.lane.queue, "")
     if task.key is not None and task.key.startswith(prefix):
         return task.key.removeprefix(prefix)
@@ -39,5 +44,5 @@ def name_of(task: Task) -> str:
 
 
 def pin_of(worker_id: str) -> str:
-    """The capability that only this worker has, so that a task can be meant for it alone."""
+    """Return the capability that only this worker has, so that a task can require this worker."""
     return f"worker:{worker_id}"

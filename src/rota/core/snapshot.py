@@ -1,8 +1,8 @@
-"""What does the core know when it decides?
+"""The snapshot that the reducer decides a batch on.
 
-A snapshot holds the part of the store that a batch of events touches, loaded in bulk before
-anything is decided. Each decision is noted in it at once, so that the next event of the same
-batch is decided on the state the earlier ones have led to. It is a working value of one batch:
+A snapshot holds the part of the store that a batch of commands touches. The engine loads it in bulk
+before the reducer decides anything. The reducer notes each decision in it at once, so that the next
+command of the batch sees the state after the earlier ones. A snapshot belongs to one batch: it is
 made, used and dropped inside one transaction.
 """
 
@@ -12,47 +12,38 @@ import msgspec
 from msgspec import Struct
 
 from rota.core import limits
-from rota.core.breakers import CLOSED_BREAKER, Breaker, BreakerPolicy
-from rota.core.choosing import Strategy
+from rota.core.commands import ShardClaim
+from rota.core.context import Rules
 from rota.core.decisions import (
     AddTask,
     FinishTask,
     LeaseTask,
     RequeueTask,
 )
-from rota.core.events import ShardClaim
 from rota.core.ids import TaskId
-from rota.core.inbox import InboxItem
-from rota.core.scoring import ScoringPolicy
-from rota.core.statistics import EMPTY, Statistics
-from rota.core.tasks import (
+from rota.core.tasks.inbox import InboxItem
+from rota.core.tasks.keys import KeyPlace
+from rota.core.tasks.lanes import LaneRoom
+from rota.core.tasks.model import (
     FINISHED,
     EndedAttempt,
     Ending,
     Lane,
     Lease,
-    Task,
+    TaskRecord,
     TaskState,
     options_of,
+    retried_options,
+    waiting_state,
 )
-from rota.core.valves import ValvePolicy, Watch
-from rota.core.workers import HealthPolicy, Worker
-
-
-class Rules(Struct, frozen=True, kw_only=True):
-    """The policies a coordinator runs with."""
-
-    health: HealthPolicy = HealthPolicy()
-    scoring: ScoringPolicy = ScoringPolicy()
-    breaker: BreakerPolicy = BreakerPolicy()
-    valves: ValvePolicy = ValvePolicy()
-    strategy: Strategy = Strategy.WEIGHTED
-    job_lease_ms: int = 15 * 60 * 1000
-    unclaimed_lease_ms: int = 30_000
+from rota.core.workers.circuit_breaker import CLOSED_BREAKER, Breaker
+from rota.core.workers.eviction_guards import SweepState
+from rota.core.workers.model import WorkerRecord
+from rota.core.workers.statistics import EMPTY, Statistics
 
 
 class Quality(Struct, frozen=True):
-    """How one worker does with tasks of one name."""
+    """The performance of one worker with tasks of one name."""
 
     statistics: Statistics = EMPTY
     breaker: Breaker = CLOSED_BREAKER
@@ -61,17 +52,17 @@ class Quality(Struct, frozen=True):
 class Snapshot(Struct, kw_only=True):
     now_ms: int
     rules: Rules
-    dice: Callable[[], float]  # in [0, 1); handed in, so that a replay rolls the same
+    dice: Callable[[], float]  # in [0, 1); a parameter, so that a replay draws the same numbers
 
     last_task_id: int = 0
     next_incarnation: int = 1
     lanes: dict[int, Lane] = {}
-    keys: dict[str, Task] = {}
-    workers: dict[str, Worker] = {}
+    keys: dict[KeyPlace, TaskRecord] = {}
+    workers: dict[str, WorkerRecord] = {}
     fleet: int = 0
     leases: dict[TaskId, Lease] = {}
     held: dict[int, int] = {}
-    tasks: dict[TaskId, Task] = {}
+    tasks: dict[TaskId, TaskRecord] = {}
     finished: dict[TaskId, FinishTask] = {}  # in this batch
     requeued: dict[TaskId, RequeueTask] = {}  # in this batch
     qualities: dict[tuple[str, str], Quality] = {}
@@ -79,15 +70,16 @@ class Snapshot(Struct, kw_only=True):
     to_cancel: dict[int, set[TaskId]] = {}  # by incarnation
     due: list[TaskId] = []
     overdue: list[TaskId] = []  # running past their deadline
-    unstarted: list[TaskId] = []  # past their time limit to start
+    unstarted: list[TaskId] = []  # not started within their time limit
     token_ids: set[str] = set()
-    inbox: list[InboxItem] = []  # taken out, to be accepted now
-    watch: Watch = Watch()
-    stale_claims: set[ShardClaim] = set()  # nobody owns the shard under it
+    inbox: list[InboxItem] = []  # taken from the inbox, to be accepted in this batch
+    lane_room: LaneRoom | None = None  # None: every new task finds its lane
+    watch: SweepState = SweepState()
+    stale_claims: set[ShardClaim] = set()  # no member owns the shard under this epoch
 
     def note_added(self, decision: AddTask, lane: Lane) -> None:
         if decision.task.key is not None:
-            self.keys[decision.task.key] = added_task(decision, lane)
+            self.keys[lane.queue, decision.task.key] = added_task(decision, lane)
 
     def note_finished(self, decision: FinishTask) -> None:
         self.finished[decision.id] = decision
@@ -95,15 +87,15 @@ class Snapshot(Struct, kw_only=True):
         self.note_ends([decision])
 
     def note_ends(self, decisions: Sequence[FinishTask]) -> None:
-        """The tasks that are known whole have come to their end."""
-        if not self.tasks:  # of tasks that succeed, nothing but their leases is loaded
+        """Mark the finished tasks among those that the snapshot has loaded whole."""
+        if not self.tasks:  # for tasks that succeed, the engine loads only the leases
             return
         for decision in decisions:
             task = self.tasks.get(decision.id)
             if task is not None:
                 self.tasks[decision.id] = msgspec.structs.replace(
                     task,
-                    state=decision.state,
+                    state=task.state.to(decision.state),
                     attempt=decision.attempt,
                     fence=decision.fence,
                     worker_id=decision.worker_id,
@@ -115,7 +107,7 @@ class Snapshot(Struct, kw_only=True):
                 )
 
     def note_freed(self, incarnation: int, count: int) -> None:
-        """So many leases of an incarnation have ended."""
+        """Note that `count` leases of an incarnation have ended."""
         if incarnation in self.held:
             self.held[incarnation] -= count
 
@@ -126,7 +118,7 @@ class Snapshot(Struct, kw_only=True):
         if task is not None:
             self.tasks[decision.id] = msgspec.structs.replace(
                 task,
-                state=TaskState.QUEUED if decision.due_at_ms is None else TaskState.SCHEDULED,
+                state=task.state.to(waiting_state(decision.due_at_ms)),
                 due_at_ms=decision.due_at_ms,
                 attempt=decision.attempt,
                 worker_id=None,
@@ -149,15 +141,18 @@ class Snapshot(Struct, kw_only=True):
             attempt=decision.attempt,
             started_at_ms=decision.started_at_ms,
             deadline_ms=decision.deadline_ms,
+            owner=decision.owner,
         )
 
     def note_state(self, task_id: TaskId, state: TaskState) -> None:
         task = self.tasks[task_id]
         self.finished.pop(task_id, None)
         if task.state in FINISHED:
-            self.tasks[task_id] = revived(task)
+            self.tasks[task_id] = revived(task, now_ms=self.now_ms)
         else:
-            self.tasks[task_id] = msgspec.structs.replace(task, state=state, due_at_ms=None)
+            self.tasks[task_id] = msgspec.structs.replace(
+                task, state=task.state.to(state), due_at_ms=None
+            )
 
     def _drop_lease(self, task_id: TaskId) -> None:
         lease = self.leases.pop(task_id, None)
@@ -166,18 +161,19 @@ class Snapshot(Struct, kw_only=True):
 
 
 def logged(log: tuple[EndedAttempt, ...], ended: EndedAttempt | None) -> tuple[EndedAttempt, ...]:
-    """The log with one line more, and no longer than it may be."""
+    """Append an ended attempt to a task's log, and drop the oldest beyond the limit."""
     return log if ended is None else (*log, ended)[-limits.MAX_LOGGED_ATTEMPTS :]
 
 
-def revived(task: Task) -> Task:
-    """A finished task as it is after an operator's retry: its attempts start anew."""
+def revived(task: TaskRecord, *, now_ms: int) -> TaskRecord:
+    """Return a finished task after an operator's retry: attempts and start limit start over."""
     ended = None
     if task.error is not None:
         ended = last_line(task)
     return msgspec.structs.replace(
         task,
-        state=TaskState.QUEUED,
+        state=task.state.to(TaskState.QUEUED),
+        options=retried_options(task.options, now_ms=now_ms),
         attempt=0,
         worker_id=None,
         incarnation=None,
@@ -192,10 +188,10 @@ def revived(task: Task) -> Task:
     )
 
 
-def last_line(task: Task) -> EndedAttempt | None:
-    """The line a finished task's last attempt leaves in its log when the task is sent round again.
+def last_line(task: TaskRecord) -> EndedAttempt | None:
+    """Return the log line for the last attempt of a finished task that is queued again.
 
-    A failing attempt that ended its task stands in `error` and is not in the log yet.
+    An attempt whose failure ended its task is in `error`, and not in the log yet.
     """
     assert task.finished_at_ms is not None
     return EndedAttempt(
@@ -210,13 +206,13 @@ def last_line(task: Task) -> EndedAttempt | None:
     )
 
 
-def added_task(decision: AddTask, lane: Lane) -> Task:
-    """A new task as it stands in the store."""
+def added_task(decision: AddTask, lane: Lane) -> TaskRecord:
+    """Return a new task as the store has it."""
     new = decision.task
-    return Task(
+    return TaskRecord(
         id=decision.id,
         lane=lane,
-        state=TaskState.QUEUED if decision.due_at_ms is None else TaskState.SCHEDULED,
+        state=waiting_state(decision.due_at_ms),
         priority=new.priority,
         payload=bytes(new.payload),
         options=options_of(new),

@@ -1,1 +1,1 @@
-"""The dashboard: what people look at when something is stuck, and how it reaches a browser."""
+"""The dashboard: static files, and the routes that serve them to browsers."""

@@ -1,6 +1,6 @@
-"""Which files does a browser get, and what is each of them?
+"""The dashboard's static files, with their types and content hashes.
 
-All are read once, at start, and looked up by name: there is no path that could lead elsewhere.
+All are read once, at start, and looked up by name: no path of a request reaches the file system.
 """
 
 import gzip
@@ -17,18 +17,18 @@ MEDIA_TYPES = {
     ".md": "text/plain; charset=utf-8",
     ".LICENSE": "text/plain; charset=utf-8",
 }
-LEAST_ZIPPED_BYTES = 1_000  # below this a zipped answer saves no packet
+MIN_ZIPPED_BYTES = 1_000  # below this a zipped answer saves no packet
 
 
 class StaticFile(NamedTuple):
     content: bytes
-    zipped: bytes | None  # None: not worth it
+    zipped: bytes | None  # None: too small
     media_type: str
     tag: str  # changes with the content
 
     @classmethod
     def of(cls, content: bytes, media_type: str) -> "StaticFile":
-        zipped = gzip.compress(content, 6, mtime=0) if len(content) >= LEAST_ZIPPED_BYTES else None
+        zipped = gzip.compress(content, 6, mtime=0) if len(content) >= MIN_ZIPPED_BYTES else None
         return cls(content, zipped, media_type, digest(content))
 
 
@@ -37,7 +37,7 @@ def digest(content: bytes) -> str:
 
 
 def read_all() -> dict[str, StaticFile]:
-    """Every file of `static/` by its path there. Those of a kind we do not know are left out."""
+    """Read every file of `static/` that has a known media type, by its path there."""
     found: dict[str, StaticFile] = {}
     _walk(files("rota.dashboard").joinpath("static"), "", found)
     return found
@@ -59,5 +59,5 @@ def _ending(name: str) -> str:
 
 
 def edition_of(found: dict[str, StaticFile]) -> str:
-    """A name for all files together: another one as soon as any of them changes."""
+    """A digest of all files together, which changes with any of them."""
     return digest("".join(f"{name} {file.tag}\n" for name, file in sorted(found.items())).encode())

@@ -1,10 +1,9 @@
-"""How does the dashboard reach a browser?
+"""Serves the dashboard's files to browsers.
 
-Its one page is served under every address that it has a view for, so that each can be opened,
-kept and sent on. Scripts and styles are served under the name of their edition and may be kept for
-ever; the page names the edition and is asked for anew each time. The policy sent with the page lets
-the browser run nothing but these files and talk to nobody but this coordinator: what tasks carry is
-hostile.
+Its one page is served under the address of every view, so that each can be opened, bookmarked and
+shared. Scripts and styles are served under the name of their edition and cached for ever; the page
+names the edition and is revalidated each time. The content security policy of the page allows only
+these files and this coordinator: the contents of tasks are hostile.
 """
 
 import base64
@@ -30,7 +29,7 @@ PAGES = (
     "system",
 )
 FOR_EVER = "public, max-age=31536000, immutable"
-ASK_AGAIN = "no-cache"  # kept, but not used without asking whether it is still the same
+REVALIDATE = "no-cache"  # cached, but only used after revalidation
 PAGE_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -44,7 +43,7 @@ Headers = dict[str, str]
 
 
 def routes(lost: ASGIApp) -> list[BaseRoute]:
-    """The dashboard's part of the site; `lost` answers for files that are not there."""
+    """The routes of the dashboard; `lost` answers for unknown files."""
     found = read_all()
     edition = edition_of(found)
     page = _page(found, edition)
@@ -58,7 +57,7 @@ def routes(lost: ASGIApp) -> list[BaseRoute]:
 
 
 def policy(page: bytes) -> str:
-    """What the browser may do for this page: as good as nothing but show our own files."""
+    """The content security policy of the page."""
     (imports,) = _MAP.findall(page)
     allowed = base64.b64encode(hashlib.sha256(imports).digest()).decode()
     return "; ".join(
@@ -77,10 +76,10 @@ def policy(page: bytes) -> str:
 
 
 def _page(found: Mapping[str, StaticFile], edition: str) -> StaticFile:
-    """The page with the address of its edition filled in, and all files named to be fetched."""
+    """The page with the address of its edition and the links to all files."""
     static = f"/static/{edition}"
     modules = [name for name in found if name.endswith(".js") and _is_needed_at_once(name)]
-    # Those of single pages last: they have the last word on what is theirs.
+    # Styles of single pages come last, so that they override the others.
     sheets = sorted(
         (name for name in found if name.endswith(".css")),
         key=lambda name: (name.startswith("pages/"), name),
@@ -96,14 +95,14 @@ def _page(found: Mapping[str, StaticFile], edition: str) -> StaticFile:
 
 
 def _is_needed_at_once(name: str) -> bool:
-    # Layout of graphs runs in a worker, and the theme is no module.
+    # The layout of graphs runs in a web worker, and the theme is not a module.
     return name not in {"theme.js", "vendor/dagre.js"} and not name.endswith("worker_thread.js")
 
 
 class _File:
-    """One file, the same for everybody."""
+    """Serves one file."""
 
-    def __init__(self, file: StaticFile, headers: Headers, cached: str = ASK_AGAIN) -> None:
+    def __init__(self, file: StaticFile, headers: Headers, cached: str = REVALIDATE) -> None:
         self._file = file
         self._headers = {**headers, "cache-control": cached}
 
@@ -124,10 +123,13 @@ class _File:
 
 
 class _Files:
-    """Files by name: `/static/EDITION/app.js`, and without the edition for whoever types it."""
+    """Serves files by name: `/static/EDITION/app.js`, and without the edition for people."""
 
     def __init__(self, found: Mapping[str, StaticFile], edition: str, lost: ASGIApp) -> None:
-        headers = {"x-content-type-options": "nosniff"}
+        headers = {
+            "x-content-type-options": "nosniff",
+            "cross-origin-resource-policy": "same-origin",
+        }
         self._by_name: dict[str, _File] = {}
         self._lost = lost
         for name, file in found.items():

@@ -1,0 +1,1 @@
+"""Gathers commands into batches and commits each batch in one transaction."""

@@ -1,4 +1,4 @@
-"""What time is it? Asked of a value, so that tests and simulations can turn it."""
+"""Clocks as values, so that tests and simulations can turn them."""
 
 import time
 from typing import Protocol
@@ -14,10 +14,10 @@ class SystemClock:
 
 
 class SteadyClock:
-    """The time as it was when this was made, and carried on by a clock that nobody sets.
+    """The wall-clock time of its creation, advanced by the monotonic clock, which is never set.
 
-    Leases of members are counted with it: a wall clock that is put forward by less than would be
-    noticed would otherwise end them before their members do.
+    It measures the leases of members. A wall clock that is set forward by too little to be noticed
+    would otherwise end a lease here before it ends at its member.
     """
 
     def __init__(self) -> None:
@@ -28,32 +28,33 @@ class SteadyClock:
 
 
 def steady(clock: Clock) -> Clock:
-    """A clock for what must not end early; one that tests turn is steady enough.
+    """Return a clock for leases, which must not end early.
 
-    So is that of a store: whoever shares it goes by the same one, and it is nobody's to set.
+    A test clock is steady enough. So is a store's clock: all coordinators on the store use the same
+    one, and none of them sets it.
     """
     return SteadyClock() if isinstance(clock, SystemClock) else clock
 
 
-FOLLOWED_MS = 1_000  # a clock of the store that is behind by more than this was set back
-STEP_MS = 1  # by which we give way, a write, to one that goes a little slower
+FOLLOWED_MS = 1_000  # a store clock that is behind by more than this was set back
+STEP_MS = 1  # how far one write moves the offset back, when the store clock runs a little slower
 
 
 class StoreClock:
-    """The clock of a store that several coordinators share, carried on by our own in between.
+    """The clock of a store that several coordinators share, advanced by this process's own clock.
 
-    With every write the store says what time it is. What it says has come some way, so it can only
-    be late, and the latest of these times is the truest. Time does not go back by it, unless the
+    With every write the store reports its time. The report takes some time to arrive, so it can
+    only be late, and the latest report is the most accurate. This clock never goes back, unless the
     store's own clock was set back.
     """
 
     def __init__(self, own: Clock) -> None:
         self._own = own
-        self._ahead_ms: int | None = None  # of our own clock; None: nothing is known yet
+        self._ahead_ms: int | None = None  # offset from the own clock; None: not known yet
         self._last_ms = 0
 
     def note(self, now_ms: int) -> None:
-        """The store says that it is now."""
+        """Take in the time that the store has reported."""
         ahead_ms = now_ms - self._own.now_ms()
         known_ms = self._ahead_ms
         if known_ms is None or ahead_ms >= known_ms or ahead_ms < known_ms - FOLLOWED_MS:
@@ -71,5 +72,5 @@ class StoreClock:
 
 
 def clock_of(own: Clock, *, is_shared: bool) -> Clock:
-    """What a coordinator goes by: its own clock, or that of the store it shares with others."""
+    """Return the clock of a coordinator: its own, or that of the store it shares with peers."""
     return StoreClock(steady(own)) if is_shared else own

@@ -1,68 +1,65 @@
-"""The engine: takes all events that wait, decides and writes them in one transaction, answers.
+"""The coordinator: executes commands, and notifies its subscribers of each commit.
 
-Theory of operation. Callers hand in events on the event loop and wait. A writer (a thread of its
-own, or in tests the loop itself) takes everything that waits at that moment into one batch and one
-transaction; while it is at it, the next batch gathers. An answer leaves only after the commit that
-it speaks of. A call for work that finds none stays parked with the writer, and is served by the
-very transaction that brings work for it.
+Theory of operation. Callers submit commands on the event loop and wait. A writer (a thread, or in
+tests the loop itself) takes all waiting commands into one batch and one transaction. Meanwhile the
+next batch gathers. The coordinator sends a reply only after the commit of its command. A lease call
+that finds no work joins the waitlist. The transaction that brings work for it serves it.
 
-What may be lost here is a wake-up, never a fact: everything that matters is in the store, and
-each second the duties look at it anew. Where several coordinators share a store, their batches come
-one after the other, and what others did is caught up with (`refreshing`, `catching_up`).
+The coordinator can lose a wake-up, but never a fact: all durable state is in the store, and the
+duties read it every second. Where several coordinators share a store, their batches run one after
+the other, and each catches up with the changes of its peers (`replicas`).
 """
 
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, assert_never, cast, overload
 
-from rota.core.events import Event, LeaseWork, SubmitTasks
+from rota.core.commands import Command, LeaseWork, SubmitTasks
 from rota.core.ids import TaskId
-from rota.core.locks import AcquireLock, LockAnswer, LockEvent
-from rota.core.memory import DeleteMemory, MemoryEntry, PutMemory
-from rota.core.notices import NoticeFilter
-from rota.core.replies import Granted, Reply
-from rota.core.shards.events import ShardEvent
+from rota.core.locks import AcquireLock
+from rota.core.replicas import CatchUp
+from rota.core.replies import CommandBase, Granted
 from rota.core.shards.members import Assignment, ShardPolicy
-from rota.core.workflow.commands import RunCommand
-from rota.engine.answering import answer_all, returned_by
-from rota.engine.assignments import Callback
-from rota.engine.audience import (
-    Audience,
-    CancellationsCallback,
-    IsPresent,
-    PresentSessions,
-    SessionsCallback,
-)
-from rota.engine.batch import Anything
-from rota.engine.catching_up import CatchingUp
 from rota.engine.clock import Clock, SystemClock, clock_of, steady
-from rota.engine.contents import Contents
-from rota.engine.duties.runner import DutyRunner
-from rota.engine.entries import Delivery, Entry
-from rota.engine.figures import Figures
-from rota.engine.following import Follower, NoticeHub, NoticesCallback
-from rota.engine.keeping import KeepingReply, Kept
-from rota.engine.notice_log import Sight
-from rota.engine.pipeline import Pipeline
-from rota.engine.presence import Presence
-from rota.engine.queries import Queries
-from rota.engine.rules import rules_of
-from rota.engine.run_commands import RunReply
-from rota.engine.shards import ShardReply
-from rota.engine.sharing import CatchUp
-from rota.engine.standing import StandingCall
-from rota.engine.writer import InlineWriter, ThreadWriter, Writer
+from rota.engine.commit.notifier import Notifier, resolve_all
+from rota.engine.commit.pipeline import Pipeline
+from rota.engine.commit.request import Delivery, QueuedCommand, returned_by
+from rota.engine.commit.writer import InlineWriter, ThreadWriter, Writer
+from rota.engine.dispatch.subscription import LeaseSubscription
+from rota.engine.events.stream import EventStream, EventSubscription
+from rota.engine.metrics.metrics import Metrics
+from rota.engine.policies import policies_of
+from rota.engine.queries.queries import Queries
+from rota.engine.replicas.change_poller import ChangePoller
+from rota.engine.replicas.presence import Presence
+from rota.engine.runs.artifact_io import ArtifactIo
+from rota.engine.scheduler import DutyScheduler
+from rota.engine.topics import (
+    Assignments,
+    Cancellations,
+    CommittedEvents,
+    EndOfTask,
+    Events,
+    Leases,
+    NextAssignment,
+    SessionNews,
+    Topic,
+    TopicBase,
+)
 from rota.errors import Overloaded, RotaError, Unavailable
 from rota.settings import Settings
-from rota.store.blobs import Blobs
 from rota.store.database import Database
-from rota.store.lanes import Lanes
+from rota.store.tasks.lanes import Lanes
+from rota.store.workflow.blobs import Blobs
+
+R = TypeVar("R")
+S = TypeVar("S")
 
 
 class Coordinator:
-    _nobody: asyncio.Future[Any]  # who waits for what is answered by a call; made at the start
+    _nobody: asyncio.Future[Any]  # a placeholder for commands with `on_reply`; made in `start`
 
     def __init__(
         self,
@@ -75,23 +72,23 @@ class Coordinator:
         blobs: Blobs | None = None,
         shard_policy: ShardPolicy | None = None,
     ) -> None:
-        """Blobs: where large artifacts lie; without, they are kept in rows like small ones."""
+        """`blobs`: where large artifacts are stored; None: in rows, like small ones."""
         self.is_shared = database.is_shared
         self.clock = clock_of(clock or SystemClock(), is_shared=self.is_shared)
         self.steady_clock = steady(self.clock)
         self.settings = settings
         self.presence = Presence(settings, self.clock)
-        self.rules = rules_of(settings)
+        self.rules = policies_of(settings)
         self.shard_policy = shard_policy or ShardPolicy(health=self.rules.health)
         self.is_ready = False
         if self.is_shared:
-            blobs = None  # files beside one of several coordinators are out of the others' reach
+            blobs = None  # peers cannot reach the files beside this coordinator
         lanes = Lanes()
-        self._figures = Figures()
+        self._metrics = Metrics()
         self._pipeline = Pipeline(
             database,
             lanes,
-            self._figures,
+            self._metrics,
             clock=self.clock,
             steady_clock=self.steady_clock,
             rules=self.rules,
@@ -100,44 +97,50 @@ class Coordinator:
             shard_policy=self.shard_policy,
             replica=self.presence.name,
         )
-        self.contents = Contents(blobs, settings, is_shared=self.is_shared)
+        self.artifact_io = ArtifactIo(blobs, settings, is_shared=self.is_shared)
         self._writer: Writer = (
             InlineWriter(self._pipeline.run, self._deliver)
             if inline
             else ThreadWriter(self._pipeline.run, self._deliver, is_shared=self.is_shared)
         )
-        self._staying: dict[Entry, None] = {}  # in the order they came
+        self._waiting_leases: dict[QueuedCommand, None] = {}  # in the order they came
         self.queries = Queries(
             database,
-            # The writer's book may have lanes that are not committed yet; where others write, too,
-            # readers keep one of their own up to date.
+            # The writer's lanes may include uncommitted ones. On a shared store the readers keep
+            # their own lanes up to date, because peers add lanes, too.
             Lanes() if self.is_shared else lanes,
-            self._figures,
+            self._metrics,
             clock=self.clock,
             steady_clock=self.steady_clock,
             inline=inline,
             shard_policy=self.shard_policy,
         )
-        self._notices = NoticeHub(self.queries.notices if self.is_shared else None)
-        self._audience = Audience(self._notices, is_shared=self.is_shared)
-        self._waiters = self._audience.waiters
-        self._assignments = self._audience.assignments
-        self._lines = self._audience.lines
-        self._others: CatchingUp | None = None
+        self._events = EventStream(self.queries.events if self.is_shared else None)
+        self._notifier = Notifier(self._events, is_shared=self.is_shared)
+        self._lock_waiters = self._notifier.lock_waiters
+        self._others: ChangePoller | None = None
         if self.is_shared:
-            self._others = CatchingUp(
+            self._others = ChangePoller(
                 database,
                 self.queries,
-                self._audience,
+                self._notifier,
                 interval_ms=settings.poll_interval_ms,
-                has_parked=lambda: self._figures.parked > 0,
-                run_batch=lambda: self._enter(CatchUp()).future,
+                has_parked=lambda: self._metrics.parked > 0,
+                run_batch=lambda: self._enqueue(CatchUp()).future,
             )
-        self._duties = DutyRunner(self, *([self.presence.duty] if self.is_shared else ()))
+        self._duties = DutyScheduler(
+            self.execute,
+            self.queries,
+            self._metrics,
+            settings,
+            clock=self.clock,
+            steady_clock=self.steady_clock,
+            more=(self.presence.duty,) if self.is_shared else (),
+        )
 
     @property
     def store_problem(self) -> str | None:
-        """Why the store could not be written last time; None when it could."""
+        """Why the last write to the store failed; None: it succeeded."""
         return self._pipeline.store_problem
 
     async def start(self) -> None:
@@ -145,7 +148,7 @@ class Coordinator:
         if self.is_shared:
             self.presence.started_at_ms = self.clock.now_ms()
             self.queries.begin()
-        self._notices.last_seq = self._pipeline.last_seq
+        self._events.last_seq = self._pipeline.last_seq
         self._nobody = asyncio.get_running_loop().create_future()
         self._writer.start(asyncio.get_running_loop())
         self._duties.start()
@@ -154,16 +157,16 @@ class Coordinator:
         self.is_ready = True
 
     async def stop(self) -> None:
-        """Answer what was accepted, then let go of the store."""
+        """Execute all accepted commands, then stop using the store."""
         self.is_ready = False
         await self._duties.stop()
         if self._others is not None:
             await self._others.stop()
             with contextlib.suppress(RotaError):
-                await self.carry_out(self.presence.goodbye)
+                await self.execute(self.presence.goodbye)
         await self._writer.stop()
-        # Only now: the last batches may still have had work for the calls that wait for some.
-        self.release_parked()
+        # Only now, because the last batches may bring work for the waiting lease calls.
+        self.release_waiting()
         self.queries.close()
 
     @property
@@ -171,195 +174,173 @@ class Coordinator:
         return self.presence.started_at_ms
 
     async def catch_up(self) -> bool:
-        """See what others on the store have done, now; False: nothing. Tests call this."""
+        """Catch up with peers on the store now; False: the store is unchanged. For tests."""
         return False if self._others is None else await self._others.look()
 
-    async def handle(self, event: Event, *, is_alone: bool = False) -> Reply:
-        """Carry out one event; returns when it is committed.
+    # --- the contract -----------------------------------------------------------------------------
 
-        Is alone: the caller has nothing else to ask in this moment.
-        """
-        reply: Reply = await self._enter(event, is_alone=is_alone).future
-        return reply
+    @overload
+    def execute(
+        self, command: CommandBase[R], *, is_alone: bool = False, on_reply: None = None
+    ) -> Awaitable[R]: ...
 
-    async def handle_together(self, events: Sequence[Event]) -> list[Reply | BaseException]:
-        """Carry out events that come at the same moment; what became of each, in order."""
-        entered = [self._enter(event).future for event in events]
-        return await asyncio.gather(*entered, return_exceptions=True)
+    @overload
+    def execute(
+        self, command: CommandBase[R], *, on_reply: Callable[[R | Exception], None]
+    ) -> None: ...
 
-    def submit(self, event: Event) -> "asyncio.Future[Reply]":
-        """As `handle`, without a coroutine: for those who have many under way."""
-        return self._enter(event).future
-
-    def stand(
+    def execute(
         self,
-        worker_id: str,
-        incarnation: int,
+        command: CommandBase[R],
         *,
-        on_granted: Callable[[Granted], int],
-        on_ended: Callable[[RotaError], None],
-    ) -> StandingCall:
-        """A call for work that stays, and is granted again and again."""
-        return StandingCall(
-            lambda most: self._enter(
-                LeaseWork(worker_id=worker_id, incarnation=incarnation, most=most),
-                stays=self.is_ready,
-                stands=True,
-            ),
-            take_back=self._take_back,
-            on_granted=on_granted,
-            on_ended=on_ended,
-        )
+        is_alone: bool = False,
+        on_reply: Callable[[R | Exception], None] | None = None,
+    ) -> Awaitable[R] | None:
+        """Execute a command; the awaitable returns its reply after the commit.
 
-    def watch_cancellations(
-        self, callback: CancellationsCallback, is_wanted: IsPresent = lambda: True
-    ) -> None:
-        """Call back on the loop with the leases whose tasks a commit has cancelled."""
-        self._audience.watch_cancellations(callback, is_wanted)
+        A command that may wait (`LeaseWork`, and `AcquireLock` with `wait_ms`) is queued when its
+        awaitable is first awaited. All other commands are queued at once. When a caller is
+        cancelled while it waits, the coordinator takes back the leases and locks it never saw.
 
-    async def command(self, command: RunCommand) -> RunReply:
-        """Carry out what is asked of workflows and runs; returns when it is committed."""
-        reply: RunReply = await self._enter(command).future
-        return reply
-
-    async def shard(self, event: ShardEvent) -> Assignment | None:
-        """Carry out what happens to a service; returns when it is committed.
-
-        An assignment that is pending is no answer yet: the member is pushed one when there is.
+        `is_alone`: the caller sends no other command in this turn of the loop. `on_reply`: the
+        coordinator calls it with the reply or the exception, and returns no awaitable. All replies
+        of a commit are delivered in one turn of the loop, in the order in which futures would be
+        resolved.
         """
-        reply = await self.submit_shard(event)
-        return reply if isinstance(reply, Assignment) else None
+        if on_reply is not None:
+            self._refuse_when_stopped()
+            self._writer.put(
+                QueuedCommand(
+                    cast("Command", command), self._nobody, can_wait=False, on_reply=on_reply
+                )
+            )
+            return None
+        if type(command) is LeaseWork:
+            return cast("Awaitable[R]", self._lease(command))
+        if type(command) is AcquireLock and command.wait_ms > 0:
+            return cast("Awaitable[R]", self._lock_waiters.acquire(command, self._enqueue_future))
+        return self._enqueue(cast("Command", command), is_alone=is_alone).future
 
-    def submit_shard(self, event: ShardEvent) -> asyncio.Future[ShardReply]:
-        """As `shard`, without a coroutine: members beat by the thousand."""
-        return self._enter(event).future
+    def subscribe(self, topic: TopicBase[S]) -> S:
+        """Subscribe to a topic; the topic's type names the type of the subscription."""
+        return cast("S", self._subscribe(cast("Topic", topic)))
 
-    def hear(self, event: Event | ShardEvent, answer: Callable[[Any], None]) -> None:
-        """As `submit`, without even a future: all answers of a commit are given in one go.
+    def _subscribe(self, topic: Topic) -> object:  # noqa: PLR0911 - a table
+        match topic:
+            case Leases():
+                return self._subscribe_to_leases(topic)
+            case Events():
+                return EventSubscription(
+                    self._events,
+                    self.queries.events,
+                    topic.wanted,
+                    after=topic.after,
+                    sight=topic.sight,
+                )
+            case CommittedEvents():
+                return self._events.watch(topic.on_events, topic.on_end)
+            case Assignments():
+                return self._notifier.assignments.watch(topic.on_assignments, topic.is_wanted)
+            case Cancellations():
+                return self._notifier.watch_cancellations(topic.on_cancelled, topic.is_wanted)
+            case SessionNews():
+                return self._notifier.watch_sessions(topic.on_sessions, topic.connected)
+            case EndOfTask():
+                return self._notifier.ends.waiting_for(topic.task_id)
+            case NextAssignment():
+                return self._notifier.assignments.waiting_for(
+                    topic.service, topic.worker_id, after_generation=topic.after_generation
+                )
+            case _:
+                assert_never(topic)
 
-        They are given in the order in which futures of their commits would be resolved.
-        """
-        self._refuse_when_stopped()
-        self._writer.put(Entry(event, self._nobody, stays=False, answer=answer))
+    async def wait_for_end(self, task_id: int, *, wait_ms: int) -> None:
+        """Wait until a task or a run has ended, or `wait_ms` has passed."""
+        with self.subscribe(EndOfTask(TaskId(task_id))) as end:
+            if await self.queries.is_live(task_id) and self.is_ready:
+                await end.wait(wait_ms)
 
-    def watch_assignments(
-        self, callback: Callback, is_wanted: IsPresent = lambda: True
-    ) -> Callable[[], None]:
-        """Call back on the loop with all pushes of each commit; the answer ends it.
-
-        A push and the answer to an earlier call may pass each other on their way to a member:
-        whoever sends them must not send one of a lower generation than it has sent before.
-        """
-        return self._assignments.watch(callback, is_wanted)
-
-    def watch_sessions(
-        self, callback: SessionsCallback, present: PresentSessions = lambda: ()
-    ) -> None:
-        """Call back on the loop with the sessions that a commit has news for, if they are here."""
-        self._audience.watch_sessions(callback, present)
-
-    def watch_notices(
-        self, callback: NoticesCallback, on_end: Callable[[], None] = lambda: None
-    ) -> Callable[[], None]:
-        """Call back on the loop with all notices of each commit; the answer ends it.
-
-        Before the coordinator stops, `on_end` is called once instead.
-        """
-        return self._notices.watch(callback, on_end)
-
-    def follow(self, wanted: NoticeFilter, *, after: int, sight: Sight | None = None) -> Follower:
-        """All notices after a number, those to come included; whoever takes them closes this."""
-        return Follower(self._notices, self.queries.notices, wanted, after=after, sight=sight)
+    async def wait_for_assignment(
+        self, service: str, worker_id: str, *, after_generation: int, wait_ms: int
+    ) -> Assignment | None:
+        """Wait until a member has a newer assignment; None: `wait_ms` has passed."""
+        if not self.is_ready:
+            return None
+        topic = NextAssignment(service, worker_id, after_generation)
+        with self.subscribe(topic) as newer:
+            return await newer.wait(wait_ms)
 
     @property
     def last_seq(self) -> int:
-        """The number of the last notice that was handed out."""
-        return self._notices.last_seq
+        """The number of the last event that subscribers received."""
+        return self._events.last_seq
 
-    async def wait_assignment(
-        self, service: str, worker_id: str, *, after_generation: int, wait_ms: int
-    ) -> Assignment | None:
-        """Wait until a member is to be told something new; None: the time is over."""
-        if not self.is_ready:
-            return None
-        return await self._assignments.wait(
-            service, worker_id, after_generation=after_generation, wait_ms=wait_ms
-        )
-
-    async def keep(self, event: PutMemory | DeleteMemory) -> MemoryEntry:
-        """Change what is kept under a key; the answer is what is kept now, or was."""
-        reply: Kept = await self._enter(event).future
-        return reply.entry
-
-    async def lock(self, event: LockEvent) -> LockAnswer:
-        """Acquire, renew or release a lock, without waiting for it."""
-        reply: LockAnswer = await self._enter(event).future
-        return reply
-
-    async def acquire(self, event: AcquireLock) -> LockAnswer:
-        """Acquire a lock; stand in line for it until the time is over, or the caller goes away."""
-        return await self._lines.acquire(event, lambda event: self._enter(event).future)
-
-    async def carry_out(self, anything: Anything) -> Reply | RunReply | ShardReply | KeepingReply:
-        reply: Reply | RunReply | ShardReply | KeepingReply = await self._enter(anything).future
-        return reply
-
-    async def wait_run(self, run_id: int, *, wait_ms: int) -> None:
-        """Wait until a run has ended, or the time is over."""
-        with self._waiters.waiting_for(TaskId(run_id)) as ended:
-            if await self.queries.is_run_live(run_id) and self.is_ready:
-                await asyncio.wait([ended], timeout=wait_ms / 1000)
-
-    async def lease(self, event: LeaseWork, *, wait_ms: int) -> Granted:
-        """Lease work; without any, wait for some until the time is over."""
-        # A call that comes once a stop was asked for must not hold it up.
-        entry = self._enter(event, stays=wait_ms > 0 and self.is_ready)
-        timer = asyncio.get_running_loop().call_later(wait_ms / 1000, _give_up, entry)
-        self._staying[entry] = None
+    async def _lease(self, command: LeaseWork) -> Granted:
+        """Lease work; if there is none, wait for it until `wait_ms` has passed."""
+        # A call that arrives during a stop must not delay it.
+        entry = self._enqueue(command, can_wait=command.wait_ms > 0 and self.is_ready)
+        timer = asyncio.get_running_loop().call_later(command.wait_ms / 1000, _give_up, entry)
+        self._waiting_leases[entry] = None
         try:
             granted: Granted = await entry.future
         except asyncio.CancelledError:
             if entry.future.done() and not entry.future.cancelled():
-                # The answer was there, but nobody to take it.
+                # The caller was cancelled after its reply was ready.
                 self._take_back(entry, entry.future.exception() or entry.future.result())
             raise
         finally:
-            entry.is_gone = True
-            del self._staying[entry]
+            entry.is_abandoned = True
+            del self._waiting_leases[entry]
             timer.cancel()
         return granted
 
-    async def wait_finished(self, task_id: TaskId, *, wait_ms: int) -> None:
-        """Wait until a task has finished, or the time is over."""
-        with self._waiters.waiting_for(task_id) as finished:
-            if await self.queries.is_live(task_id) and self.is_ready:
-                await asyncio.wait([finished], timeout=wait_ms / 1000)
+    def _subscribe_to_leases(self, topic: Leases) -> LeaseSubscription:
+        return LeaseSubscription(
+            lambda most: self._enqueue(
+                LeaseWork(worker_id=topic.worker_id, incarnation=topic.incarnation, most=most),
+                can_wait=self.is_ready,
+                is_subscription=True,
+            ),
+            take_back=self._take_back,
+            on_granted=topic.on_granted,
+            on_ended=topic.on_ended,
+        )
 
-    def release_parked(self) -> None:
-        """Answer all calls that wait, with nothing: the coordinator is about to stop."""
-        for entry in list(self._staying):
+    # --- stopping and tests -----------------------------------------------------------------------
+
+    def release_waiting(self) -> None:
+        """Reply to all waiting calls without a result, because the coordinator is about to stop."""
+        for entry in list(self._waiting_leases):
             _give_up(entry)
-        self._audience.close()
+        self._notifier.close()
 
     async def tick(self) -> None:
         """Run all duties once, now. Tests that turn the clock call this."""
         await self._duties.run_all()
 
-    def figures(self) -> Figures:
-        self._figures.waiting = self._writer.weight
-        self._figures.watchers = self._notices.watchers
-        return self._figures
+    def metrics(self) -> Metrics:
+        self._metrics.waiting = self._writer.weight
+        self._metrics.watchers = self._events.watchers
+        return self._metrics
 
-    def _enter(
-        self, event: Anything, *, stays: bool = False, stands: bool = False, is_alone: bool = False
-    ) -> Entry:
+    def _enqueue_future(self, command: Command) -> "asyncio.Future[Any]":
+        return self._enqueue(command).future
+
+    def _enqueue(
+        self,
+        event: Command,
+        *,
+        can_wait: bool = False,
+        is_subscription: bool = False,
+        is_alone: bool = False,
+    ) -> QueuedCommand:
         self._refuse_when_stopped()
         future = asyncio.get_running_loop().create_future()
-        entry = Entry(event, future, stays=stays, stands=stands)
+        entry = QueuedCommand(event, future, can_wait=can_wait, is_subscription=is_subscription)
         if isinstance(event, SubmitTasks):
             self._refuse_when_full(entry.weight)
         elif isinstance(event, LeaseWork) and self._pipeline.has_little_for(event.worker_id):
-            entry.is_light = True
+            entry.is_cheap = True
         (self._writer.put_alone if is_alone else self._writer.put)(entry)
         return entry
 
@@ -370,29 +351,29 @@ class Coordinator:
     def _refuse_when_full(self, more: int) -> None:
         most, waiting = self.settings.max_waiting, self._writer.weight
         if waiting and waiting + more > most:
-            self._figures.overloads += 1
+            self._metrics.overloads += 1
             raise Overloaded(
                 f"{waiting} changes wait for their commit, and at most {most} may",
                 limit="max_waiting",
             )
 
     def _deliver(self, delivery: Delivery) -> None:
-        """Back on the loop, after the commit: answer all callers, wake whoever waits."""
-        answer_all(delivery.answers, take_back=self._take_back)
-        self._audience.tell(delivery)
+        """Resolve all callers and notify all subscribers. Runs on the loop, after the commit."""
+        resolve_all(delivery.answers, take_back=self._take_back)
+        self._notifier.notify(delivery)
         if delivery.next_moment_ms is not None:
             self._duties.hint(delivery.next_moment_ms)
         if delivery.next_sweep_ms is not None:
             self._duties.hint_sweep(delivery.next_sweep_ms)
 
-    def _take_back(self, entry: Entry, outcome: object) -> None:
-        """The caller went away while its leases were granted: they go back at once."""
+    def _take_back(self, entry: QueuedCommand, outcome: object) -> None:
+        """Return the leases that were granted to a caller that has gone away."""
         for event in returned_by(entry, outcome):
             if self._writer.is_running:
-                # Nobody waits for this one; a failure is only late, the lease runs out by itself.
-                self._enter(event).future.add_done_callback(lambda future: future.exception())
+                # No caller waits for this command. If it fails, the lease expires by itself.
+                self._enqueue(event).future.add_done_callback(lambda future: future.exception())
 
 
-def _give_up(entry: Entry) -> None:
-    if entry.stays and not entry.future.done():
+def _give_up(entry: QueuedCommand) -> None:
+    if entry.can_wait and not entry.future.done():
         entry.future.set_result(Granted([]))

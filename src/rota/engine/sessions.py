@@ -1,6 +1,6 @@
-"""Carry out what a batch means to sessions: who asked for which task, and who is to be told.
+"""Sessions inside the batch: which session submitted a task, and which must be notified.
 
-Tasks that no session asked for cost nothing here: whether there are any others is remembered.
+Tasks that no session submitted cost nothing here: the state remembers whether a session has tasks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,106 +10,106 @@ import structlog
 from msgspec import Struct
 
 from rota.core import limits
+from rota.core.commands import SubmitTasks
 from rota.core.decisions import Decision, FinishTask
-from rota.core.events import SubmitTasks
 from rota.core.ids import TaskId
 from rota.core.replies import Standing, Stood, Submitted
-from rota.core.sessions import ClearNews, News
-from rota.core.tasks import FINISHED, Task, TaskState
+from rota.core.sessions import ClearNotifications, SessionNotification
+from rota.core.tasks.model import FINISHED, TaskRecord, TaskState
 from rota.store.database import Transaction
-from rota.store.lanes import Lanes
-from rota.store.listing import Listing
-from rota.store.sessions import Sessions
-from rota.store.tasks import Tasks
+from rota.store.sessions import SessionStore
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.listing import Listing
+from rota.store.tasks.tasks import TaskStore
 
 log = structlog.get_logger("rota.sessions")
 
-MOST_COUNTED_AHEAD = 1_000  # a task further back than this is told that it is just behind them
+MOST_COUNTED_AHEAD = 1_000  # a task further back is reported as the next one behind these
 
 
-class SessionMemory(Struct, frozen=True):
-    """What is remembered of the table from batch to batch; taken over only after the commit."""
+class SessionState(Struct, frozen=True):
+    """State of the sessions table that is cached between batches; replaced only after a commit."""
 
-    has_tasks: bool = False  # whether any session waits for, or waited for, any task
+    has_tasks: bool = False  # a session waits for a task, or has waited for one
     last_news: int = 0
 
 
-def recalled(tx: Transaction, before: SessionMemory) -> SessionMemory:
-    """What the table itself says; numbers never fall while a coordinator runs."""
-    sessions = Sessions(tx)
-    last_news = max(before.last_news, sessions.last_news())
-    return SessionMemory(has_tasks=sessions.has_tasks(), last_news=last_news)
+def loaded_sessions(tx: Transaction, before: SessionState) -> SessionState:
+    """Load the state from the table; numbers never fall while a coordinator runs."""
+    sessions = SessionStore(tx)
+    last_news = max(before.last_news, sessions.last_notification())
+    return SessionState(has_tasks=sessions.has_tasks(), last_news=last_news)
 
 
 class SessionWork(Struct):
-    """What a batch meant to sessions."""
+    """The effects of a batch on sessions."""
 
-    memory: SessionMemory
-    told: set[str] = set()  # sessions that there is news for
+    state: SessionState
+    notified: set[str] = set()  # sessions with new notifications
 
 
-class SessionKeeper:
-    """Carries out the part of one batch that is about sessions, after all that was decided."""
+class SessionEngine:
+    """Executes the session part of one batch, after all its commands are decided."""
 
-    def __init__(self, tx: Transaction, lanes: Lanes, memory: SessionMemory) -> None:
+    def __init__(self, tx: Transaction, lanes: Lanes, state: SessionState) -> None:
         self._tx = tx
         self._lanes = lanes
-        self.work = SessionWork(memory)
+        self.work = SessionWork(state)
 
-    def carry_out(
+    def apply(
         self,
         events: Sequence[object],
         outcomes: list[Any],
         decisions: Mapping[type[Decision], list[Any]],
     ) -> SessionWork:
-        """Note what was asked for, answer how it stands, and keep what is to be told."""
+        """Record submitted tasks, reply with their standing, and store new notifications."""
         for index, event in enumerate(events):
             if type(event) is SubmitTasks and event.session_id is not None:
                 outcome = outcomes[index]
                 if isinstance(outcome, Submitted):
                     outcomes[index] = self._submitted(event.session_id, outcome)
-            elif type(event) is ClearNews:
-                Sessions(self._tx).clear(event.told)
-        if self.work.memory.has_tasks and (finished := decisions.get(FinishTask)):
+            elif type(event) is ClearNotifications:
+                SessionStore(self._tx).drop_notifications(event.told)
+        if self.work.state.has_tasks and (finished := decisions.get(FinishTask)):
             self._finished(finished)
         return self.work
 
     def _submitted(self, session_id: str, outcome: Submitted) -> Stood:
         ids = [item.id for item in outcome.items]
-        tasks = Tasks(self._tx, self._lanes).by_ids([*ids])
+        tasks = TaskStore(self._tx, self._lanes).by_ids([*ids])
         waited_for = [(one, session_id) for one in ids if tasks[one].state not in FINISHED]
         if waited_for:
-            Sessions(self._tx).add(waited_for)
-            self.work.memory = SessionMemory(has_tasks=True, last_news=self.work.memory.last_news)
+            SessionStore(self._tx).add(waited_for)
+            self.work.state = SessionState(has_tasks=True, last_news=self.work.state.last_news)
         return Stood(
             [
-                self._standing(tasks[item.id], is_duplicate=isinstance(item, Task))
+                self._standing(tasks[item.id], is_duplicate=isinstance(item, TaskRecord))
                 for item in outcome.items
             ]
         )
 
-    def _standing(self, task: Task, *, is_duplicate: bool) -> Standing:
+    def _standing(self, task: TaskRecord, *, is_duplicate: bool) -> Standing:
         position = None
         if task.state is TaskState.QUEUED:
             listing = Listing(self._tx, self._lanes)
-            position = listing.ahead(task, most=MOST_COUNTED_AHEAD) + 1
+            position = listing.count_ahead(task, limit=MOST_COUNTED_AHEAD) + 1
         return Standing(task=task, position=position, is_duplicate=is_duplicate)
 
     def _finished(self, finished: Sequence[FinishTask]) -> None:
         waiting: dict[TaskId, list[str]] = {}
-        sessions = Sessions(self._tx)
+        sessions = SessionStore(self._tx)
         for task_id, session_id in sessions.of_tasks([one.id for one in finished]):
             waiting.setdefault(task_id, []).append(session_id)
         if not waiting:
             return
-        memory = self.work.memory
-        news: list[News] = []
+        state = self.work.state
+        news: list[SessionNotification] = []
         for one in finished:
             for session_id in waiting.get(one.id, ()):
-                seq = memory.last_news + len(news) + 1
-                news.append(News(seq=seq, session_id=session_id, task_id=one.id))
-        dropped = sessions.note_ends(news, most=limits.MAX_SESSION_NEWS)
+                seq = state.last_news + len(news) + 1
+                news.append(SessionNotification(seq=seq, session_id=session_id, task_id=one.id))
+        dropped = sessions.add_notifications(news, most=limits.MAX_SESSION_NEWS)
         if dropped:
-            log.warning("sessions were not told of ends: too many are waiting", dropped=dropped)
-        self.work.memory = SessionMemory(has_tasks=True, last_news=memory.last_news + len(news))
-        self.work.told = {one.session_id for one in news}
+            log.warning("session_notifications_dropped", dropped=dropped)
+        self.work.state = SessionState(has_tasks=True, last_news=state.last_news + len(news))
+        self.work.notified = {one.session_id for one in news}

@@ -1,0 +1,1 @@
+"""Gateways translate between a wire and commands; they hold no rules."""

@@ -1,4 +1,4 @@
-"""What all messages have in common: requests refuse what they do not know, answers may grow."""
+"""The bases of all messages: requests refuse unknown fields, answers may get more fields."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ Incarnation = Annotated[int, Meta(ge=0, le=2**53)]
 WaitMs = Annotated[int, Meta(ge=0, le=limits.MAX_WAIT_MS)]
 IdText = Annotated[str, Meta(max_length=limits.MAX_NAME_LENGTH)]
 
-# A JSON value kept as it came; None when the field was left out, and `null` when it said so.
+# A JSON value in its original bytes; None when the field was left out, `null` when it was given.
 if TYPE_CHECKING:
     Value = Raw | None
 else:
@@ -19,12 +19,12 @@ else:
 
 
 class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base of what clients send."""
+    """Base of requests."""
 
 
 class NoFields(Request, frozen=True, kw_only=True):
-    """A body that says nothing: an empty object, null, or no body at all."""
+    """An empty body: an empty object, null, or no body."""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """Base of what the coordinator answers."""
+    """Base of answers."""

@@ -1,4 +1,4 @@
-"""What is told of what happened: events on the wire."""
+"""Events on the wire."""
 
 from typing import Any
 

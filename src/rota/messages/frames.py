@@ -1,4 +1,4 @@
-"""How are ordinary messages framed on a WebSocket? As short as can be; the rest is the library's.
+"""WebSocket framing of ordinary messages; the rest is the library's.
 
 Nearly all that a stream carries are binary messages, each in one frame. To read such a frame, or to
 write it, takes a look at a few bytes. Everything else (texts, fragments, pings, goodbyes, what is
@@ -14,6 +14,7 @@ except ImportError:  # a platform without the compiled part
     from websockets.utils import apply_mask
 
 PLAIN = 0x82  # the first byte of a frame that is a whole binary message
+PLAIN_TEXT = 0x81  # the same of a text
 MASKED = 0x80
 SHORT, MEDIUM, LONG = 125, 126, 127  # up to so many bytes; two bytes of length; eight
 MOST_MEDIUM = 0xFFFF
@@ -34,6 +35,11 @@ class FrameReader:
         self._rest = bytearray()  # grows in place: a frame may come in very many pieces
         self._wanted = 0  # bytes of the frame that has begun, as far as is known
         self._is_beyond = False  # a frame has come that only the library can deal with
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of a frame that has begun and has not come to its end."""
+        return len(self._rest)
 
     def feed(self, data: bytes) -> Iterator[Piece]:
         if self._is_beyond:
@@ -84,13 +90,13 @@ def _measured(data: bytes, start: int, end: int) -> tuple[int, int | None]:
     return head + extra, int.from_bytes(data[start + 2 : start + 2 + extra])
 
 
-def framed(message: bytes, mask: bytes | None = None) -> bytes:
+def framed(message: bytes, mask: bytes | None = None, *, first: int = PLAIN) -> bytes:
     """A message as one frame; clients give a mask that nobody can foresee."""
     size, bit = len(message), MASKED if mask else 0
     if size <= SHORT:
-        head = bytes((PLAIN, bit | size))
+        head = bytes((first, bit | size))
     elif size <= MOST_MEDIUM:
-        head = bytes((PLAIN, bit | MEDIUM)) + size.to_bytes(2)
+        head = bytes((first, bit | MEDIUM)) + size.to_bytes(2)
     else:
-        head = bytes((PLAIN, bit | LONG)) + size.to_bytes(8)
+        head = bytes((first, bit | LONG)) + size.to_bytes(8)
     return head + message if mask is None else b"".join((head, mask, apply_mask(message, mask)))

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from rota.core.tasks import Name, TaskError
+from rota.core.tasks.model import Name, TaskError
 from rota.messages.base import Answer, Request
 from rota.messages.tasks import TaskView
 

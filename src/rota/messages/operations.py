@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from rota.core.tasks import Name
+from rota.core.tasks.model import Name
 from rota.messages.base import Answer, Request
 from rota.messages.workers import Names
 

@@ -1,11 +1,11 @@
-"""How many workers the work wants, on the wire."""
+"""The demand for workers, on the wire."""
 
-from rota.core.scaling import Term
+from rota.core.dispatch.autoscaling import Term
 from rota.messages.base import Answer
 
 
 class ScaleView(Answer, frozen=True, kw_only=True):
-    """The work of one queue and capability set."""
+    """The demand of one queue and capability set."""
 
     queue: str
     requires: tuple[str, ...]  # capabilities; a worker needs all of them

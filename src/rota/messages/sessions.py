@@ -1,4 +1,4 @@
-"""What is said over a WebSocket: one envelope both ways, in JSON or MessagePack.
+"""Messages of a WebSocket session: one envelope both ways, in JSON or MessagePack.
 
 Who speaks is lenient in what it reads: an envelope may lack everything but its address, and fields
 that are not known are passed over. Payloads are read only by whom they are for.
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from rota.core import limits
-from rota.core.tasks import Labels, Name, TaskError
+from rota.core.tasks.model import Labels, Name, TaskError
 from rota.messages.base import Fence, Value
 
 RENAMED = {"sender": "from", "reply_to": "replyTo", "task_id": "taskId"}
@@ -26,7 +26,7 @@ Names = Annotated[list[Name], Meta(max_length=limits.MAX_WORKER_NAMES)]
 
 
 class Envelope(Struct, frozen=True, kw_only=True, rename=RENAMED):
-    """What a client says."""
+    """A message of a client."""
 
     to: str | None = None
     sender: str | None = None
@@ -39,7 +39,7 @@ class Envelope(Struct, frozen=True, kw_only=True, rename=RENAMED):
 
 
 class Outgoing(Struct, frozen=True, kw_only=True, rename=RENAMED, omit_defaults=True):
-    """What a client is told."""
+    """A message to a client."""
 
     type: str
     to: str | None = None
@@ -60,7 +60,7 @@ def is_given(value: Raw) -> bool:
 
 
 def decode_json(data: bytes | str) -> list[Envelope | None]:
-    """The envelopes of a frame: one, or an array of them; None for what is none."""
+    """The envelopes of a frame: one, or an array of them; None for each that is not valid."""
     return _decoded(_json_envelope, _json_items, data)
 
 
@@ -173,29 +173,29 @@ class Unwish(Said, frozen=True, kw_only=True):
 # --- what clients are told ----------------------------------------------------------------------
 
 
-class Told(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of payloads that we send."""
+class ClientEvent(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of payloads that the coordinator sends."""
 
 
-class FrameError(Told, frozen=True, kw_only=True):
-    """Why something was not done."""
+class FrameError(ClientEvent, frozen=True, kw_only=True):
+    """Why a message was refused."""
 
     error: str
     code: str | None = None
 
 
-class SessionEstablished(Told, frozen=True, kw_only=True):
+class SessionEstablished(ClientEvent, frozen=True, kw_only=True):
     session_id: str
 
 
-class WorkerAnswer(Told, frozen=True, kw_only=True):
+class WorkerAnswer(ClientEvent, frozen=True, kw_only=True):
     status: str  # `registered` or `unregistered`
     worker_id: str
     holding: list[str] = []  # tasks it still has, when it came back
     released: int | None = None  # tasks it had to give back
 
 
-class TaskAnswer(Told, frozen=True, kw_only=True):
+class TaskAnswer(ClientEvent, frozen=True, kw_only=True):
     status: str  # `assigned`, `queued`, `completed`, `failed`, `cancelled` or `noted`
     task_id: str
     worker_id: str | None = None  # who has it
@@ -205,7 +205,7 @@ class TaskAnswer(Told, frozen=True, kw_only=True):
     error: str | None = None  # of one that has failed
 
 
-class BeatAnswer(Told, frozen=True, kw_only=True):
+class BeatAnswer(ClientEvent, frozen=True, kw_only=True):
     # `ok`
     status: str = msgspec.field(default_factory=lambda: "ok")  # what is made is not left out
     worker_id: str
@@ -224,7 +224,7 @@ class WorkerStateAnswer(Struct, frozen=True, kw_only=True, rename="camel"):
     processed_count: int  # tasks it has completed, as long as it is registered
 
 
-class SubscriptionAnswer(Told, frozen=True, kw_only=True):
+class SubscriptionAnswer(ClientEvent, frozen=True, kw_only=True):
     status: str  # `subscribed` or `unsubscribed`
     subscription_id: str | None = None
     after: int | None = None  # events with higher numbers follow

@@ -1,4 +1,4 @@
-"""Services and their shards on the wire: what members say and are told, and how they look.
+"""Services and their shards on the wire: messages of members, assignments, and views.
 
 Members speak the same fields over ZeroMQ and over HTTP, in camel case, as clients of old do. What
 came with protocol 2 is optional. Over ZeroMQ fields that we do not know are passed over, since a
@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from rota.core import limits
-from rota.core.shards.events import BeatMember, LeaveMember, RegisterMember
+from rota.core.shards.commands import BeatMember, LeaveMember, RegisterMember
 from rota.core.shards.members import OLD_PROTOCOL, PROTOCOL, Assignment
-from rota.core.tasks import Name
-from rota.core.workers import Health
+from rota.core.tasks.model import Name
+from rota.core.workers.model import Health
 from rota.messages.base import Answer, Request, Value
 
 MAX_NUMBER = 2**53  # of a sequence, a generation or an epoch: exact in every language's JSON
@@ -65,7 +65,7 @@ class Register(Struct, frozen=True, tag_field="type", tag="register"):
     data: RegisterData
 
 
-class Heartbeat(Struct, frozen=True, tag_field="type", tag="heartbeat"):
+class HeartbeatMessage(Struct, frozen=True, tag_field="type", tag="heartbeat"):
     data: HeartbeatData
 
 
@@ -73,7 +73,7 @@ class Leave(Struct, frozen=True, tag_field="type", tag="leave"):
     data: LeaveData
 
 
-MemberMessage = Register | Heartbeat | Leave
+MemberMessage = Register | HeartbeatMessage | Leave
 
 
 class MemberRegistration(Request, frozen=True, kw_only=True, rename="camel"):
@@ -108,7 +108,7 @@ class MemberLeave(Request, frozen=True, kw_only=True, rename="camel"):
 
 
 class OldAssignmentData(Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that a peer of protocol 1 is ever told."""
+    """The whole assignment of a peer of protocol 1."""
 
     assigned_shards: tuple[int, ...]
 
@@ -138,7 +138,7 @@ class ErrorData(Struct, frozen=True):
 
 
 class ErrorMessage(Struct, frozen=True, tag_field="type", tag="error"):
-    """To peers of protocol 2 alone."""
+    """For peers of protocol 2 only."""
 
     data: ErrorData
 
@@ -181,7 +181,7 @@ class ServiceView(ServiceSummary, frozen=True, kw_only=True):
 
 
 class ServiceChange(Request, frozen=True, kw_only=True):
-    """What is left out stays as it is."""
+    """A change of a service; fields that are left out stay as they are."""
 
     shard_count: ShardCount | None = None  # in force until members name another, unless pinned
     pinned: bool | None = None  # whether the count stays, whatever members say
@@ -211,7 +211,7 @@ class CheckpointView(Answer, frozen=True, kw_only=True):
 
 
 class ShardClaim(Request, frozen=True, kw_only=True):
-    """In whose name something is done: refused when the shard has moved on since."""
+    """The shard and epoch of an effect, which is refused when the shard has moved since."""
 
     service: Name
     shard: Shard
@@ -235,7 +235,7 @@ def register_event(data: RegisterData) -> RegisterMember:
 
 
 def beat_event(data: HeartbeatData, holds: tuple[int, ...]) -> BeatMember:
-    """Whoever names its incarnation speaks protocol 2, also when it does not say so."""
+    """A member that names its incarnation speaks protocol 2, even if it names no protocol."""
     assumed = OLD_PROTOCOL if data.incarnation is None else PROTOCOL
     return BeatMember(
         service=data.service_name,
@@ -264,7 +264,7 @@ def incarnation_text(given: int | str | None) -> str:
 
 
 def assignment_data(assignment: Assignment) -> AssignmentData | OldAssignmentData:
-    """What the member is told, in as many words as it understands."""
+    """The assignment in the protocol of the member."""
     if assignment.protocol < PROTOCOL:
         return OldAssignmentData(assigned_shards=assignment.shards)
     return full_assignment(assignment)

@@ -1,4 +1,4 @@
-"""What a streaming worker and its coordinator say: one socket, batches both ways.
+"""Messages of a streaming worker and its coordinator: one socket, batches both ways.
 
 It is spoken over the session gateway's socket under the MessagePack subprotocol, in the same
 envelopes: the worker addresses `coordinator:main`, and a reply bears the number of the envelope
@@ -19,10 +19,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from rota.core import limits
-from rota.core.events import Progress, Result, TaskNumber
+from rota.core.commands import Progress, Result, TaskNumber
 from rota.core.replies import OutcomeName
-from rota.core.tasks import Labels, Name
-from rota.core.workers import Health, WorkerState
+from rota.core.tasks.model import Labels, Name
+from rota.core.workers.model import Health, WorkerState
 from rota.messages.base import Answer, Incarnation, Request
 
 MAIN = "coordinator:main"  # whom streams are spoken with
@@ -87,7 +87,7 @@ class StreamOpened(Answer, frozen=True, kw_only=True):
 
 
 class StreamedLease(Struct, frozen=True, gc=False, array_like=True):
-    """A task for the worker. What most tasks do not have is at the end, and left out."""
+    """A task for the worker. Fields that most tasks do not have come last, and are left out."""
 
     task_id: int
     fence: int

@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Raw
 
 from rota.core import limits
-from rota.core.tasks import Backoff, Labels, Name, TaskError, TaskState
+from rota.core.tasks.model import Backoff, Labels, Name, TaskError, TaskState
 from rota.messages.base import Answer, IdText, Request, Value
 
 

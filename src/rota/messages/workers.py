@@ -1,12 +1,12 @@
-"""Workers on the wire: registering, beating, leasing, reporting, and how they look."""
+"""Workers on the wire: registration, heartbeats, leases, reports and views."""
 
 from typing import Annotated, Literal
 
 from msgspec import Meta, Raw
 
 from rota.core import limits
-from rota.core.tasks import Labels, Name, TaskError
-from rota.core.workers import Health, WorkerState
+from rota.core.tasks.model import Labels, Name, TaskError
+from rota.core.workers.model import Health, WorkerState
 from rota.messages.base import Answer, Fence, IdText, Incarnation, Request, Value, WaitMs
 from rota.messages.shards import ShardClaim
 
@@ -48,7 +48,7 @@ class ScoreView(Answer, frozen=True, kw_only=True):
 
 
 class BreakerView(Answer, frozen=True, kw_only=True):
-    """A task name this worker is kept from, because it keeps failing it."""
+    """A task name that this worker gets no tasks of, because it kept failing them."""
 
     task: str
     state: str
@@ -137,7 +137,7 @@ class LeaseAnswer(Answer, frozen=True, kw_only=True):
 
 
 class ResultItem(Request, frozen=True, kw_only=True):
-    """What became of one leased task: a result, an error, or a snooze."""
+    """The outcome of one leased task: a result, an error, or a snooze."""
 
     task_id: IdText
     fence: Fence
@@ -175,7 +175,7 @@ class ProgressItem(Request, frozen=True, kw_only=True):
 
 
 class ProgressReport(Request, frozen=True, kw_only=True):
-    """The object form of a progress call; a bare array of items is taken as well."""
+    """The object form of a progress call; a bare array of items is accepted as well."""
 
     items: Annotated[list[ProgressItem], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
     incarnation: Incarnation | None = None

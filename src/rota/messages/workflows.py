@@ -1,16 +1,16 @@
 """Workflows and runs on the wire."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, field
 
 from rota.core import limits
-from rota.core.tasks import Name
+from rota.core.tasks.model import Name
 from rota.core.workflow.commands import MAX_VERSION
 from rota.core.workflow.decisions import RunDecision
-from rota.core.workflow.definition import Definition
+from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.events import RunEvent
-from rota.core.workflow.tokens import TokenState
+from rota.core.workflow.states import RunState, TokenState
 from rota.messages.base import Answer, Request, Value
 
 
@@ -43,9 +43,6 @@ class WorkflowProblem(Answer, frozen=True, kw_only=True):
 class WorkflowCheck(Answer, frozen=True, kw_only=True):
     ok: bool
     problems: list[WorkflowProblem] = []
-
-
-RunState = Literal["running", "paused", "completed", "failed", "cancelled", "timed_out"]
 
 
 class RunRequest(Request, frozen=True, kw_only=True):
@@ -114,7 +111,7 @@ class TokenAttempt(Answer, frozen=True, kw_only=True):
 
 
 class RunTokenView(Answer, frozen=True, kw_only=True):
-    """Where a run is, or was."""
+    """A token: a place where a run is, or was."""
 
     id: str
     node_id: str
@@ -141,7 +138,7 @@ class RunTokenPage(Answer, frozen=True, kw_only=True):
 
 
 class JournalEntryView(Answer, frozen=True, kw_only=True):
-    """Something happened to a run, and this was decided."""
+    """An event of a run, and what was decided on it."""
 
     number: int  # from 1, without gaps
     at_ms: int
@@ -167,7 +164,7 @@ class GraphNode(Answer, frozen=True, kw_only=True):
 
 
 class GraphJoin(Answer, frozen=True, kw_only=True):
-    """How far a join is, over all scopes that it has to join so far."""
+    """The progress of a join, over all scopes that it has to join so far."""
 
     arrived: int  # branches
     needed: int

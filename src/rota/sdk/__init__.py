@@ -1,0 +1,1 @@
+"""What users import: the app, its tasks, handles, workflows and workers."""

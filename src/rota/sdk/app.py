@@ -1,30 +1,30 @@
-"""Where does a program define its tasks and hand out calls of them? At its `Rota`.
+"""The app: defines tasks and workflows, and enqueues them.
 
-Making one opens nothing: the connection, or the embedded coordinator, is opened when it is first
-needed. With an embedded coordinator the program also runs a worker for its own tasks, from the
-first time that something is enqueued (or `start` is called) until the program ends.
+An app connects to its coordinator, or starts the embedded one, on first use. With an embedded
+coordinator the program also runs a worker for its own tasks, from the first `enqueue` or `start`
+until the program ends.
 """
 
+import atexit
+import concurrent.futures.thread  # noqa: F401 - registers its shutdown first, so that it runs last
+import contextlib
 import inspect
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 import msgspec
 
 from rota.core import limits
-from rota.core.tasks import NewTask
 from rota.errors import Invalid
-from rota.sdk import calls
-from rota.sdk.background import BackgroundWorkers
-from rota.sdk.client import Client
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client, is_embedded
+from rota.sdk.client.exchange import Exchange
 from rota.sdk.encoding import decoder_of, encode
-from rota.sdk.ending import close_at_end
-from rota.sdk.handles import TaskHandle
+from rota.sdk.handles import PendingHandle, TaskHandle
 from rota.sdk.inbox import inbox_of, with_key
-from rota.sdk.pending import PendingHandle
-from rota.sdk.tasks import (
+from rota.sdk.task import (
     CoroutineTask,
     FunctionTask,
     Options,
@@ -33,14 +33,14 @@ from rota.sdk.tasks import (
     Task,
     template_of,
 )
-from rota.sdk.transport import is_embedded
+from rota.sdk.worker.background import BackgroundWorkers
 
 if TYPE_CHECKING:
     from rota.sdk.definitions import Source
+    from rota.sdk.kv import Memory
     from rota.sdk.locks import Lock, OnLost
-    from rota.sdk.memory import Memory
-    from rota.sdk.runs import RunHandle
-    from rota.sdk.workflows import Workflow, WorkflowOptions
+    from rota.sdk.run import RunHandle
+    from rota.sdk.workflow import Workflow, WorkflowOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,9 +49,9 @@ EMBEDDED_CONCURRENCY = 10
 
 
 class TaskDecorator(Protocol):
-    """What `@app.task(...)` gives: it keeps the signature of whatever it decorates."""
+    """The decorator that `@app.task(...)` returns; it keeps the signature of the function."""
 
-    # An async function is a function too; checkers take the first that fits, as is meant.
+    # An async function is a function too; a type checker takes the first overload that fits.
     @overload
     def __call__(  # type: ignore[overload-overlap]  # see above
         self, function: Callable[P, Coroutine[Any, Any, R]]
@@ -61,15 +61,15 @@ class TaskDecorator(Protocol):
 
 
 class Rota:
-    """An app: tasks, and a way to a coordinator.
+    """An app: tasks, and a connection to a coordinator.
 
-    `url` is `http://…`, or `sqlite:///FILE` for a coordinator inside this program; without it
-    `ROTA_URL` counts, or else `sqlite:///rota.db`. Several coordinators on one store have commas
-    between their addresses. `token` defaults to `ROTA_TOKEN`. `concurrency`
-    is how many tasks the worker of an embedded coordinator runs at once; 0: it has none.
+    `url` is `http://…`, or `sqlite:///FILE` for a coordinator inside this program; the default is
+    `ROTA_URL`, or else `sqlite:///rota.db`. Several coordinators on one store have commas between
+    their addresses. `token` defaults to `ROTA_TOKEN`. `concurrency` is how many tasks the worker
+    of an embedded coordinator runs at once; with 0 there is no such worker.
 
-    `schema` and `notify` are about tasks that are enqueued with `conn`: which schema Rota has in
-    that database (`ROTA_SCHEMA`, or else `rota`), and whether coordinators are told by NOTIFY.
+    `schema` and `notify` concern tasks that are enqueued with `conn`: the schema that Rota has in
+    that database (`ROTA_SCHEMA`, or else `rota`), and whether NOTIFY wakes the coordinators.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Rota:
         notify: bool = True,
     ) -> None:
         self.tasks: dict[str, Task[..., Any]] = {}
-        self._inbox = inbox_of(schema, is_told=notify)
+        self._inbox = inbox_of(schema, notifies=notify)
         self._url = url
         self._token = token
         self._lock = threading.RLock()
@@ -120,9 +120,8 @@ class Rota:
     ) -> Any:
         """Make a task of a function: `@app.task`, or `@app.task(max_attempts=5, …)`.
 
-        Workers know it by `name`, which is the function's own unless another is given. Plain
-        functions run in threads, or with `run_in="process"` in processes; async ones on the
-        worker's event loop.
+        Workers know the task by `name`, by default the function's own. Plain functions run in
+        threads, or with `run_in="process"` in processes; async ones on the worker's event loop.
         """
         if function is not None:
             return self._add(function, name, run_in, options)
@@ -154,23 +153,23 @@ class Rota:
     def workflow(self, source: "Source", /, **options: "Unpack[WorkflowOptions]") -> "Workflow":
         """A workflow: built here by name, or read from a file, a text or a definition.
 
-        `app.workflow("panel")` is one to add nodes to, or without any the one that the
-        coordinator has under that name; `app.workflow("panel.yaml")` and a text of several lines
-        are read, and must be valid.
+        `app.workflow("panel")` has nodes added to it, or without any is the one that the
+        coordinator has under that name. `app.workflow("panel.yaml")` and a text of several lines
+        are parsed, and must be valid.
         """
-        # Reading definitions takes YAML and CEL; programs without workflows need neither.
+        # Parsing takes YAML and CEL; programs without workflows load neither.
         from rota.sdk.definitions import definition_of, is_name  # noqa: PLC0415
-        from rota.sdk.workflows import Workflow  # noqa: PLC0415
+        from rota.sdk.workflow import Workflow  # noqa: PLC0415
 
         if is_name(source):
             return Workflow(self, {"name": source, **options})
         if options:
-            raise Invalid("a definition that is read says everything itself; give no options")
+            raise Invalid("a definition that is read has its own options; give none here")
         return Workflow.of(self, definition_of(source))
 
     def run_handle(self, run_id: str) -> "RunHandle":
-        """The handle of a run whose id is known."""
-        from rota.sdk.runs import RunHandle  # noqa: PLC0415 - as above
+        """The handle of a run with a known id."""
+        from rota.sdk.run import RunHandle  # noqa: PLC0415 - as above
 
         return RunHandle(run_id, self._get_client)
 
@@ -188,19 +187,14 @@ class Rota:
     def enqueue_many(self, submissions: Iterable[Submission[R]], *, conn: Any = None) -> Any:
         """Enqueue many calls, made by `task.bind(…)`, in batches.
 
-        Each batch of up to 10,000 is accepted whole or not at all. With `conn` they are all put
-        into the transaction that is under way there.
+        The coordinator accepts each batch of up to 10,000 whole or not at all. With `conn` all of
+        them become part of the transaction that is open there.
         """
-        if conn is not None:
-            keyed = self._keyed(submissions)
-            self._inbox.put(conn, [one.new_task for one in keyed])
-            return self._pending(keyed)
-        self._workers.cover()
-        handles: list[TaskHandle[R]] = []
-        for batch in _batches(submissions):
-            call = calls.submit_for_receipts([one.new_task for one in batch])
-            handles += self._handles(batch, self.client.run(call))
-        return handles
+        if conn is None:
+            return self.client.run(self._submit(submissions))
+        keyed = self._with_keys(submissions)
+        self._inbox.put(conn, [one.new_task for one in keyed])
+        return self._pending(keyed)
 
     @overload
     async def aenqueue_many(
@@ -212,63 +206,62 @@ class Rota:
     ) -> list[PendingHandle[R]]: ...
 
     async def aenqueue_many(self, submissions: Iterable[Submission[R]], *, conn: Any = None) -> Any:
-        """As `enqueue_many`, for async code, and for async connections."""
-        if conn is not None:
-            keyed = self._keyed(submissions)
-            await self._inbox.aput(conn, [one.new_task for one in keyed])
-            return self._pending(keyed)
+        """As `enqueue_many`, for async code and async connections."""
+        if conn is None:
+            return await self.client.arun(self._submit(submissions))
+        keyed = self._with_keys(submissions)
+        await self._inbox.aput(conn, [one.new_task for one in keyed])
+        return self._pending(keyed)
+
+    @overload
+    def enqueue(
+        self, name: str, payload: Any = None, *, conn: None = None, **options: Unpack[Options]
+    ) -> TaskHandle[Any]: ...
+    @overload
+    def enqueue(
+        self, name: str, payload: Any = None, *, conn: Any, **options: Unpack[Options]
+    ) -> PendingHandle[Any]: ...
+
+    def enqueue(
+        self, name: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
+    ) -> Any:
+        """Enqueue a task that another program defines, by name; the payload is sent as it is."""
+        return self.enqueue_many([_bind_by_name(name, payload, options)], conn=conn)[0]
+
+    @overload
+    async def aenqueue(
+        self, name: str, payload: Any = None, *, conn: None = None, **options: Unpack[Options]
+    ) -> TaskHandle[Any]: ...
+    @overload
+    async def aenqueue(
+        self, name: str, payload: Any = None, *, conn: Any, **options: Unpack[Options]
+    ) -> PendingHandle[Any]: ...
+
+    async def aenqueue(
+        self, name: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
+    ) -> Any:
+        """As `enqueue`, for async code and async connections."""
+        return (await self.aenqueue_many([_bind_by_name(name, payload, options)], conn=conn))[0]
+
+    def handle(self, task_id: str) -> TaskHandle[Any]:
+        """The handle of a task with a known id."""
+        return TaskHandle(task_id, self._get_client, decoder_of(Any))
+
+    def _submit(self, submissions: Iterable[Submission[R]]) -> Exchange[list[TaskHandle[R]]]:
         self._workers.cover()
         handles: list[TaskHandle[R]] = []
         for batch in _batches(submissions):
-            call = calls.submit_for_receipts([one.new_task for one in batch])
-            handles += self._handles(batch, await self.client.arun(call))
+            receipts = yield calls.submit_for_receipts([one.new_task for one in batch])
+            handles += [
+                TaskHandle(
+                    receipt.id, self._get_client, one.decoder, is_duplicate=receipt.duplicate
+                )
+                for one, receipt in zip(batch, receipts, strict=True)
+            ]
         return handles
 
-    @overload
-    def enqueue(
-        self, name: str, payload: Any = None, *, conn: None = None, **options: Unpack[Options]
-    ) -> TaskHandle[Any]: ...
-    @overload
-    def enqueue(
-        self, name: str, payload: Any = None, *, conn: Any, **options: Unpack[Options]
-    ) -> PendingHandle[Any]: ...
-
-    def enqueue(
-        self, name: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
-    ) -> Any:
-        """Enqueue a task by name that another program defines; its payload goes as it is."""
-        return self.enqueue_many([_foreign(name, payload, options)], conn=conn)[0]
-
-    @overload
-    async def aenqueue(
-        self, name: str, payload: Any = None, *, conn: None = None, **options: Unpack[Options]
-    ) -> TaskHandle[Any]: ...
-    @overload
-    async def aenqueue(
-        self, name: str, payload: Any = None, *, conn: Any, **options: Unpack[Options]
-    ) -> PendingHandle[Any]: ...
-
-    async def aenqueue(
-        self, name: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
-    ) -> Any:
-        """As `enqueue`, for async code, and for async connections."""
-        return (await self.aenqueue_many([_foreign(name, payload, options)], conn=conn))[0]
-
-    def handle(self, task_id: str) -> TaskHandle[Any]:
-        """The handle of a task whose id is known."""
-        return TaskHandle(task_id, self._get_client, decoder_of(Any))
-
-    def _handles(
-        self, batch: Sequence[Submission[R]], receipts: list[calls.Receipt]
-    ) -> list[TaskHandle[R]]:
-        client = self._get_client
-        return [
-            TaskHandle(receipt.id, client, one.decoder, is_duplicate=receipt.duplicate)
-            for one, receipt in zip(batch, receipts, strict=True)
-        ]
-
-    def _keyed(self, submissions: Iterable[Submission[R]]) -> list[Submission[R]]:
-        """Calls for a transaction: each has a key, and somebody will look for it there."""
+    def _with_keys(self, submissions: Iterable[Submission[R]]) -> list[Submission[R]]:
+        """The calls for a transaction, each with a key that finds its task afterwards."""
         if self._is_own_client and is_embedded(self._url):
             raise Invalid(
                 "this app has a coordinator on SQLite inside it, which no transaction of "
@@ -279,15 +272,16 @@ class Rota:
 
     def _pending(self, keyed: Iterable[Submission[R]]) -> list[PendingHandle[R]]:
         return [
-            PendingHandle(one.new_task.key or "", self._get_client, one.decoder) for one in keyed
+            PendingHandle(one.new_task.key or "", self._get_client, one.decoder, one.new_task.queue)
+            for one in keyed
         ]
 
     # --- values and locks -----------------------------------------------------------------------
 
     @property
     def memory(self) -> "Memory":
-        """What programs keep with the coordinator, by key: `app.memory.put("k", {"n": 1})`."""
-        from rota.sdk.memory import Memory  # noqa: PLC0415 - few programs need it
+        """The coordinator's key-value store: `app.memory.put("k", {"n": 1})`."""
+        from rota.sdk.kv import Memory  # noqa: PLC0415 - few programs need it
 
         return Memory(self._get_client)
 
@@ -299,21 +293,22 @@ class Rota:
         wait_s: float | None = None,
         on_lost: "OnLost | None" = None,
     ) -> "Lock":
-        """A lock that only one has at a time: `with app.lock("report") as lock:`.
+        """A lock that one program holds at a time: `with app.lock("report") as lock:`.
 
-        It is had for `ttl_s` seconds, and renewed in the background. Somebody else's is waited for:
-        as long as it takes, or for `wait_s` seconds; then `LockNotAcquired` is raised. `on_lost` is
-        called, in the background, when the lock could not be renewed in time.
+        The lock is held for `ttl_s` seconds at once and renewed in the background. While another
+        program holds it, `with` waits: without a limit, or for `wait_s` seconds, after which it
+        raises `LockNotAcquired`. `on_lost` is called in the background when the lock could not be
+        renewed in time.
         """
         from rota.sdk.locks import Lock  # noqa: PLC0415 - as above
 
         return Lock(self._get_client, name, ttl_s=ttl_s, wait_s=wait_s, on_lost=on_lost)
 
-    # --- the way to the coordinator -------------------------------------------------------------
+    # --- the connection to the coordinator ------------------------------------------------------
 
     @property
     def client(self) -> Client:
-        """The client that this app's calls go through; opened when first asked for."""
+        """The client of this app, connected on first use."""
         return self._get_client()
 
     def _get_client(self) -> Client:
@@ -322,12 +317,12 @@ class Rota:
             with self._lock:
                 if self._client is None:
                     self._client = Client.connect(self._url, self._token)
-                    close_at_end(self)
+                    _close_at_exit(self)
                 client = self._client
         return client
 
     def use(self, client: Client) -> None:
-        """Go through this client from now on; whoever made it closes it, and runs workers."""
+        """Use this client from now on; the caller closes it, and runs the workers."""
         self.close()
         with self._lock:
             self._client = client
@@ -335,17 +330,17 @@ class Rota:
             self._workers.is_wanted = False
 
     def reset(self) -> None:
-        """Undo `use`: the way to the coordinator is opened anew, as the app was made for."""
+        """Undo `use`: connect by the app's own URL again."""
         self.close()
         self._workers.is_wanted = True
 
     def start(self) -> None:
-        """Open the way to the coordinator, and if it is embedded start the worker."""
+        """Connect to the coordinator; if it is embedded, start the worker too."""
         _ = self.client
         self._workers.cover()
 
     def close(self) -> None:
-        """Stop the embedded worker and coordinator, or close the connections. May be repeated."""
+        """Stop the embedded worker and coordinator, or close the connections; repeatable."""
         self._workers.stop()
         with self._lock:
             client, self._client = self._client, None
@@ -356,19 +351,14 @@ class Rota:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def _foreign(name: str, payload: Any, options: Options) -> Submission[Any]:
-    template: NewTask = template_of(name, options)
+def _bind_by_name(name: str, payload: Any, options: Options) -> Submission[Any]:
     raw = msgspec.Raw(encode(payload))
-    return Submission(msgspec.structs.replace(template, payload=raw), decoder_of(Any))
+    new_task = msgspec.structs.replace(template_of(name, options), payload=raw)
+    return Submission(new_task, decoder_of(Any))
 
 
 def _batches(submissions: Iterable[Submission[R]]) -> Iterable[Sequence[Submission[R]]]:
@@ -376,3 +366,28 @@ def _batches(submissions: Iterable[Submission[R]]) -> Iterable[Sequence[Submissi
     size = limits.MAX_TASKS_PER_SUBMISSION
     for start in range(0, len(waiting), size):
         yield waiting[start : start + size]
+
+
+# --- the end of the program ---------------------------------------------------------------------
+#
+# Workers finish and connections close while threads can still be started and joined. The
+# interpreter's own `atexit` runs after the shutdown of the standard thread pools, so the hook of
+# `threading` is used where it exists.
+
+_open_apps: "weakref.WeakSet[Rota]" = weakref.WeakSet()
+_is_registered = False
+
+
+def _close_at_exit(app: Rota) -> None:
+    global _is_registered  # noqa: PLW0603 - once a process
+    _open_apps.add(app)
+    if not _is_registered:
+        _is_registered = True
+        register = getattr(threading, "_register_atexit", atexit.register)
+        register(_close_all)
+
+
+def _close_all() -> None:
+    for app in list(_open_apps):
+        with contextlib.suppress(Exception):  # the other apps are closed all the same
+            app.close()

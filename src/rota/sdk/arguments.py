@@ -1,11 +1,10 @@
-"""How do the arguments of a call become a payload, and a payload the arguments of a handler?
+"""Encodes the arguments of a call as a payload, and decodes a payload for a handler.
 
-A payload is a JSON object with one field a parameter, named as the parameter is: a submitter in
-any language writes `{"path": "a.png", "width": 200}`. Parameters with defaults may be left out;
-`*names` is an array under its own name, `**options` an object under its own name. `null` stands
-for no arguments at all.
+A payload is a JSON object with one field per parameter: a submitter in any language writes
+`{"path": "a.png", "width": 200}`. Parameters with defaults may be left out; `*names` is an array
+and `**options` an object under its own name. `null` stands for no arguments.
 
-Both ends use the same decoder: what is accepted when a task is enqueued is what its handler takes.
+Both ends use the same decoder, so a handler accepts every payload that `enqueue` accepts.
 """
 
 import inspect
@@ -21,7 +20,7 @@ from msgspec import Raw
 
 from rota.errors import Invalid
 from rota.sdk.encoding import can_decode, decoder_of, encode
-from rota.sdk.outcomes import Answer
+from rota.sdk.outcomes import HandlerAnswer
 
 _EMPTY = frozenset({b"{}", b"null"})
 _PLACE = re.compile(r" - at `\$\.?([^`.\[]*)")
@@ -30,13 +29,13 @@ _IMMUTABLE = (str, int, float, bool, bytes, type(None))
 
 
 class InvalidArguments(Invalid, TypeError):  # noqa: N818 - as the errors it belongs to
-    """Arguments that do not fit the task's signature; the text names the one."""
+    """An argument does not fit the task's signature; the text names it."""
 
 
 class Arguments:
-    """A handler's signature, as the shape of its payload.
+    """The signature of a handler as the schema of its payload.
 
-    Built on first use: annotations may name things that are defined after the function.
+    Built on first use: annotations may name types that are defined after the function.
     """
 
     def __init__(self, function: Callable[..., Any], *, task: str) -> None:
@@ -46,7 +45,7 @@ class Arguments:
 
     @property
     def names(self) -> frozenset[str]:
-        """What the parameters are called."""
+        """The names of the parameters."""
         return frozenset(self._signature.parameters)
 
     @cached_property
@@ -71,7 +70,7 @@ class Arguments:
 
     @cached_property
     def _required(self) -> tuple[str, ...]:
-        """The parameters that must be given, where they are all positional."""
+        """The parameters without a default."""
         parameters = self._signature.parameters.values()
         return tuple(one.name for one in parameters if one.default is Parameter.empty)
 
@@ -81,31 +80,31 @@ class Arguments:
         return kinds <= {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raw:
-        """Check the arguments of a call and write them as a payload."""
+        """Check the arguments of a call and encode them as a payload."""
         given = self._bound(args, kwargs)
         if not given and self._takes_none:
             return _NO_ARGUMENTS
         try:
             payload = encode(given)
-        except Exception:  # noqa: BLE001 - users' types are written by users' code; see _culprit
-            raise self._unwritable(given) from None
+        except Exception:  # noqa: BLE001 - users' code encodes users' types
+            raise self._unencodable(given) from None
         try:
             self._decoder.decode(payload)
         except msgspec.ValidationError as error:
-            raise self._misfit(error) from None
+            raise self._mismatch(error) from None
         return Raw(payload)
 
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by the names of their parameters."""
         if not kwargs and len(args) == len(self._required) and self._is_positional:
-            return dict(zip(self._required, args, strict=True))  # as most calls are
+            return dict(zip(self._required, args, strict=True))  # the fast path of most calls
         try:
             return self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise InvalidArguments(f"task {self._task!r}: {error}", task=self._task) from None
 
     def decode(self, payload: Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Read a payload as positional and named arguments."""
+        """Decode a payload into positional and keyword arguments."""
         content = bytes(payload)
         if content in _EMPTY:
             if self._takes_none:
@@ -114,12 +113,12 @@ class Arguments:
         try:
             values = self._decoder.decode(content)
         except msgspec.DecodeError as error:
-            raise self._misfit(error) from None
+            raise self._mismatch(error) from None
         if self._is_positional:
             return msgspec.structs.astuple(values), {}
-        return self._arranged(values)
+        return self._arrange(values)
 
-    def _arranged(self, values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arrange(self, values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, parameter in self._signature.parameters.items():
@@ -135,15 +134,15 @@ class Arguments:
                     args.append(value)
         return tuple(args), kwargs
 
-    def _unwritable(self, given: dict[str, Any]) -> InvalidArguments:
+    def _unencodable(self, given: dict[str, Any]) -> InvalidArguments:
         for name, value in given.items():
             try:
                 encode(value)
-            except Exception as error:  # noqa: BLE001 - as above; this is where it is told
+            except Exception as error:  # noqa: BLE001 - as above
                 return self._invalid(name, str(error))
-        raise AssertionError("an argument that could not be written can be written now")
+        raise AssertionError("an argument that could not be encoded can be encoded now")
 
-    def _misfit(self, error: msgspec.DecodeError) -> InvalidArguments:
+    def _mismatch(self, error: msgspec.DecodeError) -> InvalidArguments:
         text = str(error)
         place = _PLACE.search(text)
         if place is None:
@@ -159,20 +158,22 @@ class Arguments:
 
 
 def _result_kind(kind: Any) -> Any:
-    """What a result is read as: the return annotation, without the answers that are no result."""
+    """The type of a result: the return annotation without `HandlerAnswer`s."""
     if get_origin(kind) not in {Union, UnionType}:
         return kind
     kinds = [
-        one for one in get_args(kind) if not (isinstance(one, type) and issubclass(one, Answer))
+        one
+        for one in get_args(kind)
+        if not (isinstance(one, type) and issubclass(one, HandlerAnswer))
     ]
-    return Union[tuple(kinds)]  # noqa: UP007 - put together at run time
+    return Union[tuple(kinds)]  # noqa: UP007 - built at run time
 
 
 def _resolved(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations, each as far as it can be resolved."""
+    """The annotations of a function; those that cannot be resolved are `Any`."""
     try:
         return get_type_hints(function, include_extras=True)
-    except Exception:  # noqa: BLE001 - names imported for type checkers only; take the others
+    except Exception:  # noqa: BLE001 - a name is imported for type checkers only
         return {name: _one_hint(function, name) for name in inspect.get_annotations(function)}
 
 
@@ -182,7 +183,7 @@ def _one_hint(function: Callable[..., Any], name: str) -> Any:
     try:
         alone = SimpleNamespace(__annotations__=annotations)
         return get_type_hints(alone, globalns=names, include_extras=True)[name]
-    except Exception:  # noqa: BLE001 - as above: this one stays unchecked
+    except Exception:  # noqa: BLE001 - as above
         return Any
 
 

@@ -1,8 +1,8 @@
-"""What does a handler know about the attempt it is? `rota.current()` tells.
+"""The context of a running handler, as `rota.current()` returns it.
 
-The context is a context variable, so it is right in async handlers, in threads, and in functions
-that a handler calls; in a thread that a handler starts itself it is there if the handler copies its
-context (`asyncio.to_thread` does).
+It is a context variable, so it is available in async handlers, in handler threads, and in functions
+that a handler calls. A thread that the handler starts itself has it if the handler copies its
+context, as `asyncio.to_thread` does.
 """
 
 import asyncio
@@ -12,33 +12,33 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Raw
 
-from rota.core.tasks import Labels
+from rota.core.tasks.model import Labels
 from rota.errors import Invalid
 from rota.messages import LeaseView
-from rota.sdk.client import Client
+from rota.sdk.client.client import Client
+from rota.sdk.client.requests import ApiCall
 from rota.sdk.encoding import encode
 from rota.sdk.outcomes import Cancelled
-from rota.sdk.requests import Call
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
 
 class Execution(Protocol):
-    """An attempt under way, wherever its handler runs."""
+    """A running attempt, in a worker or in a handler process."""
 
     @property
     def lease(self) -> LeaseView: ...
 
     @property
     def stop_reason(self) -> str | None:
-        """Why the handler should stop; None while it should not."""
+        """Why the handler should stop; None while it may go on."""
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None: ...
 
     @property
     def client(self) -> Client:
-        """The way to the coordinator that the task is from."""
+        """The client of the coordinator that leased the task."""
 
 
 EXECUTION: ContextVar[Execution] = ContextVar("rota.execution")
@@ -48,12 +48,12 @@ def current() -> "TaskContext":
     """The context of the handler that is running here."""
     execution = EXECUTION.get(None)
     if execution is None:
-        raise Invalid("rota.current() is for handlers: no task is running here")
+        raise Invalid("no task is running here; call rota.current() inside a handler")
     return TaskContext(execution)
 
 
 class TaskContext:
-    """One attempt, as its handler sees it."""
+    """The current attempt, for its handler."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -73,7 +73,7 @@ class TaskContext:
 
     @property
     def run_id(self) -> str | None:
-        """The run of a workflow that it works for; None when it was enqueued by itself."""
+        """The run that the task belongs to; None when it was enqueued by itself."""
         return self._lease.run_id
 
     @property
@@ -86,7 +86,7 @@ class TaskContext:
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, counted from 1."""
+        """The number of this attempt, counted from 1."""
         return self._lease.attempt
 
     @property
@@ -99,13 +99,13 @@ class TaskContext:
 
     @property
     def deadline(self) -> datetime | None:
-        """When this attempt runs out of time; None when it has no limit."""
+        """When this attempt times out; None when it has no limit."""
         deadline_ms = self._lease.deadline_ms
         return None if deadline_ms is None else datetime.fromtimestamp(deadline_ms / 1000, UTC)
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether to stop: the task was cancelled or lost, its time is up, or the worker stops."""
+        """Whether to stop: the task is cancelled, lost or timed out, or the worker stops."""
         return self._execution.stop_reason is not None
 
     @property
@@ -113,31 +113,30 @@ class TaskContext:
         return self._execution.stop_reason
 
     def check_cancelled(self) -> None:
-        """Raise `Cancelled` when the handler should stop. Long loops in threads call this."""
+        """Raise `Cancelled` when the handler should stop; for long loops in threads."""
         reason = self._execution.stop_reason
         if reason is not None:
             raise Cancelled(reason)
 
     def progress(self, value: Any = None, *, partial: Any = None) -> None:
-        """Report progress (a share from 0 to 1, or any JSON) and, if wanted, a partial result.
+        """Report progress (a share from 0 to 1, or any JSON), and optionally a partial result.
 
-        Returns at once. Reports that come faster than they can be sent are merged: the newest
-        counts.
+        Returns at once. Of reports that come faster than they can be sent, the newest is sent.
         """
         self._execution.note_progress(_raw(value), _raw(partial))
 
     async def aprogress(self, value: Any = None, *, partial: Any = None) -> None:
-        """As `progress`, and gives the event loop a turn, in which a cancellation can arrive."""
+        """As `progress`; it also yields to the event loop, so that a cancellation can arrive."""
         self.progress(value, partial=partial)
         await asyncio.sleep(0)
 
     def attach(
         self, name: str, data: bytes | str, *, media_type: str = "application/octet-stream"
     ) -> None:
-        """Attach a blob to the run this task works for, under a name of its own.
+        """Attach a blob to the task's run under a name.
 
-        It is the run's once the task has succeeded; an attempt that fails leaves nothing. The
-        same name again replaces what was there.
+        The run gets it when the task succeeds; an attempt that fails leaves nothing. The same
+        name again replaces the blob.
         """
         self._execution.client.run(self._attachment(name, data, media_type))
 
@@ -147,12 +146,12 @@ class TaskContext:
         """As `attach`, for async handlers."""
         await self._execution.client.arun(self._attachment(name, data, media_type))
 
-    def _attachment(self, name: str, data: bytes | str, media_type: str) -> Call[Any]:
-        from rota.sdk import run_calls  # noqa: PLC0415 - few tasks attach anything
+    def _attachment(self, name: str, data: bytes | str, media_type: str) -> ApiCall[Any]:
+        from rota.sdk.client import run_calls  # noqa: PLC0415 - few tasks attach anything
 
         lease = self._lease
         if lease.run_id is None:
-            raise Invalid(f"task {lease.name!r} works for no run, so there is nowhere to attach to")
+            raise Invalid(f"task {lease.name!r} belongs to no run; only tasks of a run can attach")
         return run_calls.put_artifact(
             lease.run_id,
             name,
@@ -164,8 +163,8 @@ class TaskContext:
 
     @property
     def logger(self) -> "FilteringBoundLogger":
-        """A logger whose lines carry the task's id, name and attempt."""
-        import structlog  # noqa: PLC0415 - only handlers that log pay for it
+        """A logger that adds the task's id, name and attempt to every line."""
+        import structlog  # noqa: PLC0415 - only handlers that log load it
 
         logger: FilteringBoundLogger = structlog.get_logger("rota.task")
         return logger.bind(task_id=self.task_id, task=self.name, attempt=self.attempt)

@@ -1,7 +1,6 @@
-"""Where does a workflow's definition come from, and how is it written down again?
+"""Reads workflow definitions from files, texts and Python values, and writes them as YAML.
 
-From a file, from YAML or JSON text, from Python: it becomes the same value. Written as YAML and
-read again it is that value still.
+Every source gives the same value, and a definition that is written and read again is unchanged.
 """
 
 from collections import deque
@@ -12,27 +11,26 @@ from typing import Any
 import msgspec
 import yaml  # type: ignore[import-untyped]  # has none
 
-from rota.core.workflow.definition import Definition
-from rota.core.workflow.problems import Problem
-from rota.core.workflow.reading import convert, read
+from rota.core.workflow.definition.model import Definition, DefinitionProblem
+from rota.core.workflow.definition.parser import convert, read
 from rota.errors import Invalid, InvalidWorkflow
 
 SUFFIXES = (".yaml", ".yml", ".json")
 YAML_WIDTH = 100
-PROBLEMS_TOLD = 5  # in the text of an error; its facts have them all
+PROBLEMS_SHOWN = 5  # in the text of an error; its facts have all of them
 
 Source = Definition | Path | str | Mapping[str, Any]
 
 
 def is_name(source: object) -> bool:
-    """Whether a text is a workflow's name, rather than a file's or a definition itself."""
+    """Whether a text is the name of a workflow, not a file and not a definition."""
     if not isinstance(source, str) or "\n" in source or source.lstrip().startswith("{"):
         return False
     return not source.endswith(SUFFIXES)
 
 
 def definition_of(source: Source) -> Definition:
-    """The definition in a file, a text or a document; raises `InvalidWorkflow` if it is not one."""
+    """The definition in a file, a text or a document; raises `InvalidWorkflow` for its problems."""
     match source:
         case Definition():
             return source
@@ -47,31 +45,34 @@ def definition_of(source: Source) -> Definition:
 
 
 def checked(
-    definition: Definition | None, problems: Sequence[Problem], *, source: str | None = None
+    definition: Definition | None,
+    problems: Sequence[DefinitionProblem],
+    *,
+    source: str | None = None,
 ) -> Definition:
-    """The definition, if nothing is wrong with it."""
+    """The definition, if it has no problems."""
     if definition is None or problems:
         raise invalid(problems, source or (definition and definition.name) or "the workflow")
     return definition
 
 
-def invalid(problems: Sequence[Problem], what: str) -> InvalidWorkflow:
-    told = [told_problem(one) for one in problems[:PROBLEMS_TOLD]]
-    if len(problems) > PROBLEMS_TOLD:
-        told.append(f"and {len(problems) - PROBLEMS_TOLD} more")
+def invalid(problems: Sequence[DefinitionProblem], what: str) -> InvalidWorkflow:
+    shown = [problem_text(one) for one in problems[:PROBLEMS_SHOWN]]
+    if len(problems) > PROBLEMS_SHOWN:
+        shown.append(f"and {len(problems) - PROBLEMS_SHOWN} more")
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    detail = f"{what} has {count}: {'; '.join(told)}"
+    detail = f"{what} has {count}: {'; '.join(shown)}"
     return InvalidWorkflow(detail, problems=[msgspec.to_builtins(one) for one in problems])
 
 
-def told_problem(one: Problem) -> str:
+def problem_text(one: DefinitionProblem) -> str:
     place = f"{one.path}: " if one.path else ""
     line = "" if one.line is None else f"line {one.line}: "
     return f"{line}{place}{one.message}"
 
 
 def yaml_of(definition: Definition) -> str:
-    """The definition as YAML, as short as it goes, its nodes in the order a run comes to them."""
+    """The definition as short YAML, its nodes in the order in which a run reaches them."""
     document = msgspec.to_builtins(definition)
     document["nodes"] = {name: document["nodes"][name] for name in nodes_in_order(definition)}
     text: str = yaml.dump(
@@ -86,7 +87,7 @@ def yaml_of(definition: Definition) -> str:
 
 
 def nodes_in_order(definition: Definition) -> list[str]:
-    """The nodes as a run comes to them."""
+    """The nodes in the order in which a run reaches them."""
     found: dict[str, None] = {}
     waiting = deque([definition.initial_node])
     while waiting:
@@ -99,7 +100,7 @@ def nodes_in_order(definition: Definition) -> list[str]:
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # as above
-    """Writes what stands twice twice: the reader takes no aliases."""
+    """Writes a repeated value again, because the parser accepts no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - yaml's signature
         return True
@@ -109,7 +110,7 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # as above
 
 
 def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    # Other styles lose characters that count as line breaks in YAML alone.
+    # The other styles lose characters that are line breaks in YAML only.
     style = None if text.isprintable() else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

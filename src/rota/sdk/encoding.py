@@ -1,7 +1,7 @@
-"""How do Python values become JSON and come back?
+"""Encodes Python values as JSON and decodes them.
 
-By msgspec: builtin types, dataclasses, Structs, enums, dates, UUIDs, Decimals and their like.
-Beside them paths, and models that validate and dump themselves in pydantic's manner.
+msgspec handles builtin types, dataclasses, Structs, enums, dates, UUIDs and Decimals. The hooks
+here add paths, and models with pydantic's `model_dump` and `model_validate`.
 """
 
 from pathlib import PurePath
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 
-def _written(value: Any) -> Any:
+def _encode_other(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
         return dump(mode="json")
@@ -19,29 +19,29 @@ def _written(value: Any) -> Any:
     raise TypeError(f"a value of type {type(value).__qualname__!r} cannot be written as JSON")
 
 
-def _read(kind: type, value: Any) -> Any:
+def _decode_other(kind: type, value: Any) -> Any:
     validate = getattr(kind, "model_validate", None)
     if validate is not None:
         return validate(value)
     if isinstance(kind, type) and issubclass(kind, PurePath) and isinstance(value, str):
         return kind(value)
-    return value  # msgspec goes on to check that this is of the kind asked for
+    return value  # msgspec checks its type
 
 
-encode = msgspec.json.Encoder(enc_hook=_written).encode
+encode = msgspec.json.Encoder(enc_hook=_encode_other).encode
 
 
 def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
-    """A decoder for an annotation, or for anything at all where msgspec cannot follow it."""
+    """A decoder for an annotation, or for any JSON where msgspec does not support it."""
     try:
-        return msgspec.json.Decoder(kind, dec_hook=_read)
+        return msgspec.json.Decoder(kind, dec_hook=_decode_other)
     except TypeError:
         return msgspec.json.Decoder()
 
 
 def can_decode(kind: Any) -> bool:
     try:
-        msgspec.json.Decoder(kind, dec_hook=_read)
+        msgspec.json.Decoder(kind, dec_hook=_decode_other)
     except TypeError:
         return False
     return True

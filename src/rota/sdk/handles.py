@@ -1,24 +1,25 @@
-"""How does a submitter follow a task? By its handle: wait for the result, look, cancel."""
+"""Task handles: wait for the result of a task, read its state, cancel or retry it."""
 
-import asyncio
-import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from rota.core.tasks import FINISHED, TaskError, TaskState
+from rota.core.tasks.model import FINISHED, TaskError, TaskState
 from rota.errors import RotaError, Unavailable
 from rota.messages import TaskView
-from rota.sdk import calls
-from rota.sdk.client import Client
-from rota.sdk.waiting import Wait
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
+from rota.sdk.client.exchange import Exchange, Wait, wait_for_end
 
 R = TypeVar("R")
 
+FIRST_PAUSE_S = 0.02  # between two queries for a pending task; doubled each time
+LONGEST_PAUSE_S = 0.5
+
 
 class TaskFailed(RotaError):  # noqa: N818 - read where it is caught: `except TaskFailed`
-    """The task has failed for good; `error` is what its handler said."""
+    """The task has failed for good; `error` is the error of its last attempt."""
 
     code = "task_failed"
     title = "The task has failed"
@@ -41,7 +42,7 @@ class TaskCancelled(RotaError):  # noqa: N818
 
 
 class TaskHandle(Generic[R]):
-    """A submitted task, as its submitter holds it. Costs nothing to keep or to make anew."""
+    """A submitted task. A handle holds no resources; `app.handle(id)` makes another one."""
 
     __slots__ = ("_client", "_decoder", "id", "is_duplicate")
 
@@ -62,37 +63,19 @@ class TaskHandle(Generic[R]):
         return f"<TaskHandle {self.id}>"
 
     def result(self, timeout: float | None = None) -> R:
-        """Wait for the task's end and give its result.
+        """Wait for the task to finish and return its result.
 
         Raises `TaskFailed` with the handler's error, `TaskCancelled`, or `TimeoutError` when
         `timeout` seconds have passed first; the task itself then goes on.
         """
-        wait = Wait(f"task {self.id!r}", timeout)
-        while True:
-            try:
-                view = self._client().run(self._question(wait))
-            except Unavailable as error:
-                time.sleep(wait.pause_s(error))
-                continue
-            if view.state in FINISHED:
-                return self._value(view)
-            wait.go_on(view.state)
+        return self._client().run(self._wait(timeout))
 
     async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as `result`
         """As `result`, for async code."""
-        wait = Wait(f"task {self.id!r}", timeout)
-        while True:
-            try:
-                view = await self._client().arun(self._question(wait))
-            except Unavailable as error:
-                await asyncio.sleep(wait.pause_s(error))
-                continue
-            if view.state in FINISHED:
-                return self._value(view)
-            wait.go_on(view.state)
+        return await self._client().arun(self._wait(timeout))
 
     def view(self) -> TaskView:
-        """Everything the coordinator tells about the task."""
+        """Everything the coordinator knows about the task."""
         return self._client().run(calls.get_task(self.id))
 
     async def aview(self) -> TaskView:
@@ -105,31 +88,127 @@ class TaskHandle(Generic[R]):
         return (await self.aview()).state
 
     def cancel(self) -> None:
-        """End the task now; a handler that runs it is told. `Conflict` when it has ended."""
+        """Cancel the task and tell its handler to stop; `Conflict` when it has finished."""
         self._client().run(calls.cancel_task(self.id))
 
     async def acancel(self) -> None:
         await self._client().arun(calls.cancel_task(self.id))
 
     def retry(self) -> None:
-        """Send a failed or cancelled task round again."""
+        """Queue a failed or cancelled task again."""
         self._client().run(calls.retry_task(self.id))
 
     async def aretry(self) -> None:
         await self._client().arun(calls.retry_task(self.id))
 
-    def _question(self, wait: Wait) -> calls.Call[TaskView]:
-        return calls.get_task(self.id, wait_ms=wait.question_ms())
+    def _wait(self, timeout: float | None) -> Exchange[R]:
+        return _wait_for_result(self.id, self._decoder, timeout)
 
-    def _value(self, view: TaskView) -> R:
-        if view.state is TaskState.CANCELLED:
-            raise TaskCancelled(self.id)
-        if view.state is TaskState.FAILED:
-            raise TaskFailed(self.id, view.error or TaskError())
-        content = b"null" if view.result is None else bytes(view.result)
-        try:
-            value: R = self._decoder.decode(content)
-        except msgspec.ValidationError:
-            # Written by another version of the handler; what it said is still worth having.
-            value = msgspec.json.decode(content)
-        return value
+
+def _wait_for_result(
+    task_id: str, decoder: msgspec.json.Decoder[Any], timeout: float | None
+) -> Exchange[Any]:
+    view: TaskView = yield from wait_for_end(
+        f"task {task_id!r}",
+        lambda wait_ms: calls.get_task(task_id, wait_ms=wait_ms),
+        FINISHED,
+        timeout,
+    )
+    if view.state is TaskState.CANCELLED:
+        raise TaskCancelled(task_id)
+    if view.state is TaskState.FAILED:
+        raise TaskFailed(task_id, view.error or TaskError())
+    content = b"null" if view.result is None else bytes(view.result)
+    try:
+        return decoder.decode(content)
+    except msgspec.ValidationError:
+        # Another version of the handler wrote it; the plain value is still useful.
+        return msgspec.json.decode(content)
+
+
+class PendingHandle(Generic[R]):
+    """A task enqueued inside the program's own transaction; it exists once that is committed.
+
+    The handle finds nothing until the transaction is committed and a coordinator has accepted the
+    task. After a rollback it never does.
+    """
+
+    __slots__ = ("_client", "_decoder", "_handle", "key", "queue")
+
+    def __init__(
+        self,
+        key: str,
+        client: Callable[[], Client],
+        decoder: msgspec.json.Decoder[Any],
+        queue: str | None = None,
+    ) -> None:
+        """Keys are unique in one queue; without `queue` the newest task with the key counts."""
+        self.key = key
+        self.queue = queue
+        self._client = client
+        self._decoder = decoder
+        self._handle: TaskHandle[R] | None = None
+
+    def __repr__(self) -> str:
+        return f"<PendingHandle {self.key}>"
+
+    def find(self) -> TaskHandle[R] | None:
+        """The task's own handle; None while the task does not exist."""
+        return self._client().run(self._find())
+
+    async def afind(self) -> TaskHandle[R] | None:
+        return await self._client().arun(self._find())
+
+    def view(self) -> TaskView | None:
+        """Everything the coordinator knows about the task; None while it does not exist."""
+        return self._client().run(self._view())
+
+    async def aview(self) -> TaskView | None:
+        return await self._client().arun(self._view())
+
+    def status(self) -> TaskState | None:
+        view = self.view()
+        return None if view is None else view.state
+
+    async def astatus(self) -> TaskState | None:
+        view = await self.aview()
+        return None if view is None else view.state
+
+    def result(self, timeout: float | None = None) -> R:
+        """Wait for the task to exist and to finish; otherwise as `TaskHandle.result`.
+
+        Not inside the transaction: the task runs after the commit.
+        """
+        return self._client().run(self._wait(timeout))
+
+    async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as `result`
+        """As `result`, for async code."""
+        return await self._client().arun(self._wait(timeout))
+
+    def _find(self) -> Exchange[TaskHandle[R] | None]:
+        if self._handle is None:
+            page = yield calls.list_tasks(queue=self.queue, key=self.key)
+            if page.items:
+                self._handle = TaskHandle(page.items[0].id, self._client, self._decoder)
+        return self._handle
+
+    def _view(self) -> Exchange[TaskView | None]:
+        handle = yield from self._find()
+        return None if handle is None else (yield calls.get_task(handle.id))
+
+    def _wait(self, timeout: float | None) -> Exchange[R]:
+        wait = Wait(f"the task with the key {self.key!r}", timeout)
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                handle = yield from self._find()
+            except Unavailable as error:
+                yield wait.pause_s(error)
+                continue
+            left_s = wait.left_s()
+            if handle is not None:
+                result: R = yield from _wait_for_result(handle.id, self._decoder, left_s)
+                return result
+            wait.check("not there yet")
+            yield pause_s if left_s is None else min(pause_s, left_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -1,34 +1,57 @@
-"""How does a task get into a transaction of the program's own? As a row of Rota's `inbox`.
+"""Enqueues tasks inside the program's own transaction, as rows of Rota's inbox.
 
-The row is written by the program's connection, so it is committed with whatever else the
-transaction does, or not at all. A coordinator takes committed rows out and accepts them as tasks.
-Nothing is locked meanwhile, however long the transaction lasts.
+The program's connection writes the row, so the row is committed with the rest of the transaction or
+not at all. A coordinator moves committed rows out and accepts them as tasks. It holds no lock in
+the meantime, however long the transaction lasts.
+
+A connection is recognised by the module of its class; none of the libraries is imported here.
+Connections that SQLAlchemy and Django wrap are used through them, so that their own bookkeeping of
+transactions stays right.
 """
 
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from rota.core.tasks import NewTask
+from rota.core.tasks.model import NewTask
 from rota.errors import Invalid
-from rota.sdk.connections import Statement, connection_of
 
 ROWS_PER_STATEMENT = 1_000
 DEFAULT_SCHEMA = "rota"
+PERCENT = "%s"  # the placeholder of psycopg and of libraries like it
+DOLLAR = "${}"  # the placeholder of asyncpg
+POSTGRES = "postgresql"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
-class Inbox(Struct, frozen=True):
-    """Where tasks are put, and whether coordinators are told as soon as they are there."""
+class Statement(NamedTuple):
+    """A statement with its values; its text depends on the library's placeholders."""
+
+    text: Callable[[Callable[[int], str]], str]
+    values: Sequence[object]
+
+    def sql(self, placeholder: str) -> str:
+        return self.text(placeholder.format)
+
+
+class UserConnection(NamedTuple):
+    """How to run a statement on a connection: blocking, or on an event loop."""
+
+    run: Callable[[Statement], object] | None = None
+    arun: Callable[[Statement], Awaitable[object]] | None = None
+
+
+class TransactionalInbox(Struct, frozen=True):
+    """The inbox table of one schema."""
 
     schema: str
-    is_told: bool = True  # by NOTIFY, which makes commits of different transactions queue up
+    notifies: bool = True  # by NOTIFY, which serialises the commits of transactions
 
     def put(self, conn: Any, tasks: Sequence[NewTask]) -> None:
         connection = connection_of(conn)
@@ -55,12 +78,12 @@ class Inbox(Struct, frozen=True):
             f"({place(2 * row + 1)}::text, {place(2 * row + 2)}::bytea)" for row in range(rows)
         )
         insert = f'INSERT INTO "{self.schema}".inbox (key, task) VALUES {pairs}'  # noqa: S608 - a checked name
-        if not self.is_told:
+        if not self.notifies:
             return insert
         return f"WITH put AS ({insert}) SELECT pg_notify('rota_{self.schema}', '')"
 
 
-def inbox_of(schema: str | None, *, is_told: bool) -> Inbox:
+def inbox_of(schema: str | None, *, notifies: bool) -> TransactionalInbox:
     name = schema or os.environ.get("ROTA_SCHEMA") or DEFAULT_SCHEMA
     if not _SCHEMA.fullmatch(name):
         raise Invalid(
@@ -68,9 +91,95 @@ def inbox_of(schema: str | None, *, is_told: bool) -> Inbox:
             "underscores, no more than 40",
             field="schema",
         )
-    return Inbox(name, is_told)
+    return TransactionalInbox(name, notifies)
 
 
 def with_key(task: NewTask) -> NewTask:
-    """A task by itself is found by its key alone, so each has one."""
+    """The task with a key; its pending handle finds it by nothing else."""
     return task if task.key else msgspec.structs.replace(task, key=secrets.token_hex(16))
+
+
+# --- connections of database libraries ----------------------------------------------------------
+
+
+def connection_of(given: Any) -> UserConnection:
+    for kind in type(given).__mro__:
+        library, _, rest = kind.__module__.partition(".")
+        adapt = ADAPTERS.get(library)
+        if adapt is not None:
+            return adapt(given, kind.__name__, rest)
+    name = f"{type(given).__module__}.{type(given).__qualname__}"
+    raise Invalid(
+        f"conn is a {name}; it has to be a connection of psycopg, asyncpg, SQLAlchemy or Django",
+        field="conn",
+    )
+
+
+def _psycopg(given: Any, name: str, _module: str) -> UserConnection:
+    if not name.endswith("Connection"):
+        raise Invalid(f"conn is a {name} of psycopg; give the connection", field="conn")
+
+    def run(statement: Statement) -> Any:
+        return given.execute(statement.sql(PERCENT), statement.values)
+
+    return UserConnection(arun=run) if name.startswith("Async") else UserConnection(run=run)
+
+
+def _asyncpg(given: Any, name: str, _module: str) -> UserConnection:
+    if not hasattr(given, "fetchval") or name == "Pool":
+        raise Invalid(f"conn is a {name} of asyncpg; give the connection", field="conn")
+    return UserConnection(arun=lambda one: given.execute(one.sql(DOLLAR), *one.values))
+
+
+def _sqlalchemy(given: Any, name: str, module: str) -> UserConnection:
+    if name not in {"Connection", "Session", "scoped_session", "AsyncConnection", "AsyncSession"}:
+        raise Invalid(
+            f"conn is a {name} of SQLAlchemy; give the connection or the session", field="conn"
+        )
+    is_session = name.lower().endswith("session")
+
+    def run(statement: Statement) -> None:
+        _on_sqlalchemy(given.connection() if is_session else given, statement)
+
+    async def arun(statement: Statement) -> None:
+        await _on_sqlalchemy(await given.connection() if is_session else given, statement)
+
+    return UserConnection(arun=arun) if "asyncio" in module else UserConnection(run=run)
+
+
+def _on_sqlalchemy(connection: Any, statement: Statement) -> Any:
+    dialect = connection.dialect
+    _check_postgres(dialect.name)
+    placeholder = DOLLAR if dialect.paramstyle == "numeric_dollar" else PERCENT
+    return connection.exec_driver_sql(statement.sql(placeholder), tuple(statement.values))
+
+
+def _django(given: Any, name: str, _module: str) -> UserConnection:
+    if not hasattr(given, "vendor"):
+        raise Invalid(
+            f"conn is a {name} of Django; give django.db.connection, or one of its connections",
+            field="conn",
+        )
+    _check_postgres(given.vendor)
+
+    def run(statement: Statement) -> None:
+        with given.cursor() as cursor:
+            cursor.execute(statement.sql(PERCENT), statement.values)
+
+    return UserConnection(run=run)
+
+
+ADAPTERS: dict[str, Callable[[Any, str, str], UserConnection]] = {
+    "psycopg": _psycopg,
+    "asyncpg": _asyncpg,
+    "sqlalchemy": _sqlalchemy,
+    "django": _django,
+}
+
+
+def _check_postgres(name: str) -> None:
+    if name != POSTGRES:
+        raise Invalid(
+            f"conn is a connection to {name}: a task goes into a transaction of PostgreSQL only",
+            field="conn",
+        )

@@ -1,6 +1,6 @@
-"""What can a handler say besides its result? And how does what it said stand on the wire?
+"""The outcomes of a handler, and their form on the wire.
 
-A handler returns a value, raises an error, or gives one of the answers below, raised or returned.
+A handler returns a value, raises an error, or raises or returns one of the `HandlerAnswer`s below.
 """
 
 import traceback
@@ -11,13 +11,13 @@ import msgspec
 from msgspec import Raw
 
 from rota.core import limits
-from rota.core.tasks import TaskError
+from rota.core.tasks.model import TaskError
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.encoding import encode
 
-MAX_TRACEBACK_LENGTH = 8_000  # the end of it, which is where the error is
+MAX_TRACEBACK_LENGTH = 8_000  # its end is kept, because the error stands there
 
-# Types of the errors that the SDK itself reports; a handler's own carry their class's name.
+# The types of errors that the SDK reports; the type of a handler's error is its class name.
 INVALID_ARGUMENTS = "invalid_arguments"
 UNREADABLE_RESULT = "unreadable_result"
 REFUSED_RESULT = "refused_result"
@@ -26,12 +26,12 @@ TIMEOUT = "timeout"
 PROCESS_DIED = "process_died"
 
 
-class Answer(Exception):  # noqa: N818 - not an error: what a handler wants to happen
-    """Base of what a handler may answer instead of a result."""
+class HandlerAnswer(Exception):  # noqa: N818 - not an error: what the handler asks for
+    """Base of the answers that a handler may give instead of a result."""
 
 
-class Snooze(Answer):
-    """Call me again in `ms` milliseconds; this attempt does not count."""
+class Snooze(HandlerAnswer):
+    """Run the task again in `ms` milliseconds; this attempt does not count."""
 
     def __init__(self, ms: int) -> None:
         super().__init__(f"snooze for {ms} ms")
@@ -40,8 +40,8 @@ class Snooze(Answer):
         self.ms = ms
 
 
-class Retry(Answer):
-    """The attempt has failed; try again in `in_ms` milliseconds, or after the usual back-off."""
+class Retry(HandlerAnswer):
+    """Fail the attempt; retry in `in_ms` milliseconds, or after the usual back-off."""
 
     def __init__(
         self, reason: str = "the handler asked for a retry", *, in_ms: int | None = None
@@ -52,8 +52,8 @@ class Retry(Answer):
         self.in_ms = in_ms
 
 
-class Discard(Answer):
-    """The task has failed for good, whatever attempts it has left."""
+class Discard(HandlerAnswer):
+    """Fail the task for good, whatever attempts it has left."""
 
     def __init__(self, reason: str = "discarded by its handler") -> None:
         super().__init__(reason)
@@ -62,7 +62,7 @@ class Discard(Answer):
 class Cancelled(BaseException):
     """Raised inside a handler by `check_cancelled` when it should stop.
 
-    Not an `Exception`, so that a handler's own `except Exception` lets it pass.
+    Not an `Exception`, so that a handler's own `except Exception` does not catch it.
     """
 
     def __init__(self, reason: str) -> None:
@@ -71,14 +71,14 @@ class Cancelled(BaseException):
 
 
 def item_of_value(lease: LeaseView, value: Any) -> ResultItem:
-    """Report what a handler returned."""
+    """The report of a value that a handler returned."""
     if value is None:
         return ResultItem(task_id=lease.task_id, fence=lease.fence, ok=True)
-    if isinstance(value, Answer):
+    if isinstance(value, HandlerAnswer):
         return item_of_error(lease, value)
     try:
         result = encode(value)
-    except Exception as error:  # noqa: BLE001 - users' types are encoded by users' code
+    except Exception as error:  # noqa: BLE001 - users' code encodes users' types
         return failure(
             lease,
             UNREADABLE_RESULT,
@@ -89,7 +89,7 @@ def item_of_value(lease: LeaseView, value: Any) -> ResultItem:
 
 
 def item_of_error(lease: LeaseView, error: BaseException) -> ResultItem:
-    """Report what a handler raised."""
+    """The report of an error that a handler raised."""
     match error:
         case Snooze(ms=ms):
             return ResultItem(task_id=lease.task_id, fence=lease.fence, snooze_ms=ms)
@@ -129,7 +129,7 @@ def _message(error: BaseException) -> str:
 
 
 def _details(error: BaseException) -> dict[str, str] | None:
-    """Where it happened: the traceback from the handler on, without the SDK's own frames."""
+    """The traceback from the handler on, without the SDK's own frames."""
     place = _first_foreign_frame(error.__traceback__)
     if place is None:
         return None

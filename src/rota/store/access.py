@@ -8,18 +8,18 @@ from rota.store.database import Transaction
 _decode = msgspec.json.Decoder(AccessToken).decode
 
 
-class Access:
+class TokenStore:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def every(self) -> list[AccessToken]:
-        return [_decode(token) for (token,) in self._tx.rows("access.every")]
+    def all(self) -> list[AccessToken]:
+        return [_decode(token) for token in self._tx.column("access.all")]
 
     def ids(self) -> set[str]:
-        return {token_id for (token_id,) in self._tx.rows("access.ids")}
+        return set(self._tx.column("access.ids"))
 
     def put(self, token: AccessToken) -> None:
-        self._tx.run("access.put", token.id, msgspec.json.encode(token))
+        self._tx.execute("access.put", id=token.id, token=msgspec.json.encode(token))
 
-    def drop(self, token_id: str) -> None:
-        self._tx.run("access.drop", token_id)
+    def delete(self, token_id: str) -> None:
+        self._tx.execute("access.delete", id=token_id)

@@ -1,99 +1,141 @@
-"""What do the stores need of a database, and which named queries do they run?
+"""The contract of a database, and its named queries.
 
-A transaction body is a plain function of a `Transaction`, run on a database thread. It never
-commits: whoever opened the transaction does, once, when the body has returned.
+A transaction body is a plain function of a `Transaction` that runs on a database thread. The body
+never commits: the database does, once, when the body has returned.
+
+Queries live in `sql/*.sql`, each with a name and a description. Parameters are named (`:task_id`).
+A row leaves the store as a record with named fields, made by `Transaction.records` or in the module
+of its noun.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+Parameters = Mapping[str, object]
+
+NEWEST = 2**63 - 1  # above every id: the start of a list that goes down
+_NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
+_PARAMETER = re.compile(r"(?<!:):([a-z]\w*)")
 
 
-class Transaction(Protocol):
-    """An open transaction. A list as a parameter stands for a set of values."""
+class Transaction(ABC):
+    """Named queries in an open transaction. A list as a parameter is a set of values."""
 
-    @property
-    def is_foreign(self) -> bool:
-        """Has somebody else written since the last write that this handle has committed?
+    # Whether a peer has written since the last commit of this handle. True in every write until
+    # the first commit of the handle: it does not know what was written before.
+    changed_by_peer: bool
+    now_ms: int | None  # the database's clock at the start of a write; None: it has none
 
-        True in every write until the handle's first commit: what was before it, is not known.
+    @abstractmethod
+    def rows(self, query: str, /, **parameters: object) -> list[Row]: ...
+
+    @abstractmethod
+    def records(self, make: Callable[..., T], query: str, /, **parameters: object) -> list[T]:
+        """Call `make` for each row, with the columns as keyword arguments."""
+
+    @abstractmethod
+    def execute(self, query: str, /, **parameters: object) -> int:
+        """Run one statement and return the number of rows that it changed."""
+
+    @abstractmethod
+    def execute_many(
+        self, query: str, names: Sequence[str], rows: Iterable[Sequence[object]], /
+    ) -> int:
+        """Run one statement for each row and return the number of rows changed.
+
+        `names` are the query's parameters in the order in which each row has their values. They
+        are given once for all rows: a mapping for each row would slow bulk writes down.
         """
-        ...
 
-    @property
-    def now_ms(self) -> int | None:
-        """The database's own clock at the start of a write; None: it has none."""
-        ...
+    @abstractmethod
+    def pipeline(self, query: str, /, **parameters: object) -> None:
+        """Run one statement without waiting for its outcome.
 
-    def rows(self, query: str, /, *parameters: object) -> list[Row]: ...
-
-    def run(self, query: str, /, *parameters: object) -> int:
-        """Run one statement; the answer is how many rows it changed."""
-        ...
-
-    def many(self, query: str, rows: Iterable[Sequence[object]], /) -> int:
-        """Run one statement for each row of parameters; the answer is as with `run`."""
-        ...
-
-    def put(self, query: str, /, *parameters: object) -> None:
-        """As `run`, for what changes rows and nobody asks how many: it need not be waited for.
-
-        It is done before whatever comes next; what is wrong with it may be heard of only then.
+        The statement takes effect before the next one. An error of it may surface only then.
         """
-        ...
 
-    def put_many(self, query: str, rows: Iterable[Sequence[object]], /) -> None:
-        """As `many`, in the same way."""
-        ...
+    @abstractmethod
+    def pipeline_many(
+        self, query: str, names: Sequence[str], rows: Iterable[Sequence[object]], /
+    ) -> None:
+        """Run one statement for each row without waiting for the outcome."""
+
+    def record(self, make: Callable[..., T], query: str, /, **parameters: object) -> T | None:
+        """Return the first of the records, or None."""
+        return next(iter(self.records(make, query, **parameters)), None)
+
+    def column(self, query: str, /, **parameters: object) -> list[Any]:
+        """Return the values of a query with one column."""
+        return [value for (value,) in self.rows(query, **parameters)]
+
+    def value(self, query: str, /, **parameters: object) -> Any:
+        """Return the one value of a query; None: there is no row."""
+        for row in self.rows(query, **parameters):
+            return row[0]
+        return None
 
 
 class Database(Protocol):
-    """A place where state is kept. Writes are one after the other, whoever makes them."""
+    """A store of durable state. Writes happen one after the other, also those of peers."""
 
     @property
     def is_shared(self) -> bool:
-        """May others write too?"""
+        """Whether peers may write to this store as well."""
         ...
 
     def write(self, body: Callable[[Transaction], T]) -> T:
-        """Run the body in a transaction; committed and durable when this returns.
+        """Run the body in a transaction, which is committed and durable when this returns.
 
-        Raises `Unavailable` when the store is away. It says whether nothing was changed, or whether
-        nobody knows, because the connection was lost while the commit was under way.
+        Raises `Unavailable` when the database cannot be used. The message says whether nothing was
+        changed, or whether the outcome is unknown because the connection was lost in the commit.
         """
         ...
 
     def read(self, body: Callable[[Transaction], T]) -> T:
-        """Run the body on one consistent view of what is committed. Any thread may."""
+        """Run the body on one consistent view of committed data. Any thread may call this."""
         ...
 
-    def turn(self) -> int:
-        """A number that rises with every write that changed something, whoever made it.
+    def change_counter(self) -> int:
+        """Return a number that rises with every write that changes something, also by a peer.
 
-        Cheap enough to be asked for many times a second. Any thread may.
+        Cheap enough to be called many times a second. Any thread may call this.
         """
         ...
 
-    def hint(self) -> None:
-        """Tell the others soon that there is something new. May get lost; `turn` is the truth."""
+    def notify_peers(self) -> None:
+        """Notify peers soon of a change. May get lost: `change_counter` is authoritative."""
         ...
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back, on a thread of the store's, when others have hinted; the answer stops that."""
+        """Call back, on a thread of the store, when a peer notifies; returns a function to stop."""
         ...
 
     def close(self) -> None: ...
 
 
-def load_queries(dialect: str | None = None) -> dict[str, str]:
-    """Read `sql/*.sql`: each query under the name of its file and its own.
+def decoding(make: Callable[..., T], /, **decoders: Callable[[Any], object]) -> Callable[..., T]:
+    """Return `make` with a decoder for each column that is stored encoded; NULL stays None."""
 
-    A dialect has a folder there: its queries stand in for those of the same names, or are its own.
+    def make_decoded(**columns: Any) -> T:
+        for name, decode in decoders.items():
+            if columns[name] is not None:
+                columns[name] = decode(columns[name])
+        return make(**columns)
+
+    return make_decoded
+
+
+def load_queries(dialect: str | None = None) -> dict[str, str]:
+    """Read `sql/*.sql`: each query by the name of its file and its own, without comments.
+
+    The folder of a dialect has queries of its own, and overrides of those with the same name.
     """
     folder = resources.files("rota.store") / "sql"
     queries = _queries_in(folder)
@@ -106,8 +148,13 @@ def _queries_in(folder: Traversable) -> dict[str, str]:
     queries: dict[str, str] = {}
     for file in folder.iterdir():
         if file.name.endswith(".sql"):
-            found = re.split(r"^-- name: (\w+)\n", file.read_text(), flags=re.MULTILINE)[1:]
+            found = _NAME.split(file.read_text())[1:]
             stem = file.name.removesuffix(".sql")
-            pairs = zip(found[::2], found[1::2], strict=True)
-            queries |= {f"{stem}.{name}": text.strip() for name, text in pairs}
+            for name, text in zip(found[::2], found[1::2], strict=True):
+                queries[f"{stem}.{name}"] = _COMMENT.sub("", text).strip()
     return queries
+
+
+def parameter_names(text: str) -> tuple[str, ...]:
+    """Return the named parameters of a query in the order of their first use."""
+    return tuple(dict.fromkeys(_PARAMETER.findall(text)))

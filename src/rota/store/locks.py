@@ -1,114 +1,73 @@
-"""Locks, and who stands in line for them."""
+"""Locks and the callers that wait for them."""
 
-from rota.core.locks import Lock, LockFigures, Waiter
-from rota.store.database import Row, Transaction
+from msgspec.structs import asdict, replace
+
+from rota.core.locks import LockState, LockStatus, Waiter
+from rota.store.database import Transaction
 
 
-class Locks:
+class LockStore:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def one(self, name: str) -> Lock:
-        """A lock with its line; one that nobody has or waits for is free."""
-        for owner, fence, asked, ttl_ms, expires_at_ms in self._tx.rows("locks.one", name):
-            return Lock(
-                name=name,
-                owner=owner,
-                fence=fence,
-                asked=asked,
-                ttl_ms=ttl_ms,
-                expires_at_ms=expires_at_ms,
-                waiters=self._waiters(name),
-            )
-        return Lock(name=name)
+    def get(self, name: str) -> LockState:
+        """A lock with its waiters. A lock without a row is free."""
+        lock = self._tx.record(LockState, "locks.get", name=name)
+        if lock is None:
+            return LockState(name=name)
+        return replace(lock, waiters=tuple(self._tx.records(Waiter, "locks.waiters", lock=name)))
 
-    def _waiters(self, name: str) -> tuple[Waiter, ...]:
-        return tuple(
-            Waiter(ticket=ticket, asked=asked, owner=owner, ttl_ms=ttl_ms, until_ms=until_ms)
-            for ticket, asked, owner, ttl_ms, until_ms in self._tx.rows("locks.waiters", name)
-        )
+    def put(self, lock: LockState, *, before: LockState, replica: str | None = None) -> None:
+        """Write what has changed about a lock, however many callers wait for it.
 
-    def put(self, lock: Lock, *, before: Lock, replica: str | None = None) -> None:
-        """Write what has changed about a lock, however long its line is.
-
-        Whoever has newly asked waits with this replica, where there are several.
+        New waiters wait with this replica, where there are several.
         """
         if lock.waiters != before.waiters:
-            self._put_line(lock, before, replica)
+            self._put_waiters(lock, before, replica)
         if lock.owner is None and not lock.waiters:
-            self._tx.run("locks.drop", lock.name)
+            self._tx.execute("locks.delete", name=lock.name)
         else:
-            self._tx.run(
-                "locks.put",
-                lock.name,
-                lock.owner,
-                lock.fence,
-                lock.asked,
-                lock.ttl_ms,
-                lock.expires_at_ms,
-            )
+            self._tx.execute("locks.put", **asdict(lock))
 
-    def _put_line(self, lock: Lock, before: Lock, replica: str | None) -> None:
-        stood = {one.ticket: one for one in before.waiters}
-        stands = {one.ticket: one for one in lock.waiters}
-        gone = [(lock.name, ticket) for ticket in stood.keys() - stands.keys()]
+    def _put_waiters(self, lock: LockState, before: LockState, replica: str | None) -> None:
+        known = {one.ticket: one for one in before.waiters}
+        gone = [(lock.name, ticket) for ticket in known.keys() - {w.ticket for w in lock.waiters}]
         if gone:
-            self._tx.many("locks.drop_waiter", gone)
-        self._tx.many(
+            self._tx.execute_many("locks.delete_waiter", ("lock", "ticket"), gone)
+        self._tx.execute_many(
             "locks.put_waiter",
+            ("lock", "ticket", "asked", "owner", "ttl_ms", "until_ms", "replica"),
             [
                 (lock.name, one.ticket, one.asked, one.owner, one.ttl_ms, one.until_ms, replica)
                 for one in lock.waiters
-                if stood.get(one.ticket) != one
+                if known.get(one.ticket) != one
             ],
         )
 
-    def drop_lines(self) -> None:
-        """Nobody waits: those who did were connected to a coordinator that is gone."""
-        self._tx.run("locks.drop_every_waiter")
+    def delete_waiters(self) -> None:
+        """Delete all waiters: they were connected to a coordinator that is gone."""
+        self._tx.execute("locks.delete_all_waiters")
 
-    def leave_lines(self, replica: str, *, now_ms: int) -> None:
-        """Nobody waits with this replica any more."""
-        self._tx.run("locks.leave_lines", now_ms, replica, now_ms)
+    def expire_waiters(self, replica: str, *, now_ms: int) -> None:
+        """End the waits that a replica, which is gone, held for its callers."""
+        self._tx.execute("locks.expire_waiters", now_ms=now_ms, replica=replica)
 
-    def held(self, names: list[str]) -> list[Lock]:
-        """Of these locks, those that somebody has; without their lines."""
-        return [
-            Lock(
-                name=name,
-                owner=owner,
-                fence=fence,
-                asked=asked,
-                ttl_ms=ttl_ms,
-                expires_at_ms=expires_at_ms,
-            )
-            for name, owner, fence, asked, ttl_ms, expires_at_ms in self._tx.rows(
-                "locks.held", names
-            )
-        ]
+    def held(self, names: list[str]) -> list[LockState]:
+        """Of these locks, the held ones, without their waiters."""
+        return self._tx.records(LockState, "locks.held", names=names)
 
-    def over(self, now_ms: int, most: int) -> list[str]:
-        """Locks whose time is over, and free ones in whose line nobody can be any more."""
-        return [name for (name,) in self._tx.rows("locks.over", now_ms, most)]
+    def expired(self, now_ms: int, limit: int) -> list[str]:
+        """Held locks past their expiry, and free ones whose last waiter is past its time."""
+        return self._tx.column("locks.expired", now_ms=now_ms, limit=limit)
 
-    def next_moment_ms(self) -> int | None:
-        found: int | None = self._tx.rows("locks.next")[0][0]
+    def next_expiry_ms(self) -> int | None:
+        found: int | None = self._tx.value("locks.next_expiry")
         return found
 
-    # --- looking --------------------------------------------------------------------------------
+    def status(self, name: str, *, now_ms: int) -> LockStatus:
+        found = self._tx.record(LockStatus, "locks.status", name=name, now_ms=now_ms)
+        return found or LockStatus(name=name)
 
-    def look(self, name: str, *, now_ms: int) -> LockFigures:
-        for row in self._tx.rows("locks.look", now_ms, name, now_ms):
-            return _figures(row)
-        return LockFigures(name=name)
-
-    def page(self, *, after: str, now_ms: int, limit: int) -> list[LockFigures]:
-        """The next locks that somebody has, in the order of their names."""
-        return [_figures(row) for row in self._tx.rows("locks.page", now_ms, after, now_ms, limit)]
-
-
-def _figures(row: Row) -> LockFigures:
-    name, owner, fence, expires_at_ms, waiting = row
-    return LockFigures(
-        name=name, owner=owner, fence=fence, expires_at_ms=expires_at_ms, waiting=waiting
-    )
+    def page(self, *, after: str, now_ms: int, limit: int) -> list[LockStatus]:
+        """The next held locks in the order of their names."""
+        return self._tx.records(LockStatus, "locks.page", after=after, now_ms=now_ms, limit=limit)

@@ -1,16 +1,16 @@
-"""Which store does a URL mean? This is the one place that knows all of them."""
+"""Opens the store of a URL: the one place that knows both databases."""
 
 from typing import TYPE_CHECKING
 
 from rota.addresses import without_password
 from rota.errors import Invalid, StoreError
-from rota.store import migrate
+from rota.store import migrator
 from rota.store.database import Database
-from rota.store.sqlite import MEMORY, SqliteDatabase, path_of
+from rota.store.sqlite.database import MEMORY, SqliteDatabase, path_of
 
 if TYPE_CHECKING:
+    from rota.store.postgres.address import PostgresOptions
     from rota.store.postgres.database import PostgresDatabase
-    from rota.store.postgres.options import PostgresOptions
 
 SQLITE = "sqlite"
 POSTGRES = ("postgresql", "postgres")
@@ -23,12 +23,12 @@ def is_postgres(url: str) -> bool:
 def open_database(
     url: str, options: "PostgresOptions | None" = None
 ) -> "SqliteDatabase | PostgresDatabase":
-    """Open the store, and bring it to the newest shape. The options are those of PostgreSQL."""
+    """Open and migrate the store. The options apply to PostgreSQL."""
     if not is_postgres(url):
         _check(url)
         return SqliteDatabase(path_of(url))
     try:
-        # Only who uses it needs it: it is an extra.
+        # An optional dependency.
         from rota.store.postgres.address import address_of  # noqa: PLC0415
         from rota.store.postgres.database import PostgresDatabase  # noqa: PLC0415
     except ImportError as error:
@@ -39,8 +39,8 @@ def open_database(
 
 
 def check_whole(database: Database, name: str) -> None:
-    """Refuse what is the beginning of a copy: it knows only a part."""
-    if database.read(lambda tx: tx.rows("copying.is_under_way")[0][0]):
+    """Refuse the target of a copy that is not finished."""
+    if database.read(lambda tx: tx.value("copying.is_unfinished")):
         raise StoreError(
             f"{name} is a copy that was not finished: finish it with the same `rota copy` that "
             "began it, or begin with an empty store"
@@ -48,10 +48,10 @@ def check_whole(database: Database, name: str) -> None:
 
 
 def sql_of(url: str, schema: str) -> str:
-    """The SQL of a new store; nothing is opened."""
+    """The SQL that creates a new store."""
     if not is_postgres(url):
         _check(url)
-        return migrate.offline()
+        return migrator.offline()
     from rota.store.postgres.address import address_of  # noqa: PLC0415 - an extra
     from rota.store.postgres.schema import offline  # noqa: PLC0415
 
@@ -67,7 +67,7 @@ def file_of(url: str) -> str | None:
 
 
 def name_of(url: str) -> str:
-    """What a store is called where people and logs see it."""
+    """The name of a store for people and logs, without a password."""
     if is_postgres(url):
         return without_password(url)
     return "memory" if path_of(url) == MEMORY else url

@@ -1,39 +1,40 @@
-"""What several coordinators on one store have to know of each other, and of each other's writes."""
+"""What coordinators on one store know of each other, and of each other's writes."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from rota.core.replicas import Counted, Replica
-from rota.core.valves import Watch
-from rota.core.workers import Health
-from rota.store.database import Transaction
+from rota.core.workers.eviction_guards import SweepState
+from rota.core.workers.model import Health
+from rota.store.database import Transaction, decoding
 
 _encode = msgspec.json.Encoder().encode
 
 
 class WorkerWatch(Struct, frozen=True, kw_only=True):
-    """What the last sweep over the workers found, whoever made it."""
+    """The outcome of the last sweep over the workers, by any coordinator."""
 
-    watch: Watch = Watch()
+    watch: SweepState = SweepState()
     healths: Mapping[str, Health] = {}  # of workers that are not healthy
 
 
-_decode_counts = msgspec.json.Decoder(tuple[Counted, ...]).decode
 _decode_watch = msgspec.json.Decoder(WorkerWatch).decode
+_replica = decoding(Replica, counts=msgspec.json.Decoder(tuple[Counted, ...]).decode)
 
 
-class Facts(NamedTuple):
-    """What is remembered from batch to batch, as the store has it."""
+class SharedFacts(NamedTuple):
+    """The writer state that a coordinator carries from batch to batch, as the store has it."""
 
     last_task_id: int
-    last_seq: int  # of the notices
-    last_news: int
+    last_seq: int  # of the events
+    last_notification: int
     last_lane: int
-    workers: tuple[int, int]  # another pair: some worker came or left
-    services: int  # another number: something about some service has changed
+    workers: tuple[int, int]  # another pair: a worker registered or left
+    services: int  # another number: a service has changed
     watch: WorkerWatch
     has_open_breakers: bool
     has_cancelled: bool
@@ -42,85 +43,66 @@ class Facts(NamedTuple):
     has_staged: bool
 
 
-class Replicas:
+class Cancellation(NamedTuple):
+    """A cancelled task that an incarnation of a worker has to be notified of."""
+
+    incarnation: int
+    task_id: int
+
+
+class ReplicaStore:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    # --- what others may have written -------------------------------------------------------------
+    # --- writes of peers ------------------------------------------------------------------------
 
-    def facts(self) -> Facts:
-        row = self._tx.rows("replicas.facts")[0]
-        numbers = [one or 0 for one in row[:11]]
-        return Facts(
-            last_task_id=max(numbers[:4]),
-            last_seq=max(numbers[4:6]),
-            last_news=numbers[6],
-            last_lane=numbers[7],
-            workers=(numbers[8], numbers[9]),
-            services=int(numbers[10]),
-            watch=WorkerWatch() if row[11] is None else _decode_watch(row[11]),
-            has_open_breakers=bool(row[12]),
-            has_cancelled=bool(row[13]),
-            has_session_tasks=bool(row[14]),
-            has_run_tasks=bool(row[15]),
-            has_staged=bool(row[16]),
+    def facts(self) -> SharedFacts:
+        (row,) = self._tx.records(dict[str, Any], "replicas.facts")
+        found: dict[str, Any] = {name: value or 0 for name, value in row.items()}
+        ids = ("task_id", "history_id", "run_id", "task_counter")
+        return SharedFacts(
+            last_task_id=max(found[name] for name in ids),
+            last_seq=max(found["event_seq"], found["event_counter"]),
+            last_notification=found["last_notification"],
+            last_lane=found["last_lane"],
+            workers=(found["incarnation"], found["workers"]),
+            services=int(found["services"]),
+            watch=_decode_watch(found["watch"]) if found["watch"] else WorkerWatch(),
+            **{name: bool(value) for name, value in found.items() if name.startswith("has_")},
         )
 
     def put_watch(self, watch: WorkerWatch) -> None:
-        self._tx.run("replicas.put_watch", _encode(watch))
+        self._tx.execute("replicas.put_watch", value=_encode(watch))
 
     def live(self, ids: list[int]) -> set[int]:
         """Of these tasks and runs, those that have not ended."""
-        return {number for (number,) in self._tx.rows("replicas.live", ids, ids)}
+        return set(self._tx.column("replicas.live", ids=ids))
 
     def has_ready(self) -> bool:
-        return bool(self._tx.rows("replicas.any_ready")[0][0])
+        return bool(self._tx.value("replicas.has_ready"))
 
-    def cancelled(self, most: int) -> list[tuple[int, int]]:
-        """Of the workers that are to be told: the incarnation, and the task."""
-        return [(one, number) for one, number in self._tx.rows("replicas.cancelled", most)]
+    def cancelled(self, limit: int) -> list[Cancellation]:
+        return self._tx.records(Cancellation, "replicas.cancelled", limit=limit)
 
-    def sessions_with_news(self, sessions: list[str], *, after: int) -> set[str]:
-        rows = self._tx.rows("replicas.sessions_with_news", sessions, after)
-        return {session for (session,) in rows}
+    def notified_sessions(self, sessions: list[str], *, after: int) -> set[str]:
+        """Of these sessions, those with a notification above a number."""
+        return set(self._tx.column("replicas.notified_sessions", sessions=sessions, after=after))
 
-    # --- each other -------------------------------------------------------------------------------
+    # --- peers ----------------------------------------------------------------------------------
 
-    def beat(self, replica: Replica) -> None:
-        one = replica
-        self._tx.run(
-            "replicas.beat",
-            one.name,
-            one.url,
-            one.host,
-            one.version,
-            one.started_at_ms,
-            one.seen_ms,
-            _encode(one.counts),
-        )
+    def record_heartbeat(self, replica: Replica) -> None:
+        fields = asdict(replica) | {"counts": _encode(replica.counts)}
+        self._tx.execute("replicas.heartbeat", **fields)
 
-    def every(self) -> list[Replica]:
-        return [
-            Replica(
-                name=name,
-                url=url,
-                host=host,
-                version=version,
-                started_at_ms=started_at_ms,
-                seen_ms=seen_ms,
-                counts=() if counts is None else _decode_counts(counts),
-            )
-            for name, url, host, version, started_at_ms, seen_ms, counts in self._tx.rows(
-                "replicas.every"
-            )
-        ]
+    def all(self) -> list[Replica]:
+        return self._tx.records(_replica, "replicas.all")
 
     def silent(self, before_ms: int) -> list[str]:
-        """Those that were not heard of since."""
-        return [name for (name,) in self._tx.rows("replicas.silent", before_ms)]
+        """The coordinators without a heartbeat since this time."""
+        return self._tx.column("replicas.silent", before_ms=before_ms)
 
-    def drop(self, name: str) -> None:
-        self._tx.run("replicas.drop", name)
+    def delete(self, name: str) -> None:
+        self._tx.execute("replicas.delete", name=name)
 
-    def forget(self, before_ms: int) -> None:
-        self._tx.run("replicas.forget", before_ms)
+    def prune(self, before_ms: int) -> None:
+        self._tx.execute("replicas.prune", before_ms=before_ms)

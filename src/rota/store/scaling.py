@@ -1,7 +1,7 @@
-"""What scaling looks at: how much stands in each lane, what moved lately, how long tasks take.
+"""The inputs of autoscaling: work in each lane, recent arrivals and ends, and durations.
 
-All of it is read beside the writer. What moved lately is a sample: the newest rows of indexes that
-are there for other reasons, so that neither a submission nor a result pays for being counted.
+All of it is read beside the writer. Recent tasks are a sample: the newest rows of indexes that
+exist for other reasons, so that neither a submission nor a result pays for being counted.
 """
 
 from collections import Counter
@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rota.core.ids import COUNTER_BITS
-from rota.core.statistics import Statistics
-from rota.store.database import Transaction
+from rota.core.workers.statistics import Statistics
+from rota.store.database import Transaction, decoding
 
-MOST_SAMPLED = 1_000  # tasks; shares made of so many are off by three in a hundred at most
+MOST_SAMPLED = 1_000  # tasks; shares of so many are off by 3 % at most
 
 
 class LaneWork(NamedTuple):
@@ -25,7 +25,7 @@ class LaneWork(NamedTuple):
 
 
 class RecentStatistics(Struct, array_like=True):
-    """The front of stored `Statistics`: the histogram is skipped, which saves most of the time."""
+    """Stored `Statistics` without a decoded histogram, which saves most of the time."""
 
     tasks_completed: int
     tasks_failed: int
@@ -37,18 +37,27 @@ class RecentStatistics(Struct, array_like=True):
     updated_at_ms: int
 
 
+class NamedStatistics(NamedTuple):
+    """The statistics of one worker on one task name."""
+
+    name: str
+    statistics: RecentStatistics
+
+
 assert RecentStatistics.__struct_fields__ == Statistics.__struct_fields__
-_unpack = msgspec.msgpack.Decoder(RecentStatistics).decode
+_named_statistics = decoding(
+    NamedStatistics, statistics=msgspec.msgpack.Decoder(RecentStatistics).decode
+)
 
 
-class Scaling:
+class ScalingStore:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
     def work(self) -> dict[int, LaneWork]:
-        """What waits and runs in each lane that holds anything."""
+        """Queued and running tasks of each lane that has any."""
         found: dict[int, LaneWork] = {}
-        for lane, count, since_ms in self._tx.rows("queues.depth_by_lane"):
+        for lane, count, since_ms in self._tx.rows("queues.queued_by_lane"):
             found[lane] = LaneWork(count, since_ms)
         for lane, count, since_ms in self._tx.rows("scaling.running_by_lane"):
             found[lane] = found.get(lane, LaneWork())._replace(
@@ -56,22 +65,20 @@ class Scaling:
             )
         return found
 
-    def accepted(self, *, since_ms: int) -> Counter[int]:
-        """The newest tasks by lane, wherever they stand by now."""
-        first = since_ms << COUNTER_BITS
+    def submitted(self, *, since_ms: int) -> Counter[int]:
+        """Count the newest tasks by lane, live or finished."""
         newest = [
-            *self._tx.rows("scaling.newest_live", first, MOST_SAMPLED),
-            *self._tx.rows("scaling.newest_finished", first, MOST_SAMPLED),
+            row
+            for query in ("scaling.newest_live", "scaling.newest_finished")
+            for row in self._tx.rows(query, first_id=since_ms << COUNTER_BITS, limit=MOST_SAMPLED)
         ]
         newest.sort(reverse=True)
         return Counter([lane for _, lane in newest[:MOST_SAMPLED]])
 
     def finished(self, *, since_ms: int) -> Counter[int]:
-        """The tasks that finished last, by lane."""
-        rows = self._tx.rows("scaling.last_finished", since_ms, MOST_SAMPLED)
-        return Counter([lane for (lane,) in rows])
+        """Count the tasks that finished last by lane."""
+        limit = MOST_SAMPLED
+        return Counter(self._tx.column("scaling.last_finished", since_ms=since_ms, limit=limit))
 
-    def statistics(self) -> list[tuple[str, RecentStatistics]]:
-        """What every worker knows of every task name."""
-        rows = self._tx.rows("scaling.statistics")
-        return [(name, _unpack(statistics)) for name, statistics in rows]
+    def statistics(self) -> list[NamedStatistics]:
+        return self._tx.records(_named_statistics, "scaling.statistics")

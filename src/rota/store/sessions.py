@@ -1,48 +1,65 @@
-"""Which sessions submitted which tasks, and of which ends have they not been told yet?"""
+"""The tasks that sessions submitted, and undelivered notifications of their ends."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from rota.core.ids import TaskId
-from rota.core.sessions import News
+from rota.core.sessions import SessionNotification
 from rota.store.database import Transaction
 
 
-class Sessions:
+class SessionTask(NamedTuple):
+    """A task that a session submitted."""
+
+    task_id: TaskId
+    session_id: str
+
+
+class SessionStore:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
     def has_tasks(self) -> bool:
-        return bool(self._tx.rows("sessions.any_task"))
+        return bool(self._tx.value("sessions.has_tasks"))
 
-    def last_news(self) -> int:
-        """The highest number of what is still to be told."""
-        return int(self._tx.rows("sessions.last_news")[0][0])
+    def last_notification(self) -> int:
+        """The highest number of an undelivered notification."""
+        return int(self._tx.value("sessions.last_notification"))
 
     def add(self, submitted: Iterable[tuple[TaskId, str]]) -> None:
-        """Tell these sessions when these tasks end."""
-        self._tx.put_many("sessions.add", submitted)
+        """Notify sessions of the ends of tasks; each pair is a task and its session."""
+        self._tx.pipeline_many("sessions.add", SessionTask._fields, submitted)
 
-    def of_tasks(self, ids: list[int]) -> list[tuple[TaskId, str]]:
-        """The sessions that are to be told of these tasks."""
-        return [(task_id, session) for task_id, session in self._tx.rows("sessions.of_tasks", ids)]
+    def of_tasks(self, ids: list[int]) -> list[SessionTask]:
+        return self._tx.records(SessionTask, "sessions.of_tasks", ids=ids)
 
-    def note_ends(self, news: Sequence[News], *, most: int) -> int:
-        """Keep what is to be told, no more than so much for a session; the rest is forgotten."""
-        self._tx.put_many(
-            "sessions.note_end", [(one.seq, one.task_id, one.session_id) for one in news]
+    def add_notifications(self, ends: Sequence[SessionNotification], *, most: int) -> int:
+        """Keep the `most` newest notifications of each session; returns how many are dropped."""
+        rows = [(one.seq, one.task_id, one.session_id) for one in ends]
+        names = ("seq", "task_id", "session_id")
+        self._tx.pipeline_many("sessions.add_notification", names, rows)
+        return sum(
+            self._tx.execute("sessions.drop_oldest", session_id=session_id, kept=most)
+            for session_id in sorted({one.session_id for one in ends})
         )
-        sessions = sorted({one.session_id for one in news})
-        return sum(self._tx.run("sessions.forget_oldest", one, one, most) for one in sessions)
 
-    def news(self, session_id: str, *, after: int, limit: int) -> list[News]:
-        """What a session is to be told, the oldest first."""
-        rows = self._tx.rows("sessions.news", session_id, after, limit)
-        return [News(*row) for row in rows]
+    def notifications(
+        self, session_id: str, *, after: int, limit: int
+    ) -> list[SessionNotification]:
+        """The notifications of a session, the oldest first."""
+        return self._tx.records(
+            SessionNotification,
+            "sessions.notifications",
+            session_id=session_id,
+            after=after,
+            limit=limit,
+        )
 
-    def clear(self, told: Iterable[News]) -> None:
-        rows = [(one.task_id, one.session_id, one.seq) for one in told]
-        self._tx.many("sessions.clear", rows)
+    def drop_notifications(self, delivered: Iterable[SessionNotification]) -> None:
+        rows = [(one.task_id, one.session_id, one.seq) for one in delivered]
+        names = ("task_id", "session_id", "seq")
+        self._tx.execute_many("sessions.drop_notification", names, rows)
 
-    def forget(self, ids: list[int]) -> None:
-        """These tasks are no longer remembered."""
-        self._tx.run("sessions.forget", ids)
+    def drop_tasks(self, ids: list[int]) -> None:
+        """Drop tasks that are pruned."""
+        self._tx.execute("sessions.drop_tasks", ids=ids)

@@ -1,8 +1,7 @@
-"""Services, their members, and who owns which shard under which epoch.
+"""Services, their members, and the owner and epoch of every shard.
 
-A service is worked on in memory (`rota.core.shards.service`); the store keeps what is lasting about
-it. What a batch has changed is written as it stands at the end, each row once, however often it
-changed on the way there.
+A batch changes a service in memory (`rota.core.shards.service`). The store keeps its durable part:
+what a batch has changed is written at the end of the batch, each row once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,22 +10,24 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
-from rota.core.shards.agenda import Agenda
 from rota.core.shards.decisions import PutService
+from rota.core.shards.hydration import SoftState, StoredShard
 from rota.core.shards.members import Member
-from rota.core.shards.restoring import StoredShard
-from rota.store.database import Row, Transaction
+from rota.store.database import Transaction, decoding
+
+SHARD_STATE = ("epoch", "owner", "target", "revoked_in")
+FEW = 4  # shards of a range that are written one by one as quickly
 
 _encode = msgspec.json.Encoder().encode
 _decode_member = msgspec.json.Decoder(Member).decode
-_decode_counts = msgspec.json.Decoder(tuple[int, ...]).decode
-_decode_agenda = msgspec.json.Decoder(Agenda).decode
+_decode_soft_state = msgspec.json.Decoder(SoftState).decode
+_service = decoding(
+    PutService, pinned=bool, superseded=msgspec.json.Decoder(tuple[int, ...]).decode
+)
 
-FEW = 4  # shards in a row that are as quickly written one by one
 
-
-class ShardRun(NamedTuple):
-    """Shards in a row that stand alike, as a rebalance leaves them."""
+class ShardRange(NamedTuple):
+    """Shards that follow each other and are equal but for their number."""
 
     first: int
     last: int
@@ -36,7 +37,7 @@ class ShardRun(NamedTuple):
     revoked_in: int | None  # the generation
 
 
-class ServiceSummary(NamedTuple):
+class StoredServiceSummary(NamedTuple):
     """A service in numbers."""
 
     name: str
@@ -50,18 +51,36 @@ class ServiceSummary(NamedTuple):
 
 
 class StoredService(NamedTuple):
-    """All that is kept of a service but for its checkpoints."""
+    """A service without its checkpoints."""
 
     number: int
     service: PutService
     members: list[Member]
     shards: list[StoredShard]
     version: int = 0  # raised with every change, where several coordinators make them
-    agenda: Agenda | None = None  # the same
+    soft_state: SoftState | None = None  # the same
+
+
+class MemberHeartbeat(NamedTuple):
+    """The last heartbeat of a member."""
+
+    service: int  # its number
+    worker_id: str
+    seen_ms: int
+
+
+class StoredCheckpoint(NamedTuple):
+    """A checkpoint to be written."""
+
+    service: int  # its number
+    shard: int
+    epoch: int
+    saved_at_ms: int
+    value: bytes
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """How far the owner of a shard had come, and under which epoch it said so."""
+    """The progress that the owner of a shard saved, and the epoch of that owner."""
 
     service: str
     shard: int
@@ -70,133 +89,107 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     value: Raw
 
 
-class Shards:
+_summary = decoding(StoredServiceSummary, pinned=bool)
+_checkpoint = decoding(Checkpoint, value=Raw)
+
+
+class ShardStore:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
     # --- reading --------------------------------------------------------------------------------
 
-    def names(self) -> list[str]:
-        return [name for (name,) in self._tx.rows("shards.names")]
+    def service_names(self) -> list[str]:
+        return self._tx.column("shards.service_names")
 
-    def summaries(self) -> list[ServiceSummary]:
-        """All services, counted where the rows are: there may be many of a service."""
-        return [
-            ServiceSummary(
-                name, count, bool(pinned), protocol, generation, members, count - owned, moving
-            )
-            for name, count, pinned, protocol, generation, members, owned, moving in self._tx.rows(
-                "shards.summaries"
-            )
-        ]
+    def summaries(self) -> list[StoredServiceSummary]:
+        """All services. The database counts: a service may have many rows."""
+        return self._tx.records(_summary, "shards.summaries")
 
     def find(self, name: str) -> StoredService | None:
-        rows = self._tx.rows("shards.service", name)
-        if not rows:
+        service = self._tx.record(_service, "shards.service", name=name)
+        if service is None:
             return None
-        number = rows[0][0]
+        ((number, version, soft_state),) = self._tx.rows("shards.service_state", name=name)
         members: list[Member] = []
         names: dict[int | None, str] = {}
-        for member_number, details, seen_ms in self._tx.rows("shards.members", number):
+        for member_number, details, seen_ms in self._tx.rows("shards.members", service=number):
             member = msgspec.structs.replace(_decode_member(details), seen_ms=seen_ms)
             members.append(member)
             names[member_number] = member.worker_id
         shards = [
             StoredShard(shard, epoch, names.get(owner), names.get(target), revoked_in)
-            for shard, epoch, owner, target, revoked_in in self._tx.rows("shards.shards", number)
+            for shard, epoch, owner, target, revoked_in in self._tx.rows(
+                "shards.shards", service=number
+            )
         ]
-        version, agenda = rows[0][7:]
-        known = None if agenda is None else _decode_agenda(agenda)
-        return StoredService(number, _service(rows[0]), members, shards, version, known)
+        decoded = None if soft_state is None else _decode_soft_state(soft_state)
+        return StoredService(number, service, members, shards, version, decoded)
 
     def versions(self) -> dict[str, int]:
-        """Of every service."""
+        """The version of every service."""
         return dict(self._tx.rows("shards.versions"))
 
-    def seen_since(self, since_ms: int) -> list[tuple[int, str, int]]:
-        """Members that were heard of since: the service's number, the worker, and when."""
-        return [
-            (number, worker_id, seen_ms)
-            for number, worker_id, seen_ms in self._tx.rows("shards.seen_since", since_ms)
-        ]
+    def seen_since(self, since_ms: int) -> list[MemberHeartbeat]:
+        return self._tx.records(MemberHeartbeat, "shards.seen_since", since_ms=since_ms)
 
-    def has(self, name: str) -> bool:
-        return bool(self._tx.rows("shards.number", name))
+    def exists(self, name: str) -> bool:
+        return self._tx.value("shards.service_number", name=name) is not None
 
     def checkpoint(self, name: str, shard: int) -> Checkpoint | None:
-        for epoch, saved_at_ms, value in self._tx.rows("shards.checkpoint", name, shard):
-            return Checkpoint(
-                service=name, shard=shard, epoch=epoch, saved_at_ms=saved_at_ms, value=Raw(value)
-            )
-        return None
+        return self._tx.record(_checkpoint, "shards.checkpoint", service=name, shard=shard)
 
     # --- writing --------------------------------------------------------------------------------
 
     def put_service(self, service: PutService) -> int:
-        """The answer is the number that the service's other rows go by."""
-        self._tx.run(
-            "shards.put_service",
-            service.name,
-            service.shard_count,
-            service.pinned,
-            service.min_protocol,
-            service.generation,
-            _encode(service.superseded),
-        )
-        return int(self._tx.rows("shards.number", service.name)[0][0])
+        """Write the row of a service; returns the number that its other rows refer to."""
+        fields = msgspec.structs.asdict(service) | {"superseded": _encode(service.superseded)}
+        self._tx.execute("shards.put_service", **fields)
+        return int(self._tx.value("shards.service_number", name=service.name))
 
-    def note_version(self, number: int, version: int, agenda: Agenda) -> None:
-        """Something about a service has changed: the others shall notice."""
-        self._tx.run("shards.note_version", version, _encode(agenda), number)
+    def set_version(self, number: int, version: int, soft_state: SoftState) -> None:
+        """Record a change of a service, so that peers notice it."""
+        encoded = _encode(soft_state)
+        self._tx.execute("shards.set_version", service=number, version=version, soft_state=encoded)
 
     def put_members(self, number: int, members: Sequence[Member]) -> None:
-        self._tx.put_many(
-            "shards.put_member", [(number, one.worker_id, _encode(one)) for one in members]
-        )
-        self.note_seen(number, members)
+        rows = [(number, one.worker_id, _encode(one)) for one in members]
+        self._tx.pipeline_many("shards.put_member", ("service", "worker_id", "details"), rows)
+        self.record_heartbeats(number, members)
 
-    def note_seen(self, number: int, members: Iterable[Member]) -> None:
-        """When these members were last heard of, and nothing else."""
-        self._tx.put_many(
-            "shards.note_seen", [(one.seen_ms, number, one.worker_id) for one in members]
-        )
+    def record_heartbeats(self, number: int, members: Iterable[Member]) -> None:
+        """Write when these members were last seen, and nothing else."""
+        rows = [(one.seen_ms, number, one.worker_id) for one in members]
+        names = ("seen_ms", "service", "worker_id")
+        self._tx.pipeline_many("shards.record_heartbeat", names, rows)
 
     def remove_members(self, number: int, worker_ids: Iterable[str]) -> None:
-        """Nothing may name them any more: their numbers may be given to others."""
+        """Delete members. No row may refer to them: the database may reuse their numbers."""
         gone = [(number, worker_id) for worker_id in worker_ids]
-        self._tx.put_many("shards.drop_seen", gone)
-        self._tx.put_many("shards.drop_member", gone)
+        for query in ("shards.drop_seen", "shards.drop_member"):
+            self._tx.pipeline_many(query, ("service", "worker_id"), gone)
 
-    def put_shards(self, number: int, runs: Sequence[ShardRun]) -> None:
-        """Quickest in the order of the shards. A run is a statement, however long it is."""
-        wanted = {run.owner for run in runs} | {run.target for run in runs} | {None}
+    def put_shards(self, number: int, ranges: Sequence[ShardRange]) -> None:
+        """Write shards, at best in their order. A long range takes one statement."""
+        wanted = {one.owner for one in ranges} | {one.target for one in ranges} | {None}
         numbers: dict[str | None, int | None] = {None: None}
         if len(wanted) > 1:
             named = [one for one in wanted if one is not None]
-            numbers |= dict(self._tx.rows("shards.member_numbers", named, number))
+            found = self._tx.rows("shards.member_numbers", worker_ids=named, service=number)
+            numbers |= dict(found)
         assert numbers.keys() == wanted, "shards belong to members"
         rows: list[tuple[object, ...]] = []
-        for first, last, epoch, owner, target, revoked_in in runs:
-            standing = epoch, numbers[owner], numbers[target], revoked_in
+        for first, last, epoch, owner, target, revoked_in in ranges:
+            state = (epoch, numbers[owner], numbers[target], revoked_in)
             shards = range(first, last + 1)
             if len(shards) <= FEW:
-                rows += [(number, shard, *standing) for shard in shards]
-            elif self._tx.run("shards.change_run", *standing, number, first, last) < len(shards):
-                self._tx.run("shards.put_run", number, *standing, list(shards))
-        self._tx.put_many("shards.put_shard", rows)
+                rows += [(number, shard, *state) for shard in shards]
+                continue
+            values = dict(zip(SHARD_STATE, state, strict=True), service=number)
+            changed = self._tx.execute("shards.update_range", first=first, last=last, **values)
+            if changed < len(shards):
+                self._tx.execute("shards.put_range", shards=list(shards), **values)
+        self._tx.pipeline_many("shards.put_shard", ("service", "shard", *SHARD_STATE), rows)
 
-    def put_checkpoints(self, rows: Iterable[tuple[int, int, int, int, bytes]]) -> None:
-        """Of each: the service's number, the shard, the epoch, when it was saved, the value."""
-        self._tx.put_many("shards.put_checkpoint", rows)
-
-
-def _service(row: Row) -> PutService:
-    _, name, shard_count, pinned, min_protocol, generation, superseded = row[:7]
-    return PutService(
-        name=name,
-        shard_count=shard_count,
-        pinned=bool(pinned),
-        min_protocol=min_protocol,
-        generation=generation,
-        superseded=_decode_counts(superseded),
-    )
+    def put_checkpoints(self, checkpoints: Iterable[StoredCheckpoint]) -> None:
+        self._tx.pipeline_many("shards.put_checkpoint", StoredCheckpoint._fields, checkpoints)

@@ -1,131 +1,130 @@
-"""Worker rows, what is known of their quality, and the numbers that only rise."""
+"""Worker rows, the quality of workers, pending cancellations, and counters that only rise."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from rota.core.breakers import Breaker, BreakerState
 from rota.core.decisions import NoteHeartbeat, NoteQuality
 from rota.core.ids import TaskId
 from rota.core.snapshot import Quality
-from rota.core.statistics import Statistics
-from rota.core.workers import Worker, WorkerState
+from rota.core.workers.circuit_breaker import Breaker, BreakerState
+from rota.core.workers.model import WorkerRecord, WorkerState
+from rota.core.workers.statistics import Statistics
 from rota.store.database import Row, Transaction
 
-REMEMBERED = 2_048  # registrations that need not be decoded anew
+CACHED_REGISTRATIONS = 2_048
 
 _encode = msgspec.json.Encoder().encode
-# A registration does not change, and is read with every word of its worker.
-_decode_worker = lru_cache(maxsize=REMEMBERED)(msgspec.json.Decoder(Worker).decode)
-_interval_ms = lru_cache(maxsize=REMEMBERED)(
+# A registration does not change, and is read with every request of its worker.
+_decode_worker = lru_cache(maxsize=CACHED_REGISTRATIONS)(msgspec.json.Decoder(WorkerRecord).decode)
+_interval_ms = lru_cache(maxsize=CACHED_REGISTRATIONS)(
     lambda registration: _decode_worker(registration).heartbeat_interval_ms
 )
 _decode_load = msgspec.json.Decoder(dict[str, Any]).decode
-# Sixty-four floats are half as long in MessagePack, and no person reads them.
+# 64 floats are half as long in MessagePack as in JSON.
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_statistics = msgspec.msgpack.Decoder(Statistics).decode
 _unpack_breaker = msgspec.msgpack.Decoder(Breaker).decode
 
 
-class Workers:
+class WorkersWithLeases(NamedTuple):
+    workers: dict[str, WorkerRecord]
+    lease_counts: dict[int, int]  # by incarnation
+
+
+class SilentWorkers(NamedTuple):
+    workers: dict[str, WorkerRecord]
+    known: int  # the number of all workers
+
+
+class WorkerStore:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def by_ids(self, ids: list[str]) -> dict[str, Worker]:
-        return _workers(self._tx.rows("workers.by_ids", ids)) if ids else {}
+    def by_ids(self, ids: list[str]) -> dict[str, WorkerRecord]:
+        return _workers(self._tx.rows("workers.by_ids", ids=ids)) if ids else {}
 
-    def with_held(self, ids: list[str]) -> tuple[dict[str, Worker], dict[int, int]]:
-        """These workers, and how many tasks each incarnation of them holds."""
-        rows = self._tx.rows("workers.with_held", ids)
-        return _workers(row[:-1] for row in rows), {row[1]: row[-1] for row in rows}
+    def with_lease_counts(self, ids: list[str]) -> WorkersWithLeases:
+        rows = self._tx.rows("workers.with_lease_counts", ids=ids)
+        return WorkersWithLeases(
+            _workers(row[:-1] for row in rows), {row[1]: row[-1] for row in rows}
+        )
 
     def has_open_breakers(self) -> bool:
-        return bool(self._tx.rows("workers.any_open"))
+        return bool(self._tx.value("workers.has_open_breakers"))
 
     def has_cancelled(self) -> bool:
-        return bool(self._tx.rows("workers.any_cancelled"))
+        return bool(self._tx.value("workers.has_cancelled"))
 
-    def every(self) -> dict[str, Worker]:
-        return _workers(self._tx.rows("workers.every"))
+    def all(self) -> dict[str, WorkerRecord]:
+        return _workers(self._tx.rows("workers.all"))
 
-    def silent(
-        self, *, now_ms: int, intervals: float, also: Iterable[str]
-    ) -> tuple[dict[str, Worker], int]:
-        """Those not heard for so many of their intervals, and these; and how many there are in all.
+    def silent(self, *, now_ms: int, intervals: float, also: Iterable[str]) -> SilentWorkers:
+        """The workers without a heartbeat for so many of their intervals, and those of `also`.
 
-        Who was heard in the future is silent, too: the clock was set back.
+        A worker with a heartbeat in the future is silent, too: the clock was set back.
         """
-        heard = self._tx.rows("workers.heard")
+        heartbeats = self._tx.rows("workers.heartbeats")
         ids = {
             worker_id
-            for worker_id, at_ms, registration in heard
+            for worker_id, at_ms, registration in heartbeats
             if not 0 <= now_ms - at_ms <= intervals * _interval_ms(registration)
         }
-        return self.by_ids([*ids.union(also)]), len(heard)
+        return SilentWorkers(self.by_ids([*ids.union(also)]), len(heartbeats))
 
     def count(self) -> int:
-        return int(self._tx.rows("workers.count")[0][0])
+        return int(self._tx.value("workers.count"))
 
-    def put(self, worker: Worker) -> None:
-        self._tx.run(
+    def put(self, worker: WorkerRecord) -> None:
+        self._tx.execute(
             "workers.put",
-            worker.id,
-            worker.incarnation,
-            worker.state,
-            worker.last_heartbeat_ms,
-            _encode(worker),
-            None,
+            id=worker.id,
+            incarnation=worker.incarnation,
+            state=worker.state,
+            last_heartbeat_ms=worker.last_heartbeat_ms,
+            registration=_encode(worker),
         )
         self.raise_counter("incarnation", worker.incarnation)
 
-    def beat(self, beats: Sequence[NoteHeartbeat]) -> None:
-        self._tx.put_many(
-            "workers.beat",
+    def record_heartbeats(self, heartbeats: Sequence[NoteHeartbeat]) -> None:
+        self._tx.pipeline_many(
+            "workers.record_heartbeat",
+            ("at_ms", "load", "worker_id"),
             [
                 (one.at_ms, None if one.load is None else _encode(one.load), one.worker_id)
-                for one in beats
+                for one in heartbeats
             ],
         )
 
     def set_state(self, worker_id: str, incarnation: int, state: WorkerState) -> None:
-        self._tx.run("workers.set_state", state, worker_id, incarnation)
+        self._tx.execute("workers.set_state", id=worker_id, incarnation=incarnation, state=state)
 
-    def remove(self, worker_id: str, incarnation: int) -> None:
-        self._tx.run("workers.remove", worker_id, incarnation)
-        self._tx.run("workers.remove_qualities", worker_id)
-        self._tx.run("workers.drop_all_cancelled", incarnation)
+    def delete(self, worker_id: str, incarnation: int) -> None:
+        self._tx.execute("workers.delete", id=worker_id, incarnation=incarnation)
+        self._tx.execute("workers.delete_qualities", worker_id=worker_id)
+        self._tx.execute("workers.drop_all_cancelled", incarnation=incarnation)
 
-    # --- quality ----------------------------------------------------------------------------
+    # --- quality --------------------------------------------------------------------------------
 
-    def qualities(self, worker_id: str) -> dict[str, Quality]:
-        """What is known of one worker, by task name."""
-        return {
-            name: Quality(_unpack_statistics(statistics), _unpack_breaker(breaker))
-            for name, statistics, breaker in self._tx.rows("workers.qualities", worker_id)
-        }
+    def qualities(self, worker_ids: list[str]) -> dict[str, dict[str, Quality]]:
+        """The quality of these workers, by worker and task name. A new worker has no entry."""
+        found: dict[str, dict[str, Quality]] = {}
+        rows = self._tx.rows("workers.qualities", worker_ids=worker_ids)
+        for (worker_id, name), quality in _qualities(rows):
+            found.setdefault(worker_id, {})[name] = quality
+        return found
 
-    def qualities_of(self, worker_ids: list[str]) -> dict[str, dict[str, Quality]]:
-        """What is known of several workers, each by task name; nothing of one that is new."""
-        known: dict[str, dict[str, Quality]] = {}
-        for worker_id, name, statistics, breaker in self._tx.rows(
-            "workers.qualities_of", worker_ids
-        ):
-            quality = Quality(_unpack_statistics(statistics), _unpack_breaker(breaker))
-            known.setdefault(worker_id, {})[name] = quality
-        return known
-
-    def every_quality(self, *, open_only: bool = False) -> dict[tuple[str, str], Quality]:
-        query = "workers.open_qualities" if open_only else "workers.every_quality"
-        return {
-            (worker_id, name): Quality(_unpack_statistics(statistics), _unpack_breaker(breaker))
-            for worker_id, name, statistics, breaker in self._tx.rows(query)
-        }
+    def all_qualities(self, *, open_only: bool = False) -> dict[tuple[str, str], Quality]:
+        """The quality of every worker, by worker and task name; or those of open breakers."""
+        query = "workers.open_qualities" if open_only else "workers.all_qualities"
+        return dict(_qualities(self._tx.rows(query)))
 
     def put_qualities(self, notes: Iterable[NoteQuality]) -> None:
-        self._tx.put_many(
+        self._tx.pipeline_many(
             "workers.put_quality",
+            ("worker_id", "name", "is_open", "statistics", "breaker"),
             [
                 (
                     note.worker_id,
@@ -138,31 +137,39 @@ class Workers:
             ],
         )
 
-    # --- telling of cancellations -----------------------------------------------------------
+    # --- cancellations --------------------------------------------------------------------------
 
-    def to_cancel(self, incarnations: list[int]) -> dict[int, set[TaskId]]:
-        told: dict[int, set[TaskId]] = {}
+    def cancelled(self, incarnations: list[int]) -> dict[int, set[TaskId]]:
+        """The cancelled tasks that these incarnations have to be notified of."""
+        found: dict[int, set[TaskId]] = {}
         if incarnations:
-            for incarnation, number in self._tx.rows("workers.cancelled", incarnations):
-                told.setdefault(incarnation, set()).add(number)
-        return told
+            rows = self._tx.rows("workers.cancelled", incarnations=incarnations)
+            for incarnation, task_id in rows:
+                found.setdefault(incarnation, set()).add(task_id)
+        return found
 
-    def tell_cancelled(self, pairs: Iterable[tuple[int, TaskId]]) -> None:
-        self._tx.many("workers.add_cancelled", pairs)
+    def add_cancelled(self, pairs: Iterable[tuple[int, TaskId]]) -> None:
+        """Record cancelled tasks; each pair is an incarnation and a task."""
+        self._tx.execute_many("workers.add_cancelled", ("incarnation", "task_id"), pairs)
 
-    def forget_cancelled(self, pairs: Iterable[tuple[int, TaskId]]) -> None:
-        self._tx.many("workers.drop_cancelled", pairs)
+    def drop_cancelled(self, pairs: Iterable[tuple[int, TaskId]]) -> None:
+        self._tx.execute_many("workers.drop_cancelled", ("incarnation", "task_id"), pairs)
 
-    # --- numbers that only rise -------------------------------------------------------------
+    # --- counters -------------------------------------------------------------------------------
 
     def counter(self, name: str) -> int:
-        return int(self._tx.rows("workers.counter", name)[0][0])
+        return int(self._tx.value("workers.counter", name=name))
 
     def raise_counter(self, name: str, value: int) -> None:
-        self._tx.run("workers.set_counter", value, name)
+        self._tx.execute("workers.raise_counter", name=name, value=value)
 
 
-def _workers(rows: Iterable[Row]) -> dict[str, Worker]:
+def _qualities(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, str], Quality]]:
+    for worker_id, name, statistics, breaker in rows:
+        yield (worker_id, name), Quality(_unpack_statistics(statistics), _unpack_breaker(breaker))
+
+
+def _workers(rows: Iterable[Row]) -> dict[str, WorkerRecord]:
     return {
         worker_id: msgspec.structs.replace(
             _decode_worker(registration),

@@ -1,4 +1,4 @@
-"""How are tasks tested? With a coordinator in memory, a clock that is turned, and no waiting.
+"""Testing tools: a coordinator in memory with a clock that tests turn.
 
     def test_a_signup_sends_one_mail(rota):        # the fixture of the pytest plugin
         rota.attach(app)
@@ -6,29 +6,29 @@
         rota.assert_enqueued(send_mail, args={"to": "ada"}, count=1)
         assert rota.drain().succeeded == 1
 
-Loaded when first used: pytest imports this package at every start, whatever it is going to test.
+Names are loaded when they are first used: pytest imports this package at every start.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.testing.clock import TurnedClock as TurnedClock
     from rota.testing.coordinator import TestCoordinator as TestCoordinator
-    from rota.testing.draining import Drained as Drained
-    from rota.testing.performing import Performed as Performed
-    from rota.testing.performing import aperform as aperform
-    from rota.testing.performing import perform as perform
-    from rota.testing.performing import perform_attempt as perform_attempt
+    from rota.testing.coordinator import TurnedClock as TurnedClock
+    from rota.testing.drain import Drained as Drained
+    from rota.testing.handlers import Performed as Performed
+    from rota.testing.handlers import aperform as aperform
+    from rota.testing.handlers import perform as perform
+    from rota.testing.handlers import perform_attempt as perform_attempt
 
 _HOMES = {
-    "Drained": "rota.testing.draining",
-    "Performed": "rota.testing.performing",
+    "Drained": "rota.testing.drain",
+    "Performed": "rota.testing.handlers",
     "TestCoordinator": "rota.testing.coordinator",
-    "TurnedClock": "rota.testing.clock",
-    "aperform": "rota.testing.performing",
-    "perform": "rota.testing.performing",
-    "perform_attempt": "rota.testing.performing",
+    "TurnedClock": "rota.testing.coordinator",
+    "aperform": "rota.testing.handlers",
+    "perform": "rota.testing.handlers",
+    "perform_attempt": "rota.testing.handlers",
 }
 
 __all__ = [  # noqa: PLE0604 - the table above is the one list of names

@@ -1,12 +1,13 @@
-"""What stands in for the coordinator in a test? A real one: in memory, without threads or sockets.
+"""A real coordinator for tests: in memory, without threads or sockets.
 
-Nothing happens by itself. Work is done when the test drains it, and time passes when the test turns
+Nothing happens by itself. Tasks run when the test drains them, and time passes when the test turns
 the clock, so a test never waits. It works in sync and in async tests.
 """
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Generator, Mapping
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 from urllib.parse import parse_qsl, urlsplit
@@ -14,39 +15,67 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from rota.core import limits
-from rota.core.tasks import FINISHED, TaskState
+from rota.core.tasks.model import FINISHED, TaskState
+from rota.core.workflow.states import RUN_ENDED
 from rota.embedded import exchange
 from rota.errors import IllegalState, Invalid
-from rota.messages import TaskView
-from rota.messages.keeping import LockAcquire, LockView
+from rota.messages import ResultItem, TaskView
+from rota.messages.kv import LockAcquire, LockView
 from rota.node import Node
-from rota.sdk import calls, run_calls
 from rota.sdk.app import Rota
-from rota.sdk.client import Client
-from rota.sdk.runs import RUN_ENDED
-from rota.sdk.tasks import Task
-from rota.sdk.transport import Request, Response
+from rota.sdk.client import calls, run_calls
+from rota.sdk.client.client import Client
+from rota.sdk.task import Task
+from rota.sdk.transport.transport import Response, TransportRequest
 from rota.settings import Settings
-from rota.testing.clock import TurnedClock
-from rota.testing.draining import Drain, Drained
-from rota.testing.loops import call_apart
-from rota.testing.performing import Performed, aperform, arun_here, perform, run_here
+from rota.testing.drain import Drain, Drained
+from rota.testing.handlers import (
+    Performed,
+    TrialAttempt,
+    aperform,
+    arun_here,
+    call_apart,
+    perform,
+    run_here,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 ENDED = frozenset({*FINISHED, *RUN_ENDED})
 ENQUEUED = (TaskState.QUEUED, TaskState.SCHEDULED)
-MOST_TURNS = 1_000  # of the clock in one drain; more is a task that never ends
+MAX_TURNS = 1_000  # of the clock in one drain; more means a task that never ends
+
+
+class TurnedClock:
+    """A clock that stands still until it is turned. It starts at the real time."""
+
+    def __init__(self, now_ms: int | None = None) -> None:
+        self._now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        self.on_turn: Callable[[], None] | None = None
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def advance(self, *, ms: int = 0, seconds: float = 0, minutes: float = 0) -> None:
+        """Let time pass: due tasks are queued, and leases and timers expire."""
+        self.turn_to(self._now_ms + ms + round(seconds * 1_000) + round(minutes * 60_000))
+
+    def turn_to(self, moment_ms: int) -> None:
+        if moment_ms < self._now_ms:
+            raise ValueError("the clock of a test cannot go back")
+        self._now_ms = moment_ms
+        if self.on_turn is not None:
+            self.on_turn()
 
 
 class TestCoordinator:
-    """A coordinator for one test. As a context manager, or closed by `close`."""
+    """A coordinator for one test: a context manager, or closed by `close`."""
 
-    __test__ = False  # not a test itself, whatever its name begins with
+    __test__ = False  # pytest does not collect it
 
     def __init__(self, *, clock: TurnedClock | None = None, dice: float = 0.0) -> None:
-        """Retries wait as long as their back-off says at the most; `dice` shortens them."""
+        """Create a coordinator in memory; `dice` (0 to 1) shortens the backoff of retries."""
         self.clock = clock or TurnedClock()
         self._loop = asyncio.new_event_loop()
         self._lock = threading.RLock()
@@ -60,13 +89,13 @@ class TestCoordinator:
     # --- apps ---------------------------------------------------------------------------------
 
     def attach(self, *apps: Rota) -> None:
-        """Have these apps enqueue here, and `drain` run their tasks."""
+        """Let these apps enqueue here, and `drain` run their tasks."""
         for app in apps:
             app.use(self.client)
             self._apps.append(app)
 
     def close(self) -> None:
-        """Let go of the apps, which from now on open their own way again, and forget all."""
+        """Detach the apps, which connect by themselves again, and discard all state."""
         for app in self._apps:
             app.reset()
         self._apps = []
@@ -88,27 +117,25 @@ class TestCoordinator:
     # --- work ---------------------------------------------------------------------------------
 
     def drain(self, *, until_finished: bool = False) -> Drained:
-        """Run what is queued until nothing is; with `until_finished` also what is due later.
+        """Run queued tasks until none is left; with `until_finished` also those due later.
 
-        Work enqueued by handlers on the way is done as well. `until_finished` turns the clock to
-        each next moment, so that delays, snoozes and retries come to their end.
+        Tasks that handlers enqueue run as well. `until_finished` turns the clock to each next due
+        time, so that delays, snoozes and retries come to their end.
         """
         drained = Drained()
-        for drain in self._rounds(drained, until_finished=until_finished):
-            steps = drain.steps()
-            rehearsal = next(steps, None)
-            while rehearsal is not None:
-                rehearsal = _sent(steps, run_here(rehearsal))
+        attempts = self._attempts(drained, until_finished=until_finished)
+        trial = next(attempts, None)
+        while trial is not None:
+            trial = _sent(attempts, run_here(trial))
         return drained
 
     async def adrain(self, *, until_finished: bool = False) -> Drained:
         """As `drain`, with async handlers on the loop of the test."""
         drained = Drained()
-        for drain in self._rounds(drained, until_finished=until_finished):
-            steps = drain.steps()
-            rehearsal = next(steps, None)
-            while rehearsal is not None:
-                rehearsal = _sent(steps, await arun_here(rehearsal))
+        attempts = self._attempts(drained, until_finished=until_finished)
+        trial = next(attempts, None)
+        while trial is not None:
+            trial = _sent(attempts, await arun_here(trial))
         return drained
 
     def perform(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Performed[R]:
@@ -118,17 +145,17 @@ class TestCoordinator:
     async def aperform(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Performed[R]:
         return await aperform(task, *args, **kwargs)
 
-    def _rounds(self, drained: Drained, *, until_finished: bool) -> Iterator[Drain]:
-        for _ in range(MOST_TURNS):
-            drain = Drain(self.client, self._tasks())
-            drain.drained = drained
-            yield drain
+    def _attempts(
+        self, drained: Drained, *, until_finished: bool
+    ) -> Generator[TrialAttempt, ResultItem, None]:
+        for _ in range(MAX_TURNS):
+            yield from Drain(self.client, self._tasks(), drained).steps()
             if not until_finished or not self._turn_to_next():
                 return
-        raise AssertionError(f"no end after {MOST_TURNS} turns of the clock")
+        raise AssertionError(f"no end after {MAX_TURNS} turns of the clock")
 
     def _turn_to_next(self) -> bool:
-        """To when the next task is due, or a run's next timer; False when nothing is to come."""
+        """Turn the clock to the next due task or timer of a run; False when there is none."""
         is_more = self.tasks(state=TaskState.SCHEDULED) or self._has_runs()
         if not is_more:
             return False
@@ -143,15 +170,15 @@ class TestCoordinator:
 
     def _tasks(self) -> dict[str, Task[..., Any]]:
         if not self._apps:
-            raise Invalid("no app is attached; say which: rota.attach(app)")
+            raise Invalid("no app is attached; attach one with `rota.attach(app)`")
         return {name: task for app in self._apps for name, task in app.tasks.items()}
 
-    # --- looking -------------------------------------------------------------------------------
+    # --- inspection ----------------------------------------------------------------------------
 
     def tasks(
         self, task: Task[..., Any] | str | None = None, *, state: TaskState | str | None = None
     ) -> list[TaskView]:
-        """The tasks that there are, oldest first."""
+        """All tasks, oldest first."""
         name = task.name if isinstance(task, Task) else task
         found: list[TaskView] = []
         cursor = None
@@ -164,7 +191,7 @@ class TestCoordinator:
                 return found[::-1]
 
     def enqueued(self, task: Task[..., Any] | str | None = None) -> list[TaskView]:
-        """The tasks that wait to be run, now or later."""
+        """The tasks that wait to run, now or later."""
         return [view for view in self.tasks(task) if view.state in ENQUEUED]
 
     def assert_enqueued(
@@ -175,10 +202,10 @@ class TestCoordinator:
         count: int | None = None,
         **expected: Any,
     ) -> TaskView | None:
-        """Assert that calls of a task wait to be run: any number, or exactly `count`.
+        """Assert that calls of a task wait to run: any number, or exactly `count`.
 
-        `args` are named arguments that the call must have, beside others; `expected` are fields
-        of the task: `queue="mail"`, `priority=9`. Gives the newest one.
+        `args` are named arguments that the call must have, besides others; `expected` are fields
+        of the task: `queue="mail"`, `priority=9`. Returns the newest one.
         """
         found = self._matching(task, args, expected)
         is_right = bool(found) if count is None else len(found) == count
@@ -197,7 +224,7 @@ class TestCoordinator:
         args: Mapping[str, Any] | None = None,
         **expected: Any,
     ) -> None:
-        """Assert that no such call waits to be run."""
+        """Assert that no such call waits to run."""
         self.assert_enqueued(task, args=args, count=0, **expected)
 
     def _matching(
@@ -221,7 +248,7 @@ class TestCoordinator:
         lines = [f"  {view.name} {bytes(view.payload).decode()}" for view in views]
         return "Enqueued are:\n" + "\n".join(lines)
 
-    # --- the inside ------------------------------------------------------------------------------
+    # --- the transport ---------------------------------------------------------------------------
 
     def _run(self, coroutine: Any) -> Any:
         with self._lock:
@@ -230,11 +257,11 @@ class TestCoordinator:
     def _keep_up(self) -> None:
         self._run(self._node.coordinator.tick())
 
-    def exchange(self, request: Request) -> Response:
+    def exchange(self, request: TransportRequest) -> Response:
         return self._run(exchange(self._node.app, request))  # type: ignore[no-any-return]  # of exchange
 
-    def acquire(self, request: Request, body: bytes) -> Response:
-        """Somebody wants a lock: it is there to be had, or in a test never will be."""
+    def acquire(self, request: TransportRequest, body: bytes) -> Response:
+        """Answer a call for a lock at once: in a test nobody else releases it meanwhile."""
         wish = msgspec.json.decode(body, type=LockAcquire)
         at_once = msgspec.json.encode(msgspec.structs.replace(wish, wait_ms=0))
         answer = self.exchange(msgspec.structs.replace(request, body=at_once))
@@ -242,13 +269,13 @@ class TestCoordinator:
             lock = msgspec.json.decode(answer.body, type=LockView)
             if not lock.acquired:
                 raise IllegalState(
-                    f"lock {lock.name!r} is held by {lock.holder!r}, and in a test nothing comes "
-                    "of waiting: release it first, turn the clock, or ask with wait_s=0"
+                    f"lock {lock.name!r} is held by {lock.holder!r}, and a test cannot wait for "
+                    "it: release it first, turn the clock, or ask with wait_s=0"
                 )
         return answer
 
     def finish(self, path: str) -> None:
-        """Somebody waits for the end of a task or run: bring it about, or say what hinders it."""
+        """Bring a task or run that the caller waits for to its end, or say what is missing."""
         noun, thing_id = path.split("/")[-2:]
         state = self._state(noun, thing_id)
         if state not in ENDED and self._apps:
@@ -256,9 +283,9 @@ class TestCoordinator:
             state = self._state(noun, thing_id)
         if state not in ENDED:
             raise IllegalState(
-                f"{noun.removesuffix('s')} {thing_id!r} is {state}, and in a test nothing comes "
-                "of waiting: turn the clock, attach the app that has its task, send the signal "
-                "it waits for, or drain(until_finished=True)"
+                f"{noun.removesuffix('s')} {thing_id!r} is {state}, and a test cannot wait for "
+                "it: turn the clock, attach the app that has its task, send the signal it waits "
+                "for, or drain(until_finished=True)"
             )
 
     def _state(self, noun: str, thing_id: str) -> str:
@@ -295,7 +322,7 @@ def _described(
 
 
 class _InlineTransport:
-    """Calls the coordinator of the test on the spot."""
+    """Calls the coordinator of the test directly."""
 
     is_embedded = True
     address = "the coordinator of this test"
@@ -303,7 +330,7 @@ class _InlineTransport:
     def __init__(self, coordinator: TestCoordinator) -> None:
         self._coordinator = coordinator
 
-    def send(self, request: Request) -> Response:
+    def send(self, request: TransportRequest) -> Response:
         parts = urlsplit(request.path)
         if parts.path.endswith("/acquire") and request.body:
             return self._coordinator.acquire(request, request.body)
@@ -312,7 +339,7 @@ class _InlineTransport:
             request = msgspec.structs.replace(request, path=parts.path)
         return self._coordinator.exchange(request)
 
-    async def asend(self, request: Request) -> Response:
+    async def asend(self, request: TransportRequest) -> Response:
         return self.send(request)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What must hold between any two events? All that a service keeps is found again, by hand."""
+"""Invariants of a service between any two commands, computed from scratch."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ Standing = dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 def standing(service: Service) -> Standing:
     """All that members could be told."""
     return {
-        worker_id: (*service.told(worker_id), service.revoked_from(worker_id))
+        worker_id: (*service.assigned_to(worker_id), service.revoked_from(worker_id))
         for worker_id in service.members
     }
 

@@ -3,18 +3,18 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rota.core.shards.decide import assignment, decide, next_moment_ms
-from rota.core.shards.decisions import GrantShards, Rebalanced, ShardDecision
-from rota.core.shards.events import (
+from rota.core.shards.commands import (
     BeatMember,
     ConfigureService,
     DrainMember,
     LeaveMember,
     RegisterMember,
-    ServiceEvent,
+    ServiceCommand,
     SweepServices,
 )
+from rota.core.shards.decisions import GrantShards, Rebalanced, ShardDecision
 from rota.core.shards.members import PROTOCOL, Assignment, ShardPolicy
+from rota.core.shards.reducer import assignment, next_moment_ms, reduce
 from rota.core.shards.service import Service
 from tests.core.shards.checking import check, check_decisions, lasting, standing
 from tests.core.shards.folding import Rows
@@ -40,11 +40,11 @@ class Drive:
 
     # --- events ---------------------------------------------------------------------------------
 
-    def feed(self, event: ServiceEvent | SweepServices) -> Assignment | None:
+    def feed(self, event: ServiceCommand | SweepServices) -> Assignment | None:
         service = self.service
         told, epochs = standing(service), list(service.epochs)
         generation = service.generation
-        reply = decide(service, event, now_ms=self.now_ms, policy=self.policy)
+        reply = reduce(service, event, now_ms=self.now_ms, policy=self.policy)
         self.decisions, self.changed = service.take_decisions(), service.take_changed()
         self.rebalances += [one for one in self.decisions if isinstance(one, Rebalanced)]
 
@@ -135,7 +135,7 @@ class Drive:
     # --- reading --------------------------------------------------------------------------------
 
     def told(self, worker_id: str) -> tuple[int, ...]:
-        return self.service.told(worker_id)[0]
+        return self.service.assigned_to(worker_id)[0]
 
     def all_told(self) -> dict[str, tuple[int, ...]]:
         return {worker_id: self.told(worker_id) for worker_id in sorted(self.service.members)}

@@ -1,4 +1,4 @@
-"""What would be stored? Decisions folded into rows, and a service made of the rows again."""
+"""A store in memory: decisions folded into rows, and a service restored from them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -17,8 +17,8 @@ from rota.core.shards.decisions import (
     SetTargets,
     ShardDecision,
 )
+from rota.core.shards.hydration import StoredShard, restored
 from rota.core.shards.members import Member
-from rota.core.shards.restoring import StoredShard, restored
 from rota.core.shards.service import Service
 
 

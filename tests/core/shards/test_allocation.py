@@ -1,4 +1,4 @@
-"""Against exhaustive search: nobody is a shard away from its quota, and nothing moves in vain."""
+"""Allocation against exhaustive search: near each quota, with the fewest moves."""
 
 import random
 from fractions import Fraction
@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from rota.core.shards.allocation import Allocation, Claim, allocate
+from rota.core.shards.allocation import Allocation, MemberShare, allocate
 
 CHUNKS = 20
 CASES = 1_000  # in each
@@ -24,7 +24,7 @@ def applied(held: Held, found: Allocation) -> Held:
     return {worker_id: tuple(sorted(shards)) for worker_id, shards in after.items()}
 
 
-def quotas_of(shard_count: int, claims: list[Claim]) -> dict[str, Fraction]:
+def quotas_of(shard_count: int, claims: list[MemberShare]) -> dict[str, Fraction]:
     """What everybody is due, to the fraction: filled up together until all is given out."""
     quotas: dict[str, Fraction] = {}
     left, sharing = Fraction(shard_count), list(claims)
@@ -40,7 +40,7 @@ def quotas_of(shard_count: int, claims: list[Claim]) -> dict[str, Fraction]:
     return quotas
 
 
-def fewest_moves(shard_count: int, claims: list[Claim], held: Held) -> int:
+def fewest_moves(shard_count: int, claims: list[MemberShare], held: Held) -> int:
     """Of all ways to seat everybody less than one from the quota, the one that takes the least."""
     quotas = quotas_of(shard_count, claims)
     total = min(Fraction(shard_count), sum(quotas.values(), Fraction(0)))
@@ -72,9 +72,9 @@ class Fleet:
             if holder is not None:
                 self.held[holder.worker_id] = (*self.held.get(holder.worker_id, ()), shard)
 
-    def newcomer(self, worker_id: str) -> Claim:
+    def newcomer(self, worker_id: str) -> MemberShare:
         weight = self.dice.choice([1, 1, 1, 2, 3, 500, 1_000])
-        return Claim(worker_id, weight, self.dice.choice([None, None, None, 0, 1, 2, 5]))
+        return MemberShare(worker_id, weight, self.dice.choice([None, None, None, 0, 1, 2, 5]))
 
     def change(self) -> None:
         dice = self.dice
@@ -137,7 +137,7 @@ def test_no_allocation_is_as_even_with_fewer_moves(chunk: int) -> None:
             cases += 1
 
 
-def every_way(shard_count: int, claims: list[Claim]) -> list[tuple[str | None, ...]]:
+def every_way(shard_count: int, claims: list[MemberShare]) -> list[tuple[str | None, ...]]:
     """All ways to give every shard to somebody, or to nobody."""
     return list(product([None, *(claim.worker_id for claim in claims)], repeat=shard_count))
 
@@ -170,8 +170,8 @@ def test_no_way_to_give_out_a_few_shards_is_better(seed: int) -> None:
 # --- examples -----------------------------------------------------------------------------------
 
 
-def claims_of(*worker_ids: str) -> list[Claim]:
-    return [Claim(worker_id, 1_000) for worker_id in worker_ids]
+def claims_of(*worker_ids: str) -> list[MemberShare]:
+    return [MemberShare(worker_id, 1_000) for worker_id in worker_ids]
 
 
 def test_a_fresh_service_is_contiguous_in_the_order_of_ids() -> None:
@@ -195,7 +195,7 @@ def test_the_spare_seat_stays_with_who_holds_more_than_its_floor() -> None:
 
 
 def test_of_those_that_hold_no_more_the_largest_fraction_is_seated_first() -> None:
-    claims = [Claim("a", 10), Claim("b", 15), Claim("c", 15)]
+    claims = [MemberShare("a", 10), MemberShare("b", 15), MemberShare("c", 15)]
 
     found = allocate(3, claims, {}, range(3))
 
@@ -204,7 +204,7 @@ def test_of_those_that_hold_no_more_the_largest_fraction_is_seated_first() -> No
 
 
 def test_weights_are_shares() -> None:
-    claims = [Claim("a", 3_000), Claim("b", 1_000)]
+    claims = [MemberShare("a", 3_000), MemberShare("b", 1_000)]
 
     found = allocate(8, claims, {"a": (0, 1, 2, 3), "b": (4, 5, 6, 7)}, ())
 
@@ -212,7 +212,7 @@ def test_weights_are_shares() -> None:
 
 
 def test_whoever_takes_only_so_many_leaves_the_rest_to_the_others() -> None:
-    claims = [Claim("a", 1_000, 1), Claim("b", 1_000), Claim("c", 1_000)]
+    claims = [MemberShare("a", 1_000, 1), MemberShare("b", 1_000), MemberShare("c", 1_000)]
 
     found = allocate(9, claims, {}, range(9))
 
@@ -220,7 +220,7 @@ def test_whoever_takes_only_so_many_leaves_the_rest_to_the_others() -> None:
 
 
 def test_what_nobody_takes_is_left_over() -> None:
-    claims = [Claim("a", 1_000, 2), Claim("b", 5, 1)]
+    claims = [MemberShare("a", 1_000, 2), MemberShare("b", 5, 1)]
 
     found = allocate(5, claims, {"b": (0, 1)}, (2, 3, 4))
 
@@ -233,7 +233,11 @@ def test_nothing_is_given_to_nobody() -> None:
 
 def test_limits_and_weights_of_any_size_are_told_apart() -> None:
     huge = 2**31
-    claims = [Claim("a", huge, 7), Claim("b", huge + 1, 7), Claim("c", huge - 1, 7)]
+    claims = [
+        MemberShare("a", huge, 7),
+        MemberShare("b", huge + 1, 7),
+        MemberShare("c", huge - 1, 7),
+    ]
 
     found = allocate(21, claims, {}, range(21))
 

@@ -1,4 +1,4 @@
-"""Leaves, drains, and what operators decide."""
+"""Leaves, drains, and the configuration by operators."""
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_the_last_to_leave_leaves_the_epochs_behind() -> None:
     drive.settle()
     drive.register("w2")
 
-    assert drive.service.told("w2") == (ALL, (2,) * COUNT)
+    assert drive.service.assigned_to("w2") == (ALL, (2,) * COUNT)
 
 
 # --- draining -----------------------------------------------------------------------------------

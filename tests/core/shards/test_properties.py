@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rota.core.shards.allocation import Claim, seats_of
+from rota.core.shards.allocation import MemberShare, shares_of
 from rota.core.shards.members import OLD_PROTOCOL, PROTOCOL, ShardPolicy
 from tests.core.shards.driving import Drive
 
@@ -76,7 +76,7 @@ class Story:
 
     def heard(self, worker_id: str, dice: Dice) -> dict[str, Any]:
         service = self.drive.service
-        told, revoked = service.told(worker_id)[0], service.revoked_from(worker_id)
+        told, revoked = service.assigned_to(worker_id)[0], service.revoked_from(worker_id)
         holds = dice.choose([told, (*told, *revoked), told[1:], (), (0, 1, 8)])
         newest = service.generation
         generation = dice.choose([newest, newest, None, newest - 1, newest + 5])
@@ -125,13 +125,13 @@ def test_when_nothing_more_happens_all_is_owned_and_balanced(
     assert service.rebalance_at_ms is None
     assert service.owners == service.targets
     claims = [
-        Claim(member.worker_id, member.weight, member.max_shards)
+        MemberShare(member.worker_id, member.weight, member.max_shards)
         for member in service.members.values()
         if not member.draining
     ]
     assert {worker_id: len(shards) for worker_id, shards in service.targeted.items()} == {
         worker_id: seats
-        for worker_id, seats in seats_of(service.shard_count, claims, service.targeted).items()
+        for worker_id, seats in shares_of(service.shard_count, claims, service.targeted).items()
         if seats
     }
     assert all(member.fenced is None for member in service.members.values())

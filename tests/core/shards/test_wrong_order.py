@@ -1,4 +1,4 @@
-"""Times and incarnations that are not in the order one would expect."""
+"""Times and incarnations that arrive out of order."""
 
 from rota.core.shards.decisions import GrantShards
 from tests.core.shards.driving import COUNT, POLICY, Drive, together

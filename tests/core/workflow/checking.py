@@ -1,12 +1,13 @@
-"""What must hold between any two events? Everything a run counts is counted again, by hand."""
+"""Invariants of a run between any two events, counted from scratch."""
 
 from collections.abc import Container
 from typing import Any
 
 import msgspec
 
-from rota.core.workflow.run import Run
-from rota.core.workflow.tokens import BranchState, Place, TokenState
+from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.tokens import Place
+from rota.core.workflow.states import BranchState, TokenState
 
 
 def standing(run: Run) -> dict[str, Any]:

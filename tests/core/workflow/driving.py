@@ -10,21 +10,22 @@ from typing import Any
 
 import msgspec
 
-from rota.core.workflow.decide import decide, new_run
 from rota.core.workflow.decisions import (
     CancelChild,
     CancelTask,
     CreateToken,
     DispatchTask,
     RunDecision,
+    SetBranchState,
     SetRunState,
     SetTokenState,
     StartChild,
 )
-from rota.core.workflow.definition import Definition, Graph
+from rota.core.workflow.definition.model import Definition, Graph
+from rota.core.workflow.definition.parser import read
 from rota.core.workflow.events import (
     ChildEnded,
-    RunCancelled,
+    RunCancelRequested,
     RunEvent,
     RunPaused,
     RunResumed,
@@ -34,9 +35,18 @@ from rota.core.workflow.events import (
     TaskEnded,
     TimerFired,
 )
-from rota.core.workflow.reading import read
-from rota.core.workflow.run import RUN_ENDED, Run
-from rota.core.workflow.tokens import TOKEN_TRANSITIONS, TokenState
+from rota.core.workflow.runtime.reducer import new_run, reduce
+from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.tokens import Place
+from rota.core.workflow.states import (
+    BRANCH_TRANSITIONS,
+    RUN_ENDED,
+    RUN_TRANSITIONS,
+    TOKEN_TRANSITIONS,
+    BranchState,
+    RunState,
+    TokenState,
+)
 from tests.core.workflow.checking import check, standing
 
 Handler = Callable[[Any], Any]
@@ -84,7 +94,9 @@ class Drive:
         self.tasks: dict[int, DispatchTask] = {}
         self.children: dict[int, Drive] = {}
         self.cancelled: list[int] = []
+        self.run_state = RunState.RUNNING
         self.states: dict[int, TokenState] = {}
+        self.branch_states: dict[Place, BranchState] = {}
         self.token_nodes: dict[int, str] = {}
         if begin:
             self.feed(RunStarted(self.now_ms, run_input, **started))
@@ -92,7 +104,7 @@ class Drive:
     # --- events ---------------------------------------------------------------------------------
 
     def feed(self, event: RunEvent) -> list[RunDecision]:
-        decisions = decide(self.run, event)
+        decisions = reduce(self.run, event)
         self.journal.append((event, decisions))
         for decision in decisions:
             self._carry_out(decision)
@@ -108,6 +120,14 @@ class Drive:
             case SetTokenState():
                 assert decision.state in TOKEN_TRANSITIONS[self.states[decision.number]]
                 self.states[decision.number] = decision.state
+            case SetRunState():
+                assert decision.state in RUN_TRANSITIONS[self.run_state]
+                self.run_state = decision.state
+            case SetBranchState():
+                place = (decision.scope, decision.index)
+                before = self.branch_states.get(place, BranchState.WAITING)
+                assert decision.state in BRANCH_TRANSITIONS[before]
+                self.branch_states[place] = decision.state
             case DispatchTask():
                 self.tasks[decision.number] = decision
             case CancelTask():
@@ -147,7 +167,7 @@ class Drive:
         return self.feed(RunResumed(self._tick()))
 
     def cancel(self, reason: str = "") -> list[RunDecision]:
-        return self.feed(RunCancelled(self._tick(), reason))
+        return self.feed(RunCancelRequested(self._tick(), reason))
 
     def retry(self) -> list[RunDecision]:
         return self.feed(RunRetried(self._tick()))
@@ -268,7 +288,7 @@ class Drive:
         run = new_run(self.graph, msgspec.json.decode(_encode(self.input)))
         for event, decisions in self.journal:
             stored = msgspec.json.decode(_encode(event), type=RunEvent)
-            again = decide(run, stored)
+            again = reduce(run, stored)
             assert _encode(again) == _encode(decisions)
         return run
 

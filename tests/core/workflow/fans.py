@@ -1,4 +1,4 @@
-"""A fan-out and its join, with whatever is to be tried."""
+"""Definitions with a fan-out and its join."""
 
 from typing import Any
 

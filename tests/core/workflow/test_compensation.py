@@ -1,4 +1,4 @@
-"""What is undone when a run fails, and when not?"""
+"""Compensation: the completed nodes that a failed run undoes."""
 
 from typing import Any
 

@@ -1,16 +1,16 @@
-"""What does a token see, and what is left as it was?"""
+"""The context that a token sees, and the isolation of branches."""
 
 from typing import Any
 
 import pytest
 
-from rota.core.workflow.context import Context, branch_names, evaluate, evaluated, written
-from rota.core.workflow.expressions import ExpressionError
-from rota.core.workflow.tokens import Branch, Scope
+from rota.core.workflow.definition.expressions import ExpressionError
+from rota.core.workflow.runtime.context import Context, branch_names, evaluate, evaluated, written
+from rota.core.workflow.runtime.tokens import Branch, BranchScope
 
 
-def scope_of(context: Context, *, items: list[Any] | None = None, **more: Any) -> Scope:
-    return Scope(
+def scope_of(context: Context, *, items: list[Any] | None = None, **more: Any) -> BranchScope:
+    return BranchScope(
         number=1,
         key="fan",
         node="start",

@@ -1,4 +1,4 @@
-"""What do expressions give, and is it the same every time, in every process?"""
+"""The values of expressions, the same in every process."""
 
 import subprocess
 import sys
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rota.core.workflow.expressions import Expression, ExpressionError
-from rota.core.workflow.orderings import FUNCTION, ordered
+from rota.core.workflow.definition.expressions import Expression, ExpressionError
+from rota.core.workflow.definition.map_order import FUNCTION, ordered
 
 VALUES: dict[str, Any] = {
     "input": {
@@ -118,7 +118,7 @@ def test_what_makes_lists_goes_through_maps_in_order(source: str, rewritten: str
 @pytest.mark.slow
 def test_two_processes_agree() -> None:
     script = """
-from rota.core.workflow.expressions import Expression
+from rota.core.workflow.definition.expressions import Expression
 values = {"input": {str(n * 7919 % 1000): n for n in range(50)}}
 for source in ("input.map(k, k)", "[input]", "{'q': 1, 'a': input}", "input.map(k, {k: input[k]})"):
     print(Expression(source).evaluate(values))

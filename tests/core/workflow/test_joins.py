@@ -1,12 +1,12 @@
 # ruff: noqa: E501 - a definition reads best with a line for each transition
-"""When do joins fire, and with what?"""
+"""Joins: when they fire, and with which branches."""
 
 from typing import Any
 
 import pytest
 
 from rota.core.workflow.decisions import CloseScope, SetBranchState
-from rota.core.workflow.tokens import BranchState, TokenState
+from rota.core.workflow.states import BranchState, TokenState
 from tests.core.workflow.driving import Drive
 from tests.core.workflow.fans import ECHO, fan, items
 

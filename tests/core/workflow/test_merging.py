@@ -1,4 +1,4 @@
-"""What of the branches goes on?"""
+"""Merging of branch outputs."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a definition reads best with a line for each transition
-"""Scopes in scopes, loops round them, and whose data is whose."""
+"""Nested scopes, loops around them, and the data of each."""
 
 from typing import Any
 

@@ -1,12 +1,13 @@
 # ruff: noqa: E501 - a definition reads best with a line for each transition
-"""What does each kind of node do, and what follows?"""
+"""The kinds of nodes, and what follows from their outcomes."""
 
 from typing import Any
 
 import pytest
 
 from rota.core.workflow.decisions import Considered, DispatchTask, StartChild
-from rota.core.workflow.tokens import TokenState
+from rota.core.workflow.definition.model import Approval, NodeDefinition, WaitFor
+from rota.core.workflow.states import TokenState
 from tests.core.workflow.driving import Drive, Failed
 
 
@@ -329,3 +330,21 @@ transitions:
     drive.finish(drive.at("z")[0])
 
     assert drive.state == "completed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"task": "work"}, "task"),
+        ({"workflow": "w"}, "workflow"),
+        ({"wait_for": WaitFor(event="e")}, "wait_for"),
+        ({"approval": True}, "approval"),
+        ({"approval": Approval()}, "approval"),
+        ({"approval": False}, "pass"),
+        ({"sleep_ms": 0}, "sleep_ms"),
+        ({"end": "failed"}, "end"),
+        ({}, "pass"),
+    ],
+)
+def test_a_node_is_of_the_kind_that_its_field_makes_it(fields: dict[str, Any], kind: str) -> None:
+    assert NodeDefinition(**fields).kind == kind

@@ -1,4 +1,4 @@
-"""Does any graph, in any order of arrival, run to its end as it should?"""
+"""Any graph runs to its end, in any order of arrival."""
 
 import re
 from typing import Any
@@ -14,9 +14,9 @@ from rota.core.workflow.decisions import (
     SetBranchState,
     WriteContext,
 )
-from rota.core.workflow.definition import Definition
-from rota.core.workflow.tokens import BranchState
-from rota.core.workflow.validation import problems_of
+from rota.core.workflow.definition.model import Definition
+from rota.core.workflow.definition.validator import problems_of
+from rota.core.workflow.states import BranchState
 from tests.core.workflow.driving import Drive, Failed
 from tests.core.workflow.growing import CHILD, definitions
 

@@ -1,14 +1,14 @@
-"""Does a journal give the same decisions again? And what does a fan-out cost?"""
+"""A journal gives the same decisions again; the cost of a fan-out."""
 
 import sys
 
 import msgspec
 import pytest
 
-from rota.core.workflow.decide import decide, new_run
 from rota.core.workflow.decisions import RunDecision
-from rota.core.workflow.definition import Graph
+from rota.core.workflow.definition.model import Graph
 from rota.core.workflow.events import RunEvent, RunStarted, Signalled, TaskEnded
+from rota.core.workflow.runtime.reducer import new_run, reduce
 from tests.core.workflow.driving import Drive, defined
 from tests.core.workflow.test_nesting import ECHO, GROUPS, NESTED
 
@@ -57,10 +57,10 @@ def _work(text: str, size: int, *, ok: bool = True) -> tuple[int, int]:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        decisions += len(decide(run, RunStarted(0, run.context.input)))
+        decisions += len(reduce(run, RunStarted(0, run.context.input)))
         for number in range(2, size + 2):
             error = None if ok else {"type": "Broken", "message": ""}
-            decisions += len(decide(run, TaskEnded(number, number, ok, 1, error)))
+            decisions += len(reduce(run, TaskEnded(number, number, ok, 1, error)))
     finally:
         sys.setprofile(before)
     assert run.state == "completed"
@@ -89,8 +89,8 @@ transitions:
   - {from: wait, to: after, synchronization: {joins_transition: fan, merge: {target: output.got}}}
 """
     run = new_run(Graph(defined(text)), None)
-    decide(run, RunStarted(0, None))
+    reduce(run, RunStarted(0, None))
     for number in range(1_000):
-        decide(run, Signalled(number, "e", number))
+        reduce(run, Signalled(number, "e", number))
 
     assert run.output == {"got": list(range(1_000))}

@@ -1,11 +1,11 @@
 # ruff: noqa: E501 - a definition reads best with a line for each transition
-"""Pause, resume, cancel, retry, fork, compensation, time-outs: how is a run steered?"""
+"""Steering of a run: pause, resume, cancel, retry, fork, compensation, timeouts."""
 
 import pytest
 
 from rota.core.workflow.decisions import CreateToken, SetRunState
 from rota.core.workflow.events import ChildEnded, RunStarted, TaskEnded, TimerFired
-from rota.core.workflow.tokens import TokenState
+from rota.core.workflow.states import TokenState
 from tests.core.workflow.driving import Drive
 
 LINE = """

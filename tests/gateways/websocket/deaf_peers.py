@@ -31,6 +31,10 @@ class DeafPeer:
         for data in self._protocol.data_to_send():
             await loop.sock_sendall(self._plug, data)
 
+    async def write(self, data: bytes) -> None:
+        """Say it as it is."""
+        await asyncio.get_running_loop().sock_sendall(self._plug, data)
+
     async def ended(self) -> None:
         """Read at last, and wait until there is no more to read."""
         loop = asyncio.get_running_loop()

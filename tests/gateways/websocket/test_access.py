@@ -11,8 +11,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rota.core.access import AccessToken, Scope
-from rota.core.events import AddToken, RevokeToken
-from rota.gateways.gate import hash_of, new_secret
+from rota.core.commands import AddToken, RevokeToken
+from rota.gateways.auth.authenticator import hash_of, new_secret
 from tests.gateways.serving import Api, Json, served
 from tests.gateways.websocket.talking import MAIN, Peer, address_of, peer
 
@@ -36,8 +36,8 @@ async def token(api: Api, *scopes: str, **bound: Any) -> tuple[str, Headers]:
         created_at_ms=0,
         **bound,
     )
-    await api.node.coordinator.handle(AddToken(added))
-    api.node.gate.forget_tokens()
+    await api.node.coordinator.execute(AddToken(added))
+    api.node.authenticator.forget_tokens()
     return added.id, {"authorization": f"Bearer {secret}"}
 
 
@@ -104,10 +104,10 @@ async def test_no_more_sockets_than_allowed_are_open_at_once(tmp_path: Path) -> 
 async def test_a_socket_ends_with_its_token(closed: Api) -> None:
     token_id, headers = await token(closed, "admin")
     async with peer(closed, additional_headers=headers) as client:
-        await closed.node.coordinator.handle(RevokeToken(token_id))
-        closed.node.gate.forget_tokens()
+        await closed.node.coordinator.execute(RevokeToken(token_id))
+        closed.node.authenticator.forget_tokens()
 
-        await closed.node.sockets.go_round()
+        await closed.node.sockets.send_heartbeats()
 
         with pytest.raises(ConnectionClosed) as ended:
             await client.receive()

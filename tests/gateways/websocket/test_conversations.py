@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from rota.gateways.websocket.table import ROUTES
+from rota.gateways.websocket.session.dispatcher import ROUTES
 from tests.gateways.serving import Api, Json
 from tests.gateways.websocket.conversations import (
     CONVERSATIONS,

@@ -1,7 +1,10 @@
 """Whatever is sent, the answer is never our mistake, and the socket and the server live."""
 
 import asyncio
+import gc
 import json
+import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +13,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from rota.gateways.websocket.table import ROUTES
+from rota.core.access import LOCAL
+from rota.gateways.quotas import Reservation
+from rota.gateways.websocket.codecs import codec_for
+from rota.gateways.websocket.connection import Connection
+from rota.gateways.websocket.session.dispatcher import ROUTES, MessageDispatcher
 from rota.messages import sessions
 from tests.gateways.serving import Api, Json, served
-from tests.gateways.websocket.talking import MAIN, PATIENCE_S, address_of, peer
+from tests.gateways.websocket.talking import MAIN, PATIENCE_S, Peer, address_of, peer
 
 TYPES = sorted({route.type for route in ROUTES})
 FIELDS = sorted(
@@ -235,3 +243,62 @@ def test_texts_and_bytes_of_any_kind_are_answered_with_what_was_promised(tmp_pat
             assert runner.run(_is_well(api))
         finally:
             runner.run(serving.__aexit__(None, None, None))
+
+
+async def test_a_text_that_is_not_utf_8_ends_its_socket_and_is_no_error_of_ours(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connect(address_of(api)) as socket:
+        await socket.recv()
+        await socket.send(b"\xff\xfe", text=True)
+        with pytest.raises(ConnectionClosed) as ended:
+            await socket.recv()
+
+    assert ended.value.rcvd is not None
+    assert ended.value.rcvd.code == 1007
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR] == []
+
+
+async def test_a_wait_that_is_cut_off_before_it_began_leaves_nothing_behind(
+    api: Api, client: Peer
+) -> None:
+    await client.register("w")
+    asked = {"to": "worker:w", "type": "process_task", "id": 1, "payload": {"taskId": "t"}}
+    frames = iter(
+        (
+            {"type": "websocket.receive", "text": json.dumps(asked)},
+            {"type": "websocket.disconnect"},
+        )
+    )
+
+    async def receive() -> Any:
+        return next(frames)
+
+    async def send(_: Any) -> None: ...
+
+    connection = Connection(
+        send,
+        codec_for(()),
+        LOCAL,
+        "0" * 64,
+        transport=None,
+        reservation=Reservation("local", LOCAL),
+    )
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        await MessageDispatcher(api.node.sockets.services, connection).run(receive)
+        await asyncio.sleep(0)
+        gc.collect()
+
+    assert [str(one.message) for one in warned if one.category is RuntimeWarning] == []
+
+
+async def test_a_refused_handshake_is_no_error_of_ours(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(InvalidStatus):
+        await connect(address_of(api), additional_headers={"origin": "https://evil.example"})
+    async with peer(api) as client:  # what was refused has been seen to by now
+        await client.quiet()
+
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR] == []

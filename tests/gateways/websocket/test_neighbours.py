@@ -42,7 +42,7 @@ async def block_beside_a_deaf_peer(api: Api, readers: list[Peer], number: int) -
         await deaf.say("register_worker", worker, to="coordinator:deaf")
         await deaf.say("subscribe", {"types": [], "after": 0})
         asking = asyncio.create_task(ask_for_ever(deaf))
-        await until(lambda: not all(one.is_roomy for one in api.node.sockets._open))
+        await until(lambda: not all(one.has_capacity for one in api.node.sockets._open))
         taken = await block(readers)
         asking.cancel()
         return taken

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.gateways.websocket.table import ROUTES
+from rota.gateways.websocket.session.dispatcher import ROUTES
 from tests.docs.pages import ROOT, blocks
 from tests.gateways.serving import Api
 from tests.gateways.websocket.talking import Peer, address_of

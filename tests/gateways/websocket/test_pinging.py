@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from rota.gateways.websocket.pinging import ROUND_S, Rounds
+from rota.gateways.websocket.pinging import ROUND_S, PingRounds
 
 
 class Loop:
@@ -29,15 +29,19 @@ class Loop:
 
 class Socket:
     def __init__(self) -> None:
-        self.looked_at: list[float] = []
+        self.checked_at: list[float] = []
 
-    def look(self, now_s: float) -> None:
-        self.looked_at.append(now_s)
+    def check(self, now_s: float) -> int:
+        self.checked_at.append(now_s)
+        return 0
+
+    def end_partial(self) -> None:
+        raise AssertionError("nothing has begun here")
 
 
-def test_all_sockets_are_looked_at_in_one_round_as_long_as_there_are_any() -> None:
+def test_all_sockets_are_checked_at_in_one_round_as_long_as_there_are_any() -> None:
     loop = Loop()
-    rounds = Rounds(cast("asyncio.AbstractEventLoop", loop))
+    rounds = PingRounds(cast("asyncio.AbstractEventLoop", loop))
     first, second = Socket(), Socket()
     rounds.add(first)
     rounds.add(second)
@@ -50,14 +54,14 @@ def test_all_sockets_are_looked_at_in_one_round_as_long_as_there_are_any() -> No
     rounds.drop(second)
     loop.turn()
 
-    assert (first.looked_at, second.looked_at) == ([ROUND_S], [ROUND_S, 2 * ROUND_S])
+    assert (first.checked_at, second.checked_at) == ([ROUND_S], [ROUND_S, 2 * ROUND_S])
     assert not loop.later
     rounds.add(first)
     loop.turn()
-    assert first.looked_at[-1] == 4 * ROUND_S
+    assert first.checked_at[-1] == 4 * ROUND_S
 
 
 async def test_a_loop_has_one_round() -> None:
     loop = asyncio.get_running_loop()
 
-    assert Rounds.on(loop) is Rounds.on(loop)
+    assert PingRounds.on(loop) is PingRounds.on(loop)

@@ -24,7 +24,7 @@ async def closed(api: Api, left: int) -> None:
     """Wait until no more than so many sockets are open, for us and for the server."""
     server = api.node._server
     assert server is not None
-    sockets = server.server_state.connections
+    sockets = server.open.connections
     await until(
         lambda: (
             api.node.sockets.open_sockets <= left
@@ -67,7 +67,7 @@ async def test_a_peer_that_asks_and_never_reads_is_not_listened_to(api: Api) -> 
         await connection_ready(api)
         only = connection_of(api)
         asking = asyncio.create_task(ask_for_ever(deaf))
-        await until(lambda: not only.is_roomy)
+        await until(lambda: not only.has_capacity)
 
         async with peer(api) as other:
             for _ in range(20):
@@ -75,7 +75,7 @@ async def test_a_peer_that_asks_and_never_reads_is_not_listened_to(api: Api) -> 
         waiting = len(only._outbox)
         asking.cancel()
 
-    assert waiting <= connection.ROOMY_FRAMES + 1
+    assert waiting <= connection.BUSY_FRAMES + 1
 
 
 async def connection_ready(api: Api) -> None:
@@ -103,7 +103,7 @@ async def test_a_peer_that_lets_too_much_wait_is_hung_up_on(api: Api, short_good
             only.put(Outgoing(type="Event", payload=LARGE), receipts.append)
 
         assert receipts
-        assert not any(receipts[-connection.ROOMY_FRAMES :])
+        assert not any(receipts[-connection.BUSY_FRAMES :])
         await closed(api, left=0)
         await deaf.ended()
 
@@ -134,7 +134,7 @@ async def test_tasks_that_never_left_for_their_worker_go_back_at_once(
         await deaf.say("register_worker", {"workerId": "deaf", "maxConcurrentTasks": 100})
         await stuck(api)
         # A call for work may have been under way; what it brings is waited for, too.
-        await until(lambda: api.node.coordinator.figures().waiting == 0)
+        await until(lambda: api.node.coordinator.metrics().waiting == 0)
         deaf_socket = await stuck(api)
         unsent = len(deaf_socket._outbox)
         given = len((await client.ask("get_status"))["activeTasks"])
@@ -156,7 +156,7 @@ async def stuck(api: Api) -> Connection:
         while True:
             for one in api.node.sockets._open:
                 before = list(one._outbox)
-                if before and not one.is_roomy:
+                if before and not one.has_capacity:
                     for _ in range(1_000):
                         await asyncio.sleep(0)
                     if list(one._outbox) == before:
@@ -187,11 +187,11 @@ async def test_a_stop_is_not_held_up_by_a_peer_that_never_reads(
 async def test_a_stop_in_the_moment_of_a_goodbye_goes_on(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handle_close = protocol.SocketProtocol.handle_close
+    _take_close = protocol.SocketProtocol._take_close
     stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def stop_then(self: protocol.SocketProtocol, event: Any) -> None:
-        handle_close(self, event)
+        _take_close(self, event)
         try:
             self.shutdown()  # as the server does with every socket that it still knows
         except Exception as error:  # noqa: BLE001 - whatever it is, it would have ended the stop
@@ -199,7 +199,7 @@ async def test_a_stop_in_the_moment_of_a_goodbye_goes_on(
         else:
             stopped.set_result(None)
 
-    monkeypatch.setattr(protocol.SocketProtocol, "handle_close", stop_then)
+    monkeypatch.setattr(protocol.SocketProtocol, "_take_close", stop_then)
     async with peer(api) as one:
         await one.socket.close()
 

@@ -110,6 +110,25 @@ async def test_messages_that_come_in_one_piece_are_all_answered_in_their_order(a
         ]
 
 
+async def test_frames_that_come_with_the_handshake_are_answered_after_it(api: Api) -> None:
+    uri = parse_uri(address_of(api))
+    protocol = ClientProtocol(uri, subprotocols=[Subprotocol(MSGPACK)])
+    reader, writer = await asyncio.open_connection(uri.host, uri.port)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            protocol.send_request(protocol.connect())
+            handshake = b"".join(protocol.data_to_send())
+            writer.write(handshake + frame(b"early", Opcode.PING) + frame(packed("get_status", 1)))
+            wire = Wire(protocol, reader, writer)
+            await wire.frame()  # the answer to the handshake
+            first = await wire.frame()
+            second = await wire.frame()
+            assert Opcode.PONG in {first.opcode, second.opcode}
+            assert await wire.replies(1) == [("get_statusResponse", 1)]
+    finally:
+        writer.close()
+
+
 async def test_a_message_that_comes_byte_by_byte_is_one_message(api: Api) -> None:
     async with wire_to(api) as wire:
         await opened(wire)

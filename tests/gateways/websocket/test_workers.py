@@ -189,10 +189,10 @@ async def test_a_socket_is_not_late_by_our_own_pace_however_strict_the_settings(
 async def test_all_workers_are_beaten_for_in_one_batch(api: Api, client: Peer) -> None:
     for number in range(20):
         await client.register(f"w{number}")
-    figures = api.node.coordinator.figures()
+    figures = api.node.coordinator.metrics()
     before = figures.batches, figures.batched_events
 
-    await api.node.sockets.desk.attachments.beat()
+    await api.node.sockets.services.socket_workers.beat()
 
     assert (figures.batches - before[0], figures.batched_events - before[1]) == (1, 20)
 
@@ -208,7 +208,7 @@ async def test_an_open_socket_whose_peer_is_not_heard_of_is_no_sign_of_life(
     await bob.register("x")
     given = await bob.given()
     await client.ask("get_status")
-    await api.node.sockets.go_round()
+    await api.node.sockets.send_heartbeats()
     told = await client.pushed("Error")
 
     assert (given["taskId"], given["fence"]) == ("t", 2)

@@ -10,8 +10,8 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
-from rota.core.shards.events import SweepServices
-from rota.engine.figures import WireFigures
+from rota.core.shards.commands import SweepServices
+from rota.engine.metrics.metrics import WireMetrics
 from tests.gateways.serving import Api, served
 
 Json = Any
@@ -19,7 +19,7 @@ Json = Any
 SERVICE = "my-service"
 COUNT = 100
 EVERYTHING = list(range(COUNT))
-PATIENCE_S = 20.0  # for what is expected to happen; reached only by a failing test
+TIMEOUT_S = 20.0  # for what is expected to happen; reached only by a failing test
 STEP_MS = 500  # time in larger steps would be a pause of the coordinator
 
 
@@ -68,7 +68,7 @@ class Dealer:
         await self.socket.send_multipart(frames)
 
     async def hear(self) -> bytes:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             (body,) = await self.socket.recv_multipart()
         return bytes(body)
 
@@ -97,8 +97,8 @@ class Gateway:
         return self.api.node.shards_url
 
     @property
-    def figures(self) -> WireFigures:
-        return self.api.node.coordinator.figures().wire
+    def metrics(self) -> WireMetrics:
+        return self.api.node.coordinator.metrics().wire
 
     def connect(self, **options: Any) -> Dealer:
         dealer = self.dealer(**options)
@@ -118,7 +118,7 @@ class Gateway:
         """Let time pass, in steps that are no pause of ours, and services see it."""
         for _ in range(0, by_ms, STEP_MS):
             self.api.clock.turn(STEP_MS)
-            await self.api.node.coordinator.shard(SweepServices())
+            await self.api.node.coordinator.execute(SweepServices())
 
     async def owned(self, service: str = SERVICE) -> dict[str, list[int]]:
         found = await self.api.node.coordinator.queries.service(service)
@@ -127,23 +127,23 @@ class Gateway:
 
     async def until_members_are(self, *worker_ids: str) -> None:
         """Wait for what is not answered: a register that has to wait, a leave."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while set(await self.owned()) != set(worker_ids):
                 pass
 
     async def until(self, figure: str, value: int, *, of: str | None = None) -> None:
         """Wait until a figure has come to a value."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while self._figure(figure, of) < value:  # noqa: ASYNC110 - figures have no event
                 await asyncio.sleep(0)
 
     async def until_connections_are(self, count: int) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while self.figures.connections != count:  # noqa: ASYNC110 - as above
+        async with asyncio.timeout(TIMEOUT_S):
+            while self.metrics.connections != count:  # noqa: ASYNC110 - as above
                 await asyncio.sleep(0)
 
     def _figure(self, figure: str, of: str | None) -> int:
-        value = getattr(self.figures, figure)
+        value = getattr(self.metrics, figure)
         return int(value if of is None else value[of])
 
     def close(self) -> None:

@@ -44,7 +44,10 @@ async def test_when_nobody_asked_and_the_usual_port_is_taken_there_is_no_zeromq(
             assert api.node.shards_url is None
             assert (await api.get("/health")).status_code == 200
 
-    assert any(one["event"].startswith("no ZeroMQ: its port is taken") for one in logged)
+    assert any(
+        (one["event"], one.get("reason")) == ("zeromq_disabled", "its port is taken")
+        for one in logged
+    )
 
 
 async def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path) -> None:

@@ -4,39 +4,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from rota.engine.figures import WireFigures
-from rota.gateways.zeromq.complaints import COMPLAIN_EVERY_S, Complaints
-from rota.gateways.zeromq.connections import LATE_S, Roll
-from rota.gateways.zeromq.peers import Peers
+from rota.engine.metrics.metrics import WireMetrics
+from rota.gateways.zeromq.address_book import AddressBook
+from rota.gateways.zeromq.connections import TIMER_LAG_S, ConnectionTracker
+from rota.gateways.zeromq.throttled_log import LOG_EVERY_S, ThrottledLog
 
 HANDSHAKE_S = 5.0
-YOUNG_S = HANDSHAKE_S + LATE_S
+YOUNG_S = HANDSHAKE_S + TIMER_LAG_S
 
 
 def test_connections_that_say_nothing_take_nobodys_place() -> None:
-    roll = Roll(handshake_s=HANDSHAKE_S)
+    tracker = ConnectionTracker(handshake_s=HANDSHAKE_S)
 
     for descriptor in range(10):
-        roll.come(descriptor, now_s=0.0)
-    roll.welcome(now_s=0.0)
+        tracker.opened(descriptor, now_s=0.0)
+    tracker.admit(now_s=0.0)
 
-    assert len(roll) == 10
-    assert roll.welcome_ones(now_s=1.0) == 1
+    assert len(tracker) == 10
+    assert tracker.admitted_count(now_s=1.0) == 1
 
 
 def test_a_place_is_free_again_when_its_connection_has_gone() -> None:
-    roll = Roll(handshake_s=HANDSHAKE_S)
-    roll.come(7, now_s=0.0)
-    roll.welcome(now_s=0.0)
-    assert roll.welcome_ones(now_s=2 * YOUNG_S) == 1
+    tracker = ConnectionTracker(handshake_s=HANDSHAKE_S)
+    tracker.opened(7, now_s=0.0)
+    tracker.admit(now_s=0.0)
+    assert tracker.admitted_count(now_s=2 * YOUNG_S) == 1
 
-    roll.go(7)
+    tracker.closed(7)
 
-    assert (len(roll), roll.welcome_ones(now_s=2 * YOUNG_S)) == (0, 0)
+    assert (len(tracker), tracker.admitted_count(now_s=2 * YOUNG_S)) == (0, 0)
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["come", "welcome", "go"]), st.integers(0, 5), st.integers(0, 4)),
+    st.tuples(st.sampled_from(["opened", "admit", "closed"]), st.integers(0, 5), st.integers(0, 4)),
     max_size=60,
 )
 
@@ -44,7 +44,7 @@ STEPS = st.lists(
 @given(steps=STEPS)
 def test_no_more_are_let_in_than_are_counted(steps: list[tuple[str, int, int]]) -> None:
     """However they come and go: whoever is not welcomed in time is gone."""
-    roll = Roll(handshake_s=HANDSHAKE_S)
+    tracker = ConnectionTracker(handshake_s=HANDSHAKE_S)
     now_s = 0.0
     came: dict[int, float] = {}
     welcomed: set[int] = set()
@@ -52,35 +52,35 @@ def test_no_more_are_let_in_than_are_counted(steps: list[tuple[str, int, int]]) 
         now_s += pause_s
         for mute in [one for one, at_s in came.items() if at_s + HANDSHAKE_S < now_s]:
             if mute not in welcomed:
-                roll.go(mute)
+                tracker.closed(mute)
                 del came[mute]
-        if step == "come" and descriptor not in came:
+        if step == "opened" and descriptor not in came:
             came[descriptor] = now_s
-            roll.come(descriptor, now_s)
-        elif step == "welcome" and descriptor in came and descriptor not in welcomed:
+            tracker.opened(descriptor, now_s)
+        elif step == "admit" and descriptor in came and descriptor not in welcomed:
             welcomed.add(descriptor)
-            roll.welcome(now_s)
-        elif step == "go" and descriptor in came:
+            tracker.admit(now_s)
+        elif step == "closed" and descriptor in came:
             del came[descriptor]
             welcomed.discard(descriptor)
-            roll.go(descriptor)
+            tracker.closed(descriptor)
 
-        assert len(roll) == len(came)
-        assert roll.welcome_ones(now_s) >= len(welcomed)
+        assert len(tracker) == len(came)
+        assert tracker.admitted_count(now_s) >= len(welcomed)
 
 
 def test_the_same_complaint_is_made_once_in_a_while() -> None:
     now_s = 0.0
-    complaints = Complaints(lambda: now_s)
+    throttled_log = ThrottledLog(lambda: now_s)
 
     with capture_logs() as logged:
         for _ in range(5):
-            complaints.about("refused", code="invalid")
-        complaints.about("refused", code="malformed")
-        now_s += COMPLAIN_EVERY_S
-        complaints.about("refused", code="invalid")
+            throttled_log.warn("refused", code="invalid")
+        throttled_log.warn("refused", code="malformed")
+        now_s += LOG_EVERY_S
+        throttled_log.warn("refused", code="invalid")
 
-    assert [(one["code"], one["unsaid"]) for one in logged] == [
+    assert [(one["code"], one["suppressed"]) for one in logged] == [
         ("invalid", 0),
         ("malformed", 0),
         ("invalid", 4),
@@ -88,7 +88,7 @@ def test_the_same_complaint_is_made_once_in_a_while() -> None:
 
 
 def test_a_member_is_forgotten_only_where_it_was() -> None:
-    peers = Peers(WireFigures())
+    peers = AddressBook(WireMetrics())
     peers.note_address(("s", "w"), b"old")
     peers.note_address(("s", "w"), b"new")
 

@@ -12,15 +12,16 @@ import zmq
 import zmq.asyncio
 
 from rota.errors import Invalid, Unavailable
-from rota.gateways.zeromq.keys import NewClient, add_client, create_keys
+from rota.gateways.zeromq.auth.keys import NewClient, add_client, create_keys
 from tests.gateways.serving import served
 from tests.gateways.zeromq.dealers import (
     EVERYTHING,
-    PATIENCE_S,
+    TIMEOUT_S,
     Dealer,
     Gateway,
     assigned,
     heartbeat,
+    leave,
     opened,
     register,
 )
@@ -72,8 +73,8 @@ async def test_a_key_may_not_speak_for_others(locked: Locked, worker_id: str, se
     error = json.loads(await dealer.ask(message))
 
     assert error["data"]["code"] == "forbidden"
-    assert locked.gateway.figures.refused == {"forbidden": 1}
-    assert locked.gateway.figures.received == {}
+    assert locked.gateway.metrics.refused == {"forbidden": 1}
+    assert locked.gateway.metrics.received == {}
 
 
 async def test_an_old_client_that_speaks_for_others_hears_nothing(locked: Locked) -> None:
@@ -82,7 +83,7 @@ async def test_an_old_client_that_speaks_for_others_hears_nothing(locked: Locked
     await dealer.say(register("boss", service="feed"))
 
     assert await dealer.ask(register("w-1", service="feed")) == assigned(EVERYTHING)
-    assert locked.gateway.figures.refused == {"forbidden": 1}
+    assert locked.gateway.metrics.refused == {"forbidden": 1}
 
 
 async def test_a_key_that_is_not_known_stays_outside(locked: Locked, tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ async def test_whoever_does_not_know_the_coordinators_key_stays_outside(
 
     with contextlib.suppress(zmq.Again):  # it may have been turned away before it could speak
         await stranger.socket.send_multipart([register("w-1", service="feed")], flags=zmq.NOBLOCK)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await ended.recv_multipart()
     stranger.socket.disable_monitor()
     ended.close()
@@ -128,6 +129,30 @@ async def test_a_client_with_a_key_must_not_choose_its_address(locked: Locked) -
     assert "routing id" in error["data"]["message"]
 
 
+async def test_a_key_cannot_take_over_the_member_of_another_key(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    create_keys(path)
+    first = add_client(path, name="first", services=["feed"], workers=["w-*"])
+    wider = add_client(path, name="wider", services=["feed", "mail"], workers=["*"])
+    same = add_client(path, name="same", services=["feed"], workers=["w-*"])
+    async with opened(tmp_path, zmq_keys=str(path)) as gateway:
+        owner = gateway.connect(**curve(first))
+        other = gateway.connect(**curve(wider))
+        rotated = gateway.connect(**curve(same))
+        said: dict[str, Any] = {"service": "feed", "protocol": 2}
+        await owner.ask(register("w-1", incarnation=1, **said))
+
+        refused = [
+            await other.ask(register("w-1", incarnation=2, **said)),
+            await other.ask(heartbeat("w-1", EVERYTHING, incarnation=1, seq=9, **said)),
+            await other.ask(leave("w-1", service="feed", incarnation=1)),
+        ]
+        taken = await rotated.ask(register("w-1", incarnation=2, **said))
+
+    assert [json.loads(one)["data"]["code"] for one in refused] == ["forbidden"] * 3
+    assert json.loads(taken)["data"]["assignedShards"] == EVERYTHING
+
+
 # --- where it may listen ------------------------------------------------------------------------
 
 
@@ -142,7 +167,7 @@ async def test_strangers_are_not_let_near_without_keys(tmp_path: Path) -> None:
     assert "--zmq-keys" in await refusal(tmp_path, zmq_host="0.0.0.0")
     assert "--zmq-keys" in await refusal(tmp_path, require_token=True)
     async with served(tmp_path, zmq_host="0.0.0.0", insecure=True) as api:
-        assert "ZeroMQ on 0.0.0.0" in api.node.gate.warnings()[-1]
+        assert "ZeroMQ on 0.0.0.0" in api.node.authenticator.warnings()[-1]
 
 
 async def test_with_keys_strangers_may_be_near(tmp_path: Path) -> None:
@@ -151,7 +176,7 @@ async def test_with_keys_strangers_may_be_near(tmp_path: Path) -> None:
 
     async with opened(tmp_path, zmq_host="*", zmq_keys=str(path)) as gateway:
         assert gateway.url.startswith("tcp://0.0.0.0:")
-        assert gateway.api.node.gate.warnings() == []
+        assert gateway.api.node.authenticator.warnings() == []
 
 
 async def test_where_a_token_is_required_there_is_no_open_door_beside(tmp_path: Path) -> None:

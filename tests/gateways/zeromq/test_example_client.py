@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.cli.processes import running
-from tests.gateways.zeromq.dealers import EVERYTHING, PATIENCE_S
+from tests.gateways.zeromq.dealers import EVERYTHING, TIMEOUT_S
 from tests.gateways.zeromq.node_packages import installed
 
 CLIENT = Path(__file__).parent / "example_client.ts"
@@ -40,7 +40,7 @@ def example_client(folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
     source.write_text(text.replace(ADDRESS, url).replace(PAUSE, f"}}, {PAUSE_MS});"))
     (folder / "node_modules").symlink_to(packages / "node_modules")
     subprocess.run(
-        ["node", "-e", STRIP_TYPES, source, script], cwd=folder, check=True, timeout=PATIENCE_S
+        ["node", "-e", STRIP_TYPES, source, script], cwd=folder, check=True, timeout=TIMEOUT_S
     )
     with subprocess.Popen(
         ["node", script], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -52,12 +52,12 @@ def example_client(folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def service(url: str) -> Any:
-    with urllib.request.urlopen(f"{url}/api/services/my-service", timeout=PATIENCE_S) as answer:
+    with urllib.request.urlopen(f"{url}/api/services/my-service", timeout=TIMEOUT_S) as answer:
         return json.load(answer)
 
 
 def beats(url: str) -> float:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE_S) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=TIMEOUT_S) as answer:
         lines = answer.read().decode().splitlines()
     name = 'rota_zeromq_messages_total{type="heartbeat"} '
     return next((float(line.removeprefix(name)) for line in lines if line.startswith(name)), 0.0)
@@ -83,4 +83,4 @@ def test_the_example_client_registers_beats_and_keeps_its_shards(tmp_path: Path)
 
             client.send_signal(signal.SIGINT)
             assert client.stdout.read() == "Worker shutdown complete\n"
-            assert client.wait(PATIENCE_S) == 0
+            assert client.wait(TIMEOUT_S) == 0

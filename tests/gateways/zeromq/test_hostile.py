@@ -1,8 +1,9 @@
 """Does the gateway live through whatever is sent to it, and tell only those who can understand?"""
 
+import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,12 +13,12 @@ import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rota.errors import RotaError
-from rota.gateways.zeromq import binding, window
-from rota.gateways.zeromq.reading import read
+from rota.errors import RotaError, StoreError
+from rota.gateways.zeromq import binding, flow_control
+from rota.gateways.zeromq.decoder import read
 from tests.gateways.zeromq.dealers import (
     EVERYTHING,
-    PATIENCE_S,
+    TIMEOUT_S,
     Gateway,
     assigned,
     heartbeat,
@@ -76,7 +77,7 @@ def dealer(server: Server) -> Iterator[zmq.Socket[bytes]]:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     with context.socket(zmq.DEALER) as client:
         client.linger = 0
-        client.rcvtimeo = int(PATIENCE_S * 1000)
+        client.rcvtimeo = int(TIMEOUT_S * 1000)
         client.connect(server.node.shards_url)
         yield client
     context.term()
@@ -86,15 +87,15 @@ def dealer(server: Server) -> Iterator[zmq.Socket[bytes]]:
 def test_what_is_no_message_is_counted_and_an_old_client_hears_nothing_of_it(
     server: Server, dealer: zmq.Socket[bytes], name: str
 ) -> None:
-    figures = server.node.coordinator.figures().wire
+    metrics = server.node.coordinator.metrics().wire
     code = "malformed" if name in MALFORMED else "invalid"
-    before = figures.refused[code]
+    before = metrics.refused[code]
 
     dealer.send_multipart(BAD[name])
     dealer.send(register("old", service=name))
 
     assert dealer.recv() == assigned(EVERYTHING)
-    assert figures.refused[code] == before + 1
+    assert metrics.refused[code] == before + 1
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -134,7 +135,7 @@ async def test_a_message_over_its_size_costs_its_sender_the_connection_and_nobod
 
     assert await other.ask(heartbeat("other", EVERYTHING)) == assigned(EVERYTHING)
     assert await gateway.connect().ask(register("w", service="another")) == assigned(EVERYTHING)
-    assert gateway.figures.received == {"register": 2, "heartbeat": 1}
+    assert gateway.metrics.received == {"register": 2, "heartbeat": 1}
 
 
 async def test_the_largest_beat_there_can_be_is_taken(gateway: Gateway) -> None:
@@ -157,7 +158,7 @@ async def test_a_peer_that_never_reads_loses_its_answers_and_holds_nobody_up(
     await other.ask(register("w"))
     rounds = 0
 
-    while not gateway.figures.dropped:
+    while not gateway.metrics.dropped:
         for _ in range(50):
             await deaf.say(heartbeat("deaf", [], count=most, service="large"))
         assert await other.ask(heartbeat("w", EVERYTHING)) == assigned(EVERYTHING)
@@ -171,7 +172,7 @@ async def test_a_peer_that_never_reads_loses_its_answers_and_holds_nobody_up(
 async def test_while_much_waits_for_its_commit_nothing_is_read_and_nothing_is_lost(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window, "MOST_UNDER_WAY_BYTES", 5_000)
+    monkeypatch.setattr(flow_control, "MAX_IN_FLIGHT_BYTES", 5_000)
     dealer = gateway.connect()
     await dealer.ask(register("w"))
 
@@ -179,7 +180,7 @@ async def test_while_much_waits_for_its_commit_nothing_is_read_and_nothing_is_lo
         await dealer.say(heartbeat("w", EVERYTHING))
 
     assert {await dealer.hear() for _ in range(200)} == {assigned(EVERYTHING)}
-    assert gateway.figures.dropped == 0
+    assert gateway.metrics.dropped == 0
 
 
 async def test_a_peer_that_has_gone_is_forgotten_when_it_is_to_be_told_something(
@@ -192,11 +193,11 @@ async def test_a_peer_that_has_gone_is_forgotten_when_it_is_to_be_told_something
 
     other = gateway.connect()
     await other.ask(register("B", protocol=2, incarnation=1))
-    assert gateway.figures.peers == 2
+    assert gateway.metrics.peers == 2
     await gateway.pass_time(500)
     await other.ask(heartbeat("B", [], protocol=2, incarnation=1))
 
-    assert (gateway.figures.peers, gateway.figures.dropped) == (1, 1)
+    assert (gateway.metrics.peers, gateway.metrics.dropped) == (1, 1)
 
 
 async def test_connections_over_their_limit_wait_outside_until_there_is_room(
@@ -275,3 +276,19 @@ def test_after_any_garbage_the_next_beat_is_answered_and_nothing_else(
     dealer.send(heartbeat("w", EVERYTHING))
 
     assert dealer.recv() == assigned(EVERYTHING)
+
+
+async def test_a_failure_of_the_store_is_refused_without_its_text(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_command: Any, *, on_reply: Callable[[Exception], None]) -> None:
+        asyncio.get_running_loop().call_soon(on_reply, StoreError("disk /secret is full"))
+
+    dealer = gateway.connect()
+    with monkeypatch.context() as patched:
+        patched.setattr(gateway.api.node.coordinator, "execute", fail)
+        answer = json.loads(await dealer.ask(register("w", protocol=2, incarnation=1)))
+
+    assert answer["type"] == "error"
+    assert answer["data"]["code"] == "unavailable"
+    assert "secret" not in answer["data"]["message"]

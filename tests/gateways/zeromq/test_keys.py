@@ -7,9 +7,9 @@ import pytest
 import zmq
 
 from rota.errors import Conflict, Forbidden, Invalid, NotFound
-from rota.gateways.zeromq.complaints import Complaints
-from rota.gateways.zeromq.keyring import LOOK_EVERY_S, Keyring
-from rota.gateways.zeromq.keys import add_client, create_keys, read_keys, remove_client
+from rota.gateways.zeromq.auth.keyring import CHECK_EVERY_S, Keyring
+from rota.gateways.zeromq.auth.keys import add_client, create_keys, read_keys, remove_client
+from rota.gateways.zeromq.throttled_log import ThrottledLog
 
 
 @pytest.fixture
@@ -199,17 +199,17 @@ def test_a_key_speaks_only_for_what_it_lists(
 
 def test_a_file_that_changes_is_seen_within_seconds(path: Path) -> None:
     watch = Watch()
-    keyring = Keyring(path, Complaints(), watch)
+    keyring = Keyring(path, ThrottledLog(), watch)
     public = add(path)
     assert not keyring.is_known(public)
 
-    watch.now_s += LOOK_EVERY_S
+    watch.now_s += CHECK_EVERY_S
     assert keyring.is_known(public)
     keyring.check(public, "feed-1", "w-1")
 
     remove_client(path, "feeds")
     keyring.check(public, "feed-1", "w-1")
-    watch.now_s += LOOK_EVERY_S
+    watch.now_s += CHECK_EVERY_S
     with pytest.raises(Forbidden, match="no longer known"):
         keyring.check(public, "feed-1", "w-1")
 
@@ -217,13 +217,13 @@ def test_a_file_that_changes_is_seen_within_seconds(path: Path) -> None:
 def test_a_file_that_is_broken_meanwhile_leaves_the_keys_as_they_were(path: Path) -> None:
     watch = Watch()
     public = add(path)
-    keyring = Keyring(path, Complaints(), watch)
+    keyring = Keyring(path, ThrottledLog(), watch)
 
     path.write_text("[coordinator")
-    watch.now_s += LOOK_EVERY_S
+    watch.now_s += CHECK_EVERY_S
     assert keyring.is_known(public)
     path.unlink()
-    watch.now_s += LOOK_EVERY_S
+    watch.now_s += CHECK_EVERY_S
 
     assert keyring.is_known(public)
 
@@ -232,4 +232,4 @@ def test_a_refusal_names_the_key_and_what_it_may_not(path: Path) -> None:
     public = add(path)
 
     with pytest.raises(Forbidden, match=r"'feeds' may not speak for worker 'x' of service 'mail'"):
-        Keyring(path, Complaints()).check(public, "mail", "x")
+        Keyring(path, ThrottledLog()).check(public, "mail", "x")

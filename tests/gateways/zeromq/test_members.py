@@ -44,8 +44,8 @@ async def test_every_heartbeat_is_answered(gateway: Gateway) -> None:
     answers = [await dealer.ask(heartbeat("worker-1", EVERYTHING)) for _ in range(5)]
 
     assert answers == [assigned(EVERYTHING)] * 5
-    assert gateway.figures.received == {"register": 1, "heartbeat": 5}
-    assert gateway.figures.sent == 6
+    assert gateway.metrics.received == {"register": 1, "heartbeat": 5}
+    assert gateway.metrics.sent == 6
 
 
 async def test_a_second_register_is_answered_with_what_the_worker_has(gateway: Gateway) -> None:

@@ -14,7 +14,7 @@ from tests.cli.processes import Running, running
 from tests.gateways.zeromq.dealers import (
     COUNT,
     EVERYTHING,
-    PATIENCE_S,
+    TIMEOUT_S,
     assigned,
     heartbeat,
     register,
@@ -32,7 +32,7 @@ class Member:
         self._seq = 0
         self.socket = context.socket(zmq.DEALER)
         self.socket.linger = 0
-        self.socket.rcvtimeo = int(PATIENCE_S * 1000)
+        self.socket.rcvtimeo = int(TIMEOUT_S * 1000)
         self.socket.connect(url)
 
     @property
@@ -57,7 +57,7 @@ class Member:
 
     def _say(self, body: bytes) -> None:
         self.socket.send(body)
-        for _ in range(int(PATIENCE_S * 1000) // BEAT_MS):
+        for _ in range(int(TIMEOUT_S * 1000) // BEAT_MS):
             if self.socket.poll(BEAT_MS):
                 break
             self.socket.send(body)
@@ -121,7 +121,7 @@ def test_an_old_client_finds_the_new_coordinator_by_itself(tmp_path: Path) -> No
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     dealer = context.socket(zmq.DEALER)
     dealer.linger = 0
-    dealer.rcvtimeo = int(PATIENCE_S * 1000)
+    dealer.rcvtimeo = int(TIMEOUT_S * 1000)
     with coordinator(tmp_path) as (process, url):
         dealer.connect(url)
         dealer.send(register("worker-1"))

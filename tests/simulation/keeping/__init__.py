@@ -1,6 +1,6 @@
 """Locks and values in virtual time: has a fence one owner, and is no change lost, come what may?
 
-Theory of operation. The real rules, `rota.core.locks` and `rota.core.memory` on the coordinator's
+Theory of operation. The real rules, `rota.core.locks` and `rota.core.kv` on the coordinator's
 side and `Tenure` on its clients', talk over the simulated network of the shards: messages are lost,
 doubled, late and out of order. Clients die, sleep between a look at their lock and what they do
 under it, lose patience and ask again. The coordinator dies before a commit and after it; what was

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 from msgspec import Raw
 
+from rota.core.kv import DeleteValue, PutValue
 from rota.core.locks import AcquireLock, LockAnswer, ReleaseLock, RenewLock
-from rota.core.memory import DeleteMemory, PutMemory
 from rota.errors import LockLost, VersionConflict
-from rota.sdk.tenures import Tenure
+from rota.sdk.locks import LockLease
 from tests.simulation.keeping.coordinator import (
     Answer,
     Decided,
@@ -52,7 +52,7 @@ class Client:
         self.world = world
         self.name = name
         self.is_dead = False
-        self.tenure: Tenure | None = None
+        self.tenure: LockLease | None = None
         self.tenures = 0  # how often it has had the lock
         self.acknowledged = 0  # additions
         self.unknown = 0  # additions of which nothing was heard
@@ -144,7 +144,7 @@ class Client:
             self._later(self._pause_ms(100), self._acquire)
             return
         assert said.fence is not None
-        self.tenure = Tenure(fence=said.fence, ttl_s=TTL_MS / 1000, sent_at=self.sent_at())
+        self.tenure = LockLease(fence=said.fence, ttl_s=TTL_MS / 1000, sent_at=self.sent_at())
         self.tenures += 1
         self.world.note(self.name, "has fence", said.fence)
         self.world.check_alone(self)
@@ -152,11 +152,11 @@ class Client:
         self._later(self._pause_ms(WRITE_MS), self._write, self.tenure)
         self._later(self._pause_ms(self.world.profile.hold_ms), self._release, self.tenure)
 
-    def _renew_in_time(self, tenure: Tenure) -> None:
+    def _renew_in_time(self, tenure: LockLease) -> None:
         delay_ms = max(1, round((tenure.next_at - self.now_s) * 1000))
         self._later(delay_ms, self._renew, tenure)
 
-    def _renew(self, tenure: Tenure) -> None:
+    def _renew(self, tenure: LockLease) -> None:
         if self.tenure is not tenure or not tenure.is_held(self.now_s):
             return
 
@@ -174,7 +174,7 @@ class Client:
 
         self._ask(RenewLock(name=LOCK, owner=self._owner, fence=tenure.fence), heard, unheard, 0)
 
-    def _write(self, tenure: Tenure) -> None:
+    def _write(self, tenure: LockLease) -> None:
         """Look whether the lock is ours, and write; between the two the process may sleep."""
         if self.tenure is tenure and tenure.is_held(self.now_s):
             if self.world.dice.random() < self.world.profile.naps:
@@ -182,16 +182,16 @@ class Client:
             self._later(1, self._send_write, tenure, self._owner)
             self._later(self._pause_ms(WRITE_MS), self._write, tenure)
 
-    def _send_write(self, tenure: Tenure, owner: str) -> None:
+    def _send_write(self, tenure: LockLease, owner: str) -> None:
         way = f"{self.name} to the resource"
         self.world.network.send(way, Direction.IN, self._arrive, tenure, owner)
 
-    def _arrive(self, tenure: Tenure, owner: str) -> None:
+    def _arrive(self, tenure: LockLease, owner: str) -> None:
         is_ours = self.tenure is tenure and self.is_holding()
         is_accepted = self.world.resource.write(tenure.fence, owner)
         demand(is_accepted or not is_ours, "the owner was refused:", self.name, tenure.fence)
 
-    def _release(self, tenure: Tenure) -> None:
+    def _release(self, tenure: LockLease) -> None:
         self.tenure = None
         event = ReleaseLock(name=LOCK, owner=self._owner, fence=tenure.fence)
         self._ask(event, self._released, self._not_released, 0)
@@ -217,12 +217,12 @@ class Client:
         """Add one to what was seen, or delete it, so that it begins anew."""
         entry, serial = seen.entry, seen.serial
         if entry is not None and self.world.dice.random() < self.world.profile.deletes:
-            event = DeleteMemory(key=KEY, if_version=entry.version)
+            event = DeleteValue(key=KEY, if_version=entry.version)
             deletion = Decided(event=event, based_on=serial)
             self._later(self._pause_ms(200), self._ask, deletion, _ignore, _ignore, 0)
             return
         version, count = (0, 0) if entry is None else (entry.version, int(entry.value))
-        put = PutMemory(key=KEY, value=Raw(str(count + 1).encode()), if_version=version)
+        put = PutValue(key=KEY, value=Raw(str(count + 1).encode()), if_version=version)
         self.unknown += 1
 
         def heard(said: Any) -> None:

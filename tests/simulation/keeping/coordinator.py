@@ -6,16 +6,16 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from rota.core import locks, memory
+from rota.core import kv, locks
+from rota.core.kv import DeleteValue, KvEntry, PutValue
 from rota.core.locks import (
     AcquireLock,
-    LeaveLine,
-    Lock,
+    LeaveLockQueue,
     LockAnswer,
+    LockState,
     ReleaseLock,
     RenewLock,
 )
-from rota.core.memory import DeleteMemory, MemoryEntry, PutMemory
 from rota.errors import RotaError
 from tests.simulation.keeping.ledger import Ledger
 from tests.simulation.shards.network import Direction, Network
@@ -41,7 +41,7 @@ class Look(Struct, frozen=True):
 class Decided(Struct, frozen=True, kw_only=True):
     """A change on condition, with what the simulation alone knows of it."""
 
-    event: PutMemory | DeleteMemory
+    event: PutValue | DeleteValue
     based_on: int  # the serial number of the value it was decided on
 
 
@@ -56,7 +56,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    entry: MemoryEntry | None
+    entry: KvEntry | None
     serial: int
 
 
@@ -159,35 +159,35 @@ class SimulatedCoordinator:
         ledger, event, now_ms = self.ledger, decided.event, self._timeline.now_ms
         before = ledger.entries.get(event.key)
         entry = None
-        if isinstance(event, PutMemory):
+        if isinstance(event, PutValue):
             version = self.next_version(before)
-            entry = memory.put(before, event, version=version, now_ms=now_ms)
+            entry = kv.put(before, event, version=version, now_ms=now_ms)
         else:
-            memory.check_version(before, event.key, event.if_version)
+            kv.check_version(before, event.key, event.if_version)
         ledger.put_entry(event.key, entry, based_on=decided.based_on)
         return Seen(entry, ledger.serial)
 
-    def next_version(self, _before: MemoryEntry | None) -> int:
+    def next_version(self, _before: KvEntry | None) -> int:
         self.ledger.counters["memory"] += 1
         return self.ledger.counters["memory"]
 
     # --- locks ----------------------------------------------------------------------------------
 
-    def _turn(self, event: AcquireLock | RenewLock | ReleaseLock | LeaveLine) -> LockAnswer:
-        before = self.ledger.locks.get(event.name, Lock(name=event.name))
+    def _turn(self, event: AcquireLock | RenewLock | ReleaseLock | LeaveLockQueue) -> LockAnswer:
+        before = self.ledger.locks.get(event.name, LockState(name=event.name))
         numbers = self.ledger.numbers("lock")
         rules: dict[type, Any] = {
             AcquireLock: locks.acquire,
             RenewLock: locks.renew,
             ReleaseLock: locks.release,
-            LeaveLine: locks.leave_line,
+            LeaveLockQueue: locks.leave_queue,
         }
         after, answer = rules[type(event)](before, event, numbers, now_ms=self._timeline.now_ms)
         self._commit(before, after, numbers.last)
         assert isinstance(answer, LockAnswer)
         return answer
 
-    def _commit(self, before: Lock, after: Lock, last: int) -> None:
+    def _commit(self, before: LockState, after: LockState, last: int) -> None:
         self.ledger.put_lock(after)
         self.ledger.counters["lock"] = last
         if after.owner is not None and after.fence != before.fence:
@@ -213,7 +213,9 @@ class SimulatedCoordinator:
     def _leave(self, parked: Parked, *, is_gone: bool) -> LockAnswer:
         asked = parked.asked
         assert asked.asked is not None
-        event = LeaveLine(name=asked.name, owner=asked.owner, asked=asked.asked, is_gone=is_gone)
+        event = LeaveLockQueue(
+            name=asked.name, owner=asked.owner, asked=asked.asked, is_gone=is_gone
+        )
         return self._turn(event)
 
     def _sweep(self, start: int) -> None:

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from rota.core.locks import Lock, Numbers
-from rota.core.memory import MemoryEntry
+from rota.core.kv import KvEntry
+from rota.core.locks import LockState, Numbers
 from tests.simulation.shards.ledger import demand
 
 
@@ -13,8 +13,8 @@ from tests.simulation.shards.ledger import demand
 class Ledger:
     """The rows of locks and values; each change is held against the promises."""
 
-    locks: dict[str, Lock] = field(default_factory=dict)
-    entries: dict[str, MemoryEntry] = field(default_factory=dict)
+    locks: dict[str, LockState] = field(default_factory=dict)
+    entries: dict[str, KvEntry] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=lambda: {"lock": 0, "memory": 0})
     commits: int = 0
     owners: dict[int, str] = field(default_factory=dict)  # who ever had which fence
@@ -30,7 +30,7 @@ class Ledger:
         for lock in list(self.locks.values()):
             self.put_lock(replace(lock, waiters=()))
 
-    def put_lock(self, lock: Lock) -> None:
+    def put_lock(self, lock: LockState) -> None:
         if lock.owner is None and not lock.waiters:
             self.locks.pop(lock.name, None)
             return
@@ -41,7 +41,7 @@ class Ledger:
             demand(lock.fence >= self.highest, "a fence fell:", lock.fence, self.highest)
             self.highest = lock.fence
 
-    def put_entry(self, key: str, entry: MemoryEntry | None, *, based_on: int) -> None:
+    def put_entry(self, key: str, entry: KvEntry | None, *, based_on: int) -> None:
         """Keep a value, or none; it was decided on the one that had this serial number."""
         before = self.entries.pop(key, None)
         if before is not None:  # that there is none is the same each time

@@ -7,8 +7,8 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from rota.core import locks
-from rota.core.locks import LeaveLine, Lock, ReleaseLock, RenewLock
-from rota.core.memory import MemoryEntry
+from rota.core.kv import KvEntry
+from rota.core.locks import LeaveLockQueue, LockState, ReleaseLock, RenewLock
 from rota.errors import LockLost
 from tests.simulation.keeping import profiles
 from tests.simulation.keeping.clients import Client
@@ -21,14 +21,14 @@ MUTANTS = Mutants[Profile](seeds=20)
 mutant = MUTANTS.add
 
 _given = locks._given
-_leave_line = locks.leave_line
+_leave_line = locks.leave_queue
 _restart = Ledger.restart
 _settled = locks.settled
 
 
 @mutant(profiles.CALM)
 def the_fence_stays_when_the_lock_changes_hands() -> Iterator[None]:
-    def given(lock: Lock, *rest: Any, **named: Any) -> Lock:
+    def given(lock: LockState, *rest: Any, **named: Any) -> LockState:
         return replace(_given(lock, *rest, **named), fence=max(lock.fence, 1))
 
     with patch.object(locks, "_given", given):
@@ -49,7 +49,7 @@ def a_restart_forgets_which_fences_were_given() -> Iterator[None]:
 def whoever_knows_the_name_may_release() -> Iterator[None]:
     """A release from an earlier time of the same owner counts for its next one."""
 
-    def check(lock: Lock, event: RenewLock | ReleaseLock) -> None:
+    def check(lock: LockState, event: RenewLock | ReleaseLock) -> None:
         if lock.owner != event.owner:
             raise LockLost(lock.name, event.owner, fence=event.fence)
 
@@ -59,11 +59,11 @@ def whoever_knows_the_name_may_release() -> Iterator[None]:
 
 @mutant(profiles.IMPATIENT, seeds=40)
 def a_call_that_ends_takes_away_what_a_newer_one_got() -> Iterator[None]:
-    def leave_line(lock: Lock, event: LeaveLine, *rest: Any, **named: Any) -> Any:
+    def leave_line(lock: LockState, event: LeaveLockQueue, *rest: Any, **named: Any) -> Any:
         asked = lock.asked if lock.owner == event.owner else event.asked
         return _leave_line(lock, replace(event, asked=asked), *rest, **named)
 
-    with patch.object(locks, "leave_line", leave_line):
+    with patch.object(locks, "leave_queue", leave_line):
         yield
 
 
@@ -75,7 +75,7 @@ def a_tenure_counts_from_the_answer() -> Iterator[None]:
 
 @mutant(profiles.SLEEPING)
 def a_lock_is_given_on_a_little_before_its_time_is_over() -> Iterator[None]:
-    def settled(lock: Lock, numbers: Any, *, now_ms: int) -> Lock:
+    def settled(lock: LockState, numbers: Any, *, now_ms: int) -> LockState:
         if lock.owner is not None and lock.expires_at_ms - now_ms < 500:
             lock = replace(lock, owner=None)
         return _settled(lock, numbers, now_ms=now_ms)
@@ -86,7 +86,7 @@ def a_lock_is_given_on_a_little_before_its_time_is_over() -> Iterator[None]:
 
 @mutant(profiles.FICKLE)
 def the_versions_of_a_key_begin_anew_when_it_does() -> Iterator[None]:
-    def next_version(_: SimulatedCoordinator, before: MemoryEntry | None) -> int:
+    def next_version(_: SimulatedCoordinator, before: KvEntry | None) -> int:
         return 1 if before is None else before.version + 1
 
     with patch.object(SimulatedCoordinator, "next_version", next_version):

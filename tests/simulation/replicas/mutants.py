@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from rota.core.shards import agenda
-from rota.engine import pipeline, refreshing, remembering, shard_cache
+from rota.core.shards import hydration
 from rota.engine.clock import StoreClock
-from rota.engine.pipeline import Pipeline
-from rota.engine.runs import RunCache
-from rota.engine.shard_cache import ShardCache
-from rota.engine.shards import ShardKeeper
-from rota.store.lanes import Lanes
+from rota.engine.commit import pipeline, state
+from rota.engine.commit.pipeline import Pipeline
+from rota.engine.runs.run_engine import RunCache
+from rota.engine.shards import cache
+from rota.engine.shards.cache import ShardCache
+from rota.engine.shards.shard_engine import ShardEngine
+from rota.store.tasks.lanes import Lanes
 from tests.simulation.mutation import Mutants
 from tests.simulation.replicas.world import Pace
 
@@ -33,7 +34,7 @@ def memory_not_refreshed() -> Iterator[None]:
 @mutant(Pace.ANYHOW)
 def lanes_not_refreshed() -> Iterator[None]:
     """A number is given to a lane that another replica gave to another."""
-    with patch.object(Lanes, "keep_up", nothing):
+    with patch.object(Lanes, "refresh", nothing):
         yield
 
 
@@ -68,15 +69,15 @@ def last_seen_not_read() -> Iterator[None]:
 @mutant(Pace.TIMELY)
 def beat_answered_before_it_is_written() -> Iterator[None]:
     """A member is told that its lease was renewed, and others do not know."""
-    write = ShardKeeper._write_seen
+    write = ShardEngine._write_seen
 
-    def late(self: ShardKeeper, *, is_due: bool) -> None:
+    def late(self: ShardEngine, *, is_due: bool) -> None:
         del is_due
         write(self, is_due=False)
 
     with (
-        patch.object(ShardKeeper, "_write_seen", late),
-        patch("rota.engine.shards.SEEN_KEPT_MS", 20_000),
+        patch.object(ShardEngine, "_write_seen", late),
+        patch("rota.engine.shards.shard_engine.SEEN_KEPT_MS", 20_000),
     ):
         yield
 
@@ -97,22 +98,22 @@ def own_clock_used() -> Iterator[None]:
 @mutant(Pace.ANYHOW)
 def epochs_from_memory() -> Iterator[None]:
     """What others have granted is taken in, but not under which epochs."""
-    carry_over = agenda.carry_over
+    carry_over = hydration.carry_over
 
     def forgetful(before: Any, after: Any) -> None:
         carry_over(before, after)
         after.epochs = [*before.epochs, *after.epochs[len(before.epochs) :]]
 
-    with patch.object(shard_cache, "carry_over", forgetful):
+    with patch.object(cache, "carry_over", forgetful):
         yield
 
 
 @mutant(Pace.ANYHOW)
 def numbers_of_events_from_memory() -> Iterator[None]:
     """The log goes on from the last number that this replica gave."""
-    refreshed = refreshing.refreshed
+    refreshed = state.refreshed
 
-    def partly(tx: Any, before: remembering.Memory, lanes: Any, runs: Any) -> remembering.Memory:
+    def partly(tx: Any, before: state.WriterState, lanes: Any, runs: Any) -> state.WriterState:
         memory = refreshed(tx, before, lanes, runs)
         memory.last_seq = before.last_seq or memory.last_seq
         return memory

@@ -12,14 +12,14 @@ from contextlib import AsyncExitStack
 from enum import Enum
 from typing import Any
 
-from rota.core.events import CancelTasks, SubmitTasks
+from rota.core.commands import CancelTasks, SubmitTasks
+from rota.core.events import EventFilter, types_of
 from rota.core.ids import TaskId
-from rota.core.notices import NoticeFilter, types_of
 from rota.core.replies import Submitted
-from rota.core.tasks import FINISHED, NewTask, Task
-from rota.core.workers import Worker
+from rota.core.tasks.model import FINISHED, NewTask, TaskRecord
+from rota.core.workers.model import WorkerRecord
 from rota.core.workflow.decisions import SetRunState
-from rota.core.workflow.run import RUN_ENDED
+from rota.core.workflow.states import RUN_ENDED
 from rota.errors import StaleIncarnation, WorkerNotFound
 from tests.conftest import TurnedClock
 from tests.engine.flows import Flows
@@ -29,7 +29,7 @@ from tests.engine.sharding import Peer
 from tests.engine.sharing import SharedStore, replica
 from tests.simulation.trace import Violation
 
-GONE = NoticeFilter(types=types_of(["member-left", "worker-unregistered"]))
+GONE = EventFilter(types=types_of(["member-left", "worker-unregistered"]))
 WORKERS = 3
 MEMBERS = 3
 SHARDS = 6
@@ -108,8 +108,8 @@ class World:
         self.engines: list[Engine] = []
         self._stacks: dict[Engine, AsyncExitStack] = {}
         self._numbers = 0
-        self.workers: dict[str, Worker] = {}
-        self.held: dict[str, dict[TaskId, Task]] = {}
+        self.workers: dict[str, WorkerRecord] = {}
+        self.held: dict[str, dict[TaskId, TaskRecord]] = {}
         self.acknowledged: list[TaskId] = []
         self.accepted: dict[TaskId, int] = {}
         self.fences: dict[TaskId, int] = {}
@@ -186,7 +186,7 @@ class World:
 
     async def submit(self) -> None:
         tasks = [NewTask(name=self.dice.choice("xyz"), max_attempts=9) for _ in range(3)]
-        reply = await self.any().handle(SubmitTasks(tasks))
+        reply = await self.any().execute(SubmitTasks(tasks))
         assert isinstance(reply, Submitted)
         ids = [item.id for item in reply.items]
         if self.acknowledged and min(ids) <= max(self.acknowledged):
@@ -249,7 +249,7 @@ class World:
 
     async def cancel(self) -> None:
         if self.acknowledged:
-            await self.any().handle(CancelTasks((self.dice.choice(self.acknowledged),)))
+            await self.any().execute(CancelTasks((self.dice.choice(self.acknowledged),)))
 
     async def look(self) -> None:
         await self.any().coordinator.catch_up()
@@ -273,7 +273,7 @@ class World:
         elif len(self.engines) < 4:
             await self.start()
 
-    async def _some_worker(self) -> Worker:
+    async def _some_worker(self) -> WorkerRecord:
         worker_id = f"w{self.dice.randrange(WORKERS)}"
         if worker_id not in self.workers:
             self.workers[worker_id] = await self.any().register(
@@ -324,7 +324,7 @@ class World:
         return self.dice.randrange(500, 2 * BEAT_MS)
 
     async def _check_departures(self, after: int) -> int:
-        passage = await self.any().coordinator.queries.notices.after(after, GONE, limit=1_000)
+        passage = await self.any().coordinator.queries.events.after(after, GONE, limit=1_000)
         for one in passage.items:
             raise Broken(f"{one.type} of {one.data}: it had been heard in time")
         return passage.position
@@ -397,7 +397,7 @@ class World:
         await self._check_events(engine)
 
     async def _check_events(self, engine: Engine) -> None:
-        bounds = await engine.coordinator.queries.notices.bounds()
+        bounds = await engine.coordinator.queries.events.bounds()
         rows = self.store.inner._writer.execute("SELECT seq FROM event").fetchall()
         if len(rows) != bounds.last_seq:
             raise Broken("the numbers of events have gaps")

@@ -7,7 +7,7 @@ from enum import Enum
 from random import Random
 from typing import Any, Protocol
 
-from rota.core.shards.decide import assignment, decide, next_moment_ms
+from rota.core.shards.commands import MemberCommand, ServiceCommand, SweepServices
 from rota.core.shards.decisions import (
     PutService,
     Rebalanced,
@@ -15,8 +15,8 @@ from rota.core.shards.decisions import (
     RemoveMember,
     ShardDecision,
 )
-from rota.core.shards.events import MemberEvent, ServiceEvent, SweepServices
 from rota.core.shards.members import PROTOCOL, Assignment, ShardPolicy
+from rota.core.shards.reducer import assignment, next_moment_ms, reduce
 from rota.core.shards.service import Service
 from rota.errors import MemberNotFound
 from tests.simulation.shards.ledger import Ledger, demand
@@ -100,10 +100,10 @@ class SimulatedCoordinator:
 
     # --- hearing ----------------------------------------------------------------------------
 
-    def hear(self, peer: Peer, message: MemberEvent) -> None:
+    def hear(self, peer: Peer, message: MemberCommand) -> None:
         self._do(self._hear, peer, message)
 
-    def operate(self, event: ServiceEvent) -> None:
+    def operate(self, event: ServiceCommand) -> None:
         self._do(self._operate, event)
 
     def take(self, effect: Effect) -> None:
@@ -117,11 +117,11 @@ class SimulatedCoordinator:
         else:
             action(*arguments)
 
-    def _hear(self, peer: Peer, message: MemberEvent) -> None:
+    def _hear(self, peer: Peer, message: MemberCommand) -> None:
         self._connections[message.worker_id] = peer
         self._decide(message, peer)
 
-    def _operate(self, event: ServiceEvent) -> None:
+    def _operate(self, event: ServiceCommand) -> None:
         with suppress(MemberNotFound):
             self._decide(event, None)
 
@@ -141,11 +141,11 @@ class SimulatedCoordinator:
 
     # --- deciding ---------------------------------------------------------------------------
 
-    def _decide(self, event: ServiceEvent | SweepServices, peer: Peer | None) -> None:
+    def _decide(self, event: ServiceCommand | SweepServices, peer: Peer | None) -> None:
         service, now_ms = self.service, self.now_ms()
         due_ms, swept_ms = next_moment_ms(service, self.policy), service.swept_ms
         first_join_ms, urgent_at_ms = service.first_join_ms, service.urgent_at_ms
-        reply = decide(service, event, now_ms=now_ms, policy=self.policy)
+        reply = reduce(service, event, now_ms=now_ms, policy=self.policy)
         decisions = service.take_decisions()
         changed = service.take_changed()
         if isinstance(event, SweepServices):

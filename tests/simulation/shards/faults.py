@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from rota.core.shards.events import ConfigureService, DrainMember
+from rota.core.shards.commands import ConfigureService, DrainMember
 from tests.simulation.shards.coordinator import SERVICE, Moment
 from tests.simulation.shards.members import Member
 from tests.simulation.shards.network import Direction

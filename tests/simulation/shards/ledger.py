@@ -22,8 +22,8 @@ from rota.core.shards.decisions import (
     SetTargets,
     ShardDecision,
 )
+from rota.core.shards.hydration import StoredShard, restored
 from rota.core.shards.members import Member
-from rota.core.shards.restoring import StoredShard, restored
 from rota.core.shards.service import Service
 from tests.simulation.trace import Violation
 

@@ -2,8 +2,8 @@
 
 from typing import assert_never
 
-from rota.core.shards.events import RegisterMember
-from rota.core.shards.holding import Assigned, Holding, Loss, Lost, Revoked, Send, Step
+from rota.core.shards.commands import RegisterMember
+from rota.core.shards.member_client import Assigned, Loss, Lost, MemberClient, Revoked, Send, Step
 from rota.core.shards.members import PROTOCOL, Assignment
 from tests.simulation.shards.coordinator import SERVICE, Effect
 from tests.simulation.shards.network import Direction
@@ -27,7 +27,7 @@ class Member(Process):
         self._arm()
         self._later(world.dice.randrange(BETWEEN_EFFECTS_MS), self._act)
 
-    def _begun(self) -> Holding:
+    def _begun(self) -> MemberClient:
         applicant = RegisterMember(
             service=SERVICE,
             worker_id=self.worker_id,
@@ -37,7 +37,7 @@ class Member(Process):
             weight=self.weight,
         )
         drift = self.world.profile.policy.drift
-        return Holding(applicant, now_ms=self._clock.now_ms(), drift=drift)
+        return MemberClient(applicant, now_ms=self._clock.now_ms(), drift=drift)
 
     # --- asking -----------------------------------------------------------------------------
 
@@ -76,10 +76,10 @@ class Member(Process):
             self._armed_ms = 0
             self._go_on(self.holding.tick(self._clock.now_ms()))
 
-    def _activate(self, holding: Holding, shard: int) -> None:
+    def _activate(self, holding: MemberClient, shard: int) -> None:
         self._go_on(holding.activate(shard))
 
-    def _let_go(self, holding: Holding, shard: int) -> None:
+    def _let_go(self, holding: MemberClient, shard: int) -> None:
         self._go_on(holding.let_go(shard))
         self.world.check_alone(self)
 

@@ -8,13 +8,13 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from rota.core.shards import beating, fencing, joining, leaving, rebalancing, sweeping
-from rota.core.shards.columns import Shards
+from rota.core.shards import expiry, heartbeats, membership, rebalancing
+from rota.core.shards.commands import BeatMember, LeaveMember, SweepServices
 from rota.core.shards.decisions import PutService
-from rota.core.shards.events import BeatMember, LeaveMember, SweepServices
-from rota.core.shards.members import Member, ShardPolicy
-from rota.core.shards.restoring import StoredShard, restored
-from rota.core.shards.service import Service, Talk
+from rota.core.shards.hydration import StoredShard, restored
+from rota.core.shards.members import Member, ProtocolState, ShardPolicy
+from rota.core.shards.ranges import Shards
+from rota.core.shards.service import Service
 from tests.simulation.mutation import Mutants
 from tests.simulation.shards import ledger, profiles
 from tests.simulation.shards.profiles import Profile
@@ -26,13 +26,13 @@ FAR_MS = 10**10
 
 _begin = Service.begin
 _count = Service._count
-_given_up = beating._given_up
-_leave = leaving.leave
+_given_up = heartbeats._given_up
+_leave = membership.leave
 _release = Service.release
 _revoke = Service.revoke
 _set_targets = Service.set_targets
-_sweep = sweeping.sweep
-_take_over = joining.take_over
+_sweep = expiry.sweep
+_take_over = membership.take_over
 
 
 # --- granting and releasing ---------------------------------------------------------------------
@@ -54,17 +54,17 @@ def grant_before_release() -> Iterator[None]:
 def release_without_a_generation() -> Iterator[None]:
     """A beat that does not list a shard releases it, whatever the member has seen."""
 
-    def given_up(service: Service, event: BeatMember, talk: Talk) -> Shards:
+    def given_up(service: Service, event: BeatMember, state: ProtocolState) -> Shards:
         knowing = replace(event, generation=service.generation)
-        return _given_up(service, knowing, talk)
+        return _given_up(service, knowing, state)
 
-    with patch.object(beating, "_given_up", given_up):
+    with patch.object(heartbeats, "_given_up", given_up):
         yield
 
 
 @mutant(profiles.ORDERLY, seeds=40)
 def old_clients_release_with_their_first_beat() -> Iterator[None]:
-    with patch.object(beating, "BEATS_TO_RELEASE", 1):
+    with patch.object(heartbeats, "BEATS_TO_RELEASE", 1):
         yield
 
 
@@ -78,7 +78,7 @@ def given_back_without_a_release() -> Iterator[None]:
             if worker_id is not None and shard in self.revoked_from(worker_id):
                 self._forget_revoking(worker_id, (shard,))
                 self.raise_generation()
-                self._tell(worker_id)
+                self._note_change(worker_id)
 
     with patch.object(Service, "set_targets", set_targets):
         yield
@@ -87,13 +87,13 @@ def given_back_without_a_release() -> Iterator[None]:
 @mutant(profiles.DAWDLING_MEMBERS)
 def a_dawdling_member_is_forced() -> Iterator[None]:
     """What a member keeps for too long is taken from it, before its lease is over."""
-    with patch.object(sweeping, "OLD_PROTOCOL", 2):
+    with patch.object(expiry, "OLD_PROTOCOL", 2):
         yield
 
 
 @mutant(profiles.DEAF)
 def nobody_is_stuck() -> Iterator[None]:
-    with patch.object(sweeping, "_stuck", lambda *_, **__: {}):
+    with patch.object(expiry, "_stuck", lambda *_, **__: {}):
         yield
 
 
@@ -110,7 +110,7 @@ def one_that_joins_brings_on_what_is_due() -> Iterator[None]:
 @mutant(profiles.SLEEPING_COORDINATOR, seeds=80)
 def time_passes_quietly_while_we_are_deaf() -> Iterator[None]:
     """That nobody was heard while nobody could be heard is taken for silence."""
-    with patch.object(rebalancing, "hear_again", lambda *_: None):
+    with patch.object(rebalancing, "resume_listening", lambda *_: None):
         yield
 
 
@@ -144,7 +144,7 @@ def a_pause_of_our_own_is_not_noticed() -> Iterator[None]:
     def sweep(service: Service, event: SweepServices, *, now_ms: int, policy: ShardPolicy) -> None:
         _sweep(service, event, now_ms=now_ms, policy=replace(policy, pause_ms=FAR_MS))
 
-    with patch.object(sweeping, "sweep", sweep):
+    with patch.object(expiry, "sweep", sweep):
         yield
 
 
@@ -164,7 +164,7 @@ def no_fence() -> Iterator[None]:
 
 @mutant(profiles.DYING_MEMBERS)
 def the_older_incarnation_is_heard() -> Iterator[None]:
-    with patch.object(fencing, "is_past", lambda *_, **__: False):
+    with patch.object(membership, "is_past", lambda *_, **__: False):
         yield
 
 
@@ -179,7 +179,7 @@ def taken_over_under_the_same_epoch() -> Iterator[None]:
         ):
             _take_over(service, *rest, **named)
 
-    with patch.object(joining, "take_over", take_over):
+    with patch.object(membership, "take_over", take_over):
         yield
 
 
@@ -194,7 +194,7 @@ def taken_over_and_handed_on_at_once() -> Iterator[None]:
         ):
             _take_over(service, *rest, **named)
 
-    with patch.object(joining, "take_over", take_over):
+    with patch.object(membership, "take_over", take_over):
         yield
 
 
@@ -205,7 +205,7 @@ def an_older_incarnation_may_leave() -> Iterator[None]:
     def leave(service: Service, event: LeaveMember, **named: Any) -> None:
         _leave(service, replace(event, incarnation=None), **named)
 
-    with patch.object(leaving, "leave", leave):
+    with patch.object(membership, "leave", leave):
         yield
 
 

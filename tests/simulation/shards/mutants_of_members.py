@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from rota.core.shards.events import BeatMember, RegisterMember
-from rota.core.shards.holding import HeldState, Holding, Step
+from rota.core.shards.commands import BeatMember, RegisterMember
+from rota.core.shards.member_client import HeldState, MemberClient, Step
 from rota.core.shards.members import Assignment, ShardPolicy
 from tests.simulation.mutation import Mutants
 from tests.simulation.shards import profiles
@@ -18,10 +18,10 @@ mutant = MUTANTS.add
 
 FAR_MS = 10**15
 
-_receive = Holding.receive
-_note_answer = Holding._note_answer
-_beat = Holding._beat
-_init = Holding.__init__
+_receive = MemberClient.receive
+_note_answer = MemberClient._note_answer
+_beat = MemberClient._beat
+_init = MemberClient.__init__
 
 
 # --- the lease ----------------------------------------------------------------------------------
@@ -31,23 +31,23 @@ _init = Holding.__init__
 def no_self_stop() -> Iterator[None]:
     """A member acts until somebody tells it not to."""
 
-    def note_answer(self: Holding, assignment: Assignment, now_ms: int) -> None:
+    def note_answer(self: MemberClient, assignment: Assignment, now_ms: int) -> None:
         _note_answer(self, assignment, now_ms)
         if self.lease_end_ms is not None:
             self.lease_end_ms = FAR_MS
 
-    with patch.object(Holding, "_note_answer", note_answer):
+    with patch.object(MemberClient, "_note_answer", note_answer):
         yield
 
 
 @mutant(profiles.SLUGGISH, seeds=60)
 def lease_counted_from_the_reply() -> Iterator[None]:
-    def note_answer(self: Holding, assignment: Assignment, now_ms: int) -> None:
+    def note_answer(self: MemberClient, assignment: Assignment, now_ms: int) -> None:
         if assignment.seq in self._sent_ms:
             self._sent_ms[assignment.seq] = now_ms
         _note_answer(self, assignment, now_ms)
 
-    with patch.object(Holding, "_note_answer", note_answer):
+    with patch.object(MemberClient, "_note_answer", note_answer):
         yield
 
 
@@ -55,12 +55,12 @@ def lease_counted_from_the_reply() -> Iterator[None]:
 def a_push_renews_the_lease() -> Iterator[None]:
     """Whoever hears us must be heard by us, or so it thinks."""
 
-    def note_answer(self: Holding, assignment: Assignment, now_ms: int) -> None:
+    def note_answer(self: MemberClient, assignment: Assignment, now_ms: int) -> None:
         _note_answer(self, assignment, now_ms)
         if self.lease_end_ms is not None and assignment.seq is None:
             self.lease_end_ms = max(self.lease_end_ms, now_ms + self._lease_ms)
 
-    with patch.object(Holding, "_note_answer", note_answer):
+    with patch.object(MemberClient, "_note_answer", note_answer):
         yield
 
 
@@ -68,12 +68,12 @@ def a_push_renews_the_lease() -> Iterator[None]:
 def an_answer_revives_the_lease() -> Iterator[None]:
     """A late answer is taken for good, also when the lease was over before it came."""
 
-    def receive(self: Holding, assignment: Assignment, now_ms: int) -> list[Step]:
+    def receive(self: MemberClient, assignment: Assignment, now_ms: int) -> list[Step]:
         if not self.is_over and assignment.incarnation == self.applicant.incarnation:
             self._note_answer(assignment, now_ms)
         return _receive(self, assignment, now_ms)
 
-    with patch.object(Holding, "receive", receive):
+    with patch.object(MemberClient, "receive", receive):
         yield
 
 
@@ -81,11 +81,11 @@ def an_answer_revives_the_lease() -> Iterator[None]:
 def clocks_are_trusted() -> Iterator[None]:
     """Nobody allows for clocks of different speeds."""
 
-    def init(self: Holding, applicant: RegisterMember, *, now_ms: int, **_: object) -> None:
+    def init(self: MemberClient, applicant: RegisterMember, *, now_ms: int, **_: object) -> None:
         _init(self, applicant, now_ms=now_ms, drift=0.0)
 
     with (
-        patch.object(Holding, "__init__", init),
+        patch.object(MemberClient, "__init__", init),
         patch.object(ShardPolicy, "expiry_ms", property(lambda policy: policy.lease_ms)),
     ):
         yield
@@ -93,11 +93,11 @@ def clocks_are_trusted() -> Iterator[None]:
 
 @mutant(profiles.SLUGGISH, seeds=40)
 def the_answer_to_another_incarnation_counts() -> Iterator[None]:
-    def receive(self: Holding, assignment: Assignment, now_ms: int) -> list[Step]:
+    def receive(self: MemberClient, assignment: Assignment, now_ms: int) -> list[Step]:
         ours = replace(assignment, incarnation=self.applicant.incarnation)
         return _receive(self, ours, now_ms)
 
-    with patch.object(Holding, "receive", receive):
+    with patch.object(MemberClient, "receive", receive):
         yield
 
 
@@ -108,11 +108,11 @@ def the_answer_to_another_incarnation_counts() -> Iterator[None]:
 def old_generation_accepted() -> Iterator[None]:
     """What was said last counts, not what was decided last."""
 
-    def receive(self: Holding, assignment: Assignment, now_ms: int) -> list[Step]:
+    def receive(self: MemberClient, assignment: Assignment, now_ms: int) -> list[Step]:
         self.generation = None
         return _receive(self, assignment, now_ms)
 
-    with patch.object(Holding, "receive", receive):
+    with patch.object(MemberClient, "receive", receive):
         yield
 
 
@@ -131,8 +131,8 @@ def held_only_when_the_callback_has_returned() -> Iterator[None]:
 
 
 def listing_all_but(state: HeldState) -> AbstractContextManager[object]:
-    def beat(self: Holding, seq: int) -> BeatMember:
+    def beat(self: MemberClient, seq: int) -> BeatMember:
         listed = [shard for shard, held in self.held.items() if held.state is not state]
         return replace(_beat(self, seq), holds=tuple(sorted(listed)))
 
-    return patch.object(Holding, "_beat", beat)
+    return patch.object(MemberClient, "_beat", beat)

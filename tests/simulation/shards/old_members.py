@@ -3,7 +3,7 @@
 Such a client takes what it was told last for what it has, and acts on it for as long as it lives.
 """
 
-from rota.core.shards.events import BeatMember, LeaveMember, RegisterMember
+from rota.core.shards.commands import BeatMember, LeaveMember, RegisterMember
 from rota.core.shards.members import OLD_PROTOCOL, Assignment
 from tests.simulation.shards.coordinator import SERVICE
 from tests.simulation.shards.processes import Process, Surroundings

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from rota.core.shards.events import MemberEvent
+from rota.core.shards.commands import MemberCommand
 from rota.core.shards.members import Assignment
 from tests.simulation.shards.coordinator import SimulatedCoordinator
 from tests.simulation.shards.network import Direction, Network
@@ -96,7 +96,7 @@ class Process:
     def _later(self, delay_ms: int, action: Callable[..., None], *arguments: Any) -> None:
         self.world.timeline.after(delay_ms, self._do, action, *arguments)
 
-    def _send(self, message: MemberEvent) -> None:
+    def _send(self, message: MemberCommand) -> None:
         world = self.world
         world.network.send(self.worker_id, Direction.IN, world.coordinator.hear, self, message)
 

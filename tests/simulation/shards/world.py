@@ -8,8 +8,8 @@ from collections import deque
 from dataclasses import dataclass
 from random import Random
 
+from rota.core.shards.commands import ConfigureService, DrainMember
 from rota.core.shards.decisions import ReleaseShards
-from rota.core.shards.events import ConfigureService, DrainMember
 from tests.simulation.shards.coordinator import SERVICE, SimulatedCoordinator
 from tests.simulation.shards.faults import Faults
 from tests.simulation.shards.ledger import demand

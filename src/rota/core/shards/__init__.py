@@ -1,1 +1,1 @@
-"""Who owns which shard of a service: the rules, as pure as all of the core."""
+"""Shards of services: which member owns which shard, as pure rules."""

@@ -1,7 +1,7 @@
-"""What is decided about a service. Each is written as it stands; together they are its state.
+"""The decisions about a service. Each is stored as it is; together they are its state.
 
-Those that may be made by the thousand are kept from the garbage collector: of strings and numbers
-alone, they are in no cycle.
+Those that come by the thousand are left out of garbage collection (`gc=False`): they hold strings
+and numbers only, so they are in no cycle.
 """
 
 from msgspec import Struct
@@ -9,8 +9,8 @@ from msgspec import Struct
 from rota.core.shards.members import Departure, Member
 
 
-class PutService(Struct, frozen=True, kw_only=True, tag=True):
-    """The service's own row: made, or changed."""
+class PutService(Struct, frozen=True, kw_only=True, tag="PutService"):
+    """Write the row of the service."""
 
     name: str
     shard_count: int
@@ -20,38 +20,38 @@ class PutService(Struct, frozen=True, kw_only=True, tag=True):
     superseded: tuple[int, ...] = ()  # shard counts that were in force before
 
 
-class PutMember(Struct, frozen=True, tag=True):
-    """A member joined, or something lasting about it changed."""
+class PutMember(Struct, frozen=True, tag="PutMember"):
+    """Write the row of a member."""
 
     service: str
     member: Member
 
 
-class NoteBeat(Struct, frozen=True, tag=True, gc=False):
-    """A member was heard of. Many a second: written narrow."""
+class NoteBeat(Struct, frozen=True, tag="NoteBeat", gc=False):
+    """Note the time of a heartbeat. Frequent, so it writes one column."""
 
     service: str
     worker_id: str
     seen_ms: int
 
 
-class RemoveMember(Struct, frozen=True, tag=True):
+class RemoveMember(Struct, frozen=True, tag="RemoveMember"):
     service: str
     worker_id: str
     incarnation: str
     reason: Departure
 
 
-class SetTargets(Struct, frozen=True, tag=True, gc=False):
-    """Whose these shards shall be; None: nobody's for now."""
+class SetTargets(Struct, frozen=True, tag="SetTargets", gc=False):
+    """Set the member that is to own these shards; None: no member for now."""
 
     service: str
     worker_id: str | None
     shards: tuple[int, ...]
 
 
-class RevokeShards(Struct, frozen=True, tag=True, gc=False):
-    """The owner is asked to give these up: its assignment lists them no more."""
+class RevokeShards(Struct, frozen=True, tag="RevokeShards", gc=False):
+    """Ask the owner to give shards up: its assignment no longer lists them."""
 
     service: str
     worker_id: str
@@ -59,17 +59,17 @@ class RevokeShards(Struct, frozen=True, tag=True, gc=False):
     generation: int
 
 
-class ReleaseShards(Struct, frozen=True, tag=True, gc=False):
-    """Nobody owns these any more."""
+class ReleaseShards(Struct, frozen=True, tag="ReleaseShards", gc=False):
+    """Take shards from their owner."""
 
     service: str
     worker_id: str
     shards: tuple[int, ...]
-    forced: bool = False  # taken from an owner that may not know
+    forced: bool = False  # the owner may not know
 
 
-class GrantShards(Struct, frozen=True, tag=True, gc=False):
-    """The worker owns these from now on, each under the epoch beside it."""
+class GrantShards(Struct, frozen=True, tag="GrantShards", gc=False):
+    """Give shards to a worker, each under the epoch beside it."""
 
     service: str
     worker_id: str
@@ -78,8 +78,8 @@ class GrantShards(Struct, frozen=True, tag=True, gc=False):
     generation: int
 
 
-class Rebalanced(Struct, frozen=True, tag=True):
-    """Targets were computed anew; not stored, counted and logged."""
+class Rebalanced(Struct, frozen=True, tag="Rebalanced"):
+    """Report a rebalance, for metrics and the log. Not stored."""
 
     service: str
     moved: int  # shards with another target than before, new ones not counted

@@ -1,25 +1,27 @@
-"""Who is a member of a service, and how is it doing?"""
+"""The member of a service: its record, its protocol state, its policy and its assignment."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from msgspec import Struct
 
-from rota.core.workers import HealthPolicy
+from rota.core.shards.ranges import Shards
+from rota.core.workers.model import HealthPolicy
 
 OLD_PROTOCOL = 1
 PROTOCOL = 2
 
 
 class Departure(StrEnum):
-    LEFT = "left"  # it said so
-    EXPIRED = "expired"  # not heard of for a lease
-    EVICTED = "evicted"  # it would not give up what it was asked to
-    REFUSED = "refused"  # its protocol is no longer good enough for the service
+    LEFT = "left"  # the member said so
+    EXPIRED = "expired"  # its lease ran out
+    EVICTED = "evicted"  # it kept revoked shards for too long
+    REFUSED = "refused"  # the service no longer takes its protocol
 
 
 class Member(Struct, frozen=True, kw_only=True):
-    """What is known of a member for good; what it holds is kept by its service."""
+    """The stored row of a member. Its service keeps the shards that it owns."""
 
     worker_id: str
     protocol: int = OLD_PROTOCOL
@@ -28,45 +30,68 @@ class Member(Struct, frozen=True, kw_only=True):
     weight: int = 1_000  # thousandths
     max_shards: int | None = None
     reported_count: int  # the shard count it last named
-    draining: bool = False  # it, or an operator, wants it to be rid of its shards
-    fenced: str | None = None  # why its beats renew nothing any more
+    draining: bool = False  # the member or an operator asked to move its shards away
+    fenced: str | None = None  # the reason why its heartbeats no longer renew its lease
     joined_ms: int
     seen_ms: int
+    # The binding that registered it (`Caller.binding`). None: the row is older than owners.
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Revoking:
+    """Shards that their owner was asked to give up, all at one time."""
+
+    shards: Shards
+    generation: int  # a heartbeat that has seen it, and does not list a shard, releases that shard
+    since_ms: int
+    beats: int  # of the owner at that moment: protocol 1 has no generations
+
+
+@dataclass(slots=True)
+class ProtocolState:
+    """The recent exchange with a member. A restart forgets it, which is safe."""
+
+    beats: int = 0
+    seq: int = -1  # the highest one of this incarnation
+    generation: int = -1  # the newest one that the member has seen
+    pending_since_ms: int | None = None  # a registration of protocol 1 that waits for its answer
+    held: tuple[int, ...] = ()  # the shards that its last heartbeat listed
 
 
 class ShardPolicy(Struct, frozen=True, kw_only=True):
-    """The rules a coordinator runs its services with."""
+    """The policy that a coordinator runs its services with."""
 
     lease_ms: int = 15_000  # of a member, from the receipt of its last beat
-    heartbeat_interval_ms: int = 5_000  # what members are asked for
-    # Clocks run at different speeds. We wait this much longer than the lease says before a shard
-    # moves on; a member stops as much earlier.
+    heartbeat_interval_ms: int = 5_000  # that members are asked to keep
+    # Clocks run at different speeds. The coordinator waits this share longer than the lease before
+    # a shard moves on; the member stops this share earlier.
     drift: float = 0.02
-    join_quiet_ms: int = 500  # without another join, before those that came are given their part
-    join_most_ms: int = 3_000  # after the first of them, however many still come
-    deaf_ms: int = 50  # what keeps us busy for longer than this keeps us from hearing who joins
-    leave_quiet_ms: int = 50  # the same for leaves, drains and counts: somebody waits for these
+    join_quiet_ms: int = 500  # without another join, before a rebalance
+    join_most_ms: int = 3_000  # from the first join to the rebalance, at most
+    deaf_ms: int = 50  # a busy coordinator misses joins; longer than this counts
+    leave_quiet_ms: int = 50  # like `join_quiet_ms`, after leaves, drains and new shard counts
     stuck_ms: int = 30_000  # a member that keeps a revoked shard for longer is stuck
-    # What a stuck member of the old protocol loses: its membership, or only those shards.
+    # A stuck member of protocol 1 loses its membership, or only the shards that it kept.
     when_stuck: Literal["evict", "force"] = "evict"
-    sweep_ms: int = 500  # how often time is looked at
-    pause_ms: int = 1_000  # a sweep later than this means that we, not the members, were away
+    sweep_ms: int = 500  # between two sweeps
+    pause_ms: int = 1_000  # a sweep later than this means that the coordinator was paused
     health: HealthPolicy = HealthPolicy()
 
     @property
     def expiry_ms(self) -> int:
-        """From the last beat of a member until its shards move on: later than it stops itself."""
+        """The time from the last heartbeat until the shards move on. The member stops earlier."""
         return int(self.lease_ms * (1 + self.drift))
 
     @property
     def news_wait_ms(self) -> int:
-        """How long a beat may wait for news: the next one is there before its member seems late."""
+        """The time for which a heartbeat may wait for changes and its member not seem late."""
         share = min(1.0, self.health.degraded_after / 2)
         return max(1, int(self.heartbeat_interval_ms * share))
 
 
 class Assignment(Struct, frozen=True, kw_only=True):
-    """What a member is told: as the answer to all it says, and whenever that changes."""
+    """The shards of a member, sent as the answer to its messages and pushed when they change."""
 
     service: str
     worker_id: str
@@ -76,11 +101,11 @@ class Assignment(Struct, frozen=True, kw_only=True):
     epochs: tuple[int, ...] = ()  # beside them
     revoking: tuple[int, ...] = ()  # still owned, to be given up; sorted
     generation: int = 0
-    changed_in: int = 0  # the generation since which it is told the same
+    changed_in: int = 0  # the generation of the last change for this member
     lease_ms: int
     heartbeat_interval_ms: int
     seq: int | None = None  # of the message that this answers; None in a push
     status: Literal["ok", "fenced", "reregister"] = "ok"
     reason: str | None = None
-    # A client that reads only once is answered when there is something to say: not yet.
+    # A client of protocol 1 reads one answer only: this one waits until there are shards.
     is_pending: bool = False

@@ -1,25 +1,25 @@
-"""Whose shall each shard be from now on, and when is that asked?
+"""Rebalancing: when targets are computed, what is revoked to reach them, and what is granted.
 
-A rebalance starts from the targets that there are, not from the owners: what is on its way arrives.
-It is not done at once after each change. Workers come in crowds, so we wait until no more come, for
-so long at the most; when somebody leaves or drains, shards wait, and we hardly do.
+A rebalance starts from the current targets, not from the owners: shards on their way arrive. It
+does not follow each change at once. Workers join in crowds, so it waits until no more join, up to a
+limit. After a leave or a drain, shards have no owner, so it hardly waits.
 
-That no more come is found by time passing, never by one that does come: it may be the first of many
-that we are about to hear. And it is found only while we listen. Who spoke while we were busy is
-heard after that, so then the wait begins anew.
+Only passing time shows that no more join, never another join: it may be the first of many whose
+messages are still to be read. And time counts only while the coordinator reads messages. Those that
+came while it was busy are read afterwards, so the wait then begins again.
 """
 
 from itertools import chain
 
-from rota.core.shards import waiting
-from rota.core.shards.allocation import Claim, allocate
-from rota.core.shards.columns import Shards, include, is_all, picked, place_of, without
+from rota.core.shards import assignments
+from rota.core.shards.allocation import MemberShare, allocate
 from rota.core.shards.members import ShardPolicy
+from rota.core.shards.ranges import Shards, include, is_all, picked, place_of, without
 from rota.core.shards.service import Service
 
 
 def await_joins(service: Service, *, now_ms: int, policy: ShardPolicy) -> None:
-    """Somebody joined: a rebalance is due when nobody has followed for a while."""
+    """Plan the rebalance after a join, for when no other join has followed for a while."""
     if len(service.members) == 1:
         hasten(service, now_ms)
         return
@@ -31,8 +31,8 @@ def await_joins(service: Service, *, now_ms: int, policy: ShardPolicy) -> None:
     service.rebalance_at_ms = due_ms
 
 
-def hear_again(service: Service, since_ms: int, policy: ShardPolicy) -> None:
-    """We could hear nobody until then: it is not known whether more have joined."""
+def resume_listening(service: Service, since_ms: int, policy: ShardPolicy) -> None:
+    """Wait for joins again: the coordinator read no messages until `since_ms`."""
     if service.first_join_ms is None or service.rebalance_at_ms is None:
         return
     due_ms = min(service.first_join_ms + policy.join_most_ms, since_ms + policy.join_quiet_ms)
@@ -42,7 +42,7 @@ def hear_again(service: Service, since_ms: int, policy: ShardPolicy) -> None:
 
 
 def hasten(service: Service, due_ms: int) -> None:
-    """A rebalance is due by then, whoever joins."""
+    """Have a rebalance by then, however many members join."""
     if service.urgent_at_ms is None or due_ms < service.urgent_at_ms:
         service.urgent_at_ms = due_ms
     if service.rebalance_at_ms is None or due_ms < service.rebalance_at_ms:
@@ -50,31 +50,31 @@ def hasten(service: Service, due_ms: int) -> None:
 
 
 def listen(service: Service, until_ms: int) -> None:
-    """Members are here that we did not know, so there may be more: hear what they hold first."""
+    """Put a rebalance off until unknown members have reported the shards that they hold."""
     service.listening_until_ms = until_ms
 
 
 def due_ms(service: Service) -> int | None:
-    """When the next rebalance is; None: there is nothing to be done."""
+    """When the next rebalance is due; None: none is planned."""
     if service.rebalance_at_ms is None or service.listening_until_ms is None:
         return service.rebalance_at_ms
     return max(service.rebalance_at_ms, service.listening_until_ms)
 
 
 def is_due(service: Service, now_ms: int) -> bool:
-    """Whether time has come for it, as a sweep asks."""
+    """Whether a sweep has to rebalance."""
     at_ms = due_ms(service)
     return at_ms is not None and at_ms <= now_ms
 
 
 def is_urgent(service: Service, now_ms: int) -> bool:
-    """Whether it must not wait for a sweep."""
+    """Whether a rebalance must not wait for the next sweep."""
     at_ms = service.urgent_at_ms
     return at_ms is not None and at_ms <= now_ms and is_due(service, now_ms)
 
 
 def rebalance(service: Service, *, now_ms: int) -> None:
-    """Compute all targets anew, and ask back what is no longer its owner's to keep."""
+    """Compute all targets, and revoke shards whose owner is no longer their target."""
     service.rebalance_at_ms = service.first_join_ms = service.urgent_at_ms = None
     service.listening_until_ms = None
     losses = _beyond_the_count(service)
@@ -92,11 +92,11 @@ def rebalance(service: Service, *, now_ms: int) -> None:
     _ask_back(service, losses, now_ms=now_ms)
 
     moved = sum(map(len, losses.values()))
-    left_over = set(plan.left_over)  # some of it fresh, some taken from somebody
+    left_over = set(plan.left_over)  # some of it fresh, some taken from members
     placed = len(fresh) - (len(left_over.intersection(fresh)) if left_over else 0)
     if moved or placed:
         service.note_rebalanced(moved=moved, placed=placed)
-    waiting.answer_those_left_out(service, now_ms=now_ms)
+    assignments.answer_those_left_out(service, now_ms=now_ms)
 
 
 def _take_from(service: Service, losses: dict[str, Shards]) -> None:
@@ -105,7 +105,7 @@ def _take_from(service: Service, losses: dict[str, Shards]) -> None:
 
 
 def _beyond_the_count(service: Service) -> dict[str, Shards]:
-    """What members shall still have of shards that are no longer wanted."""
+    """The targets of shards that are above the shard count now, by member."""
     beyond = service.targets[service.shard_count :]
     losses: dict[str, list[int]] = {}
     if beyond.count(None) < len(beyond):
@@ -115,13 +115,13 @@ def _beyond_the_count(service: Service) -> dict[str, Shards]:
     return {worker_id: tuple(shards) for worker_id, shards in losses.items()}
 
 
-def _claims(service: Service) -> tuple[list[Claim], dict[str, Shards]]:
-    """Who may be given shards, and what those shall have no more who may not."""
-    claims: list[Claim] = []
+def _claims(service: Service) -> tuple[list[MemberShare], dict[str, Shards]]:
+    """The members that may own shards, and the targets of those that may not."""
+    claims: list[MemberShare] = []
     retired: dict[str, Shards] = {}
     for worker_id, member in sorted(service.members.items()):
         if not member.draining and member.fenced is None:
-            claims.append(Claim(worker_id, member.weight, member.max_shards))
+            claims.append(MemberShare(worker_id, member.weight, member.max_shards))
         elif service.targeted.get(worker_id):
             retired[worker_id] = service.targeted[worker_id]
     return claims, retired
@@ -135,14 +135,23 @@ def _joined(some: dict[str, Shards], more: dict[str, Shards]) -> dict[str, Shard
 
 
 def _ask_back(service: Service, losses: dict[str, Shards], *, now_ms: int) -> None:
-    """Revoke what these own and shall not have; what is being revoked already stays so."""
+    """Revoke lost shards from their owners; those being revoked already stay so."""
     for worker_id, lost in sorted(losses.items()):
         service.revoke(worker_id, _kept(service, worker_id, lost), now_ms=now_ms)
 
 
 def _kept(service: Service, worker_id: str, shards: Shards) -> Shards:
-    """Those of the shards that a worker owns, and was not asked for."""
+    """The shards that a worker owns and was not asked to give up."""
     owners, revoked = service.owners, service.revoked_from(worker_id)
     if not is_all(picked(owners, place_of(shards)), worker_id):
         shards = tuple([one for one in shards if owners[one] == worker_id])
     return without(shards, revoked) if revoked else shards
+
+
+def grant_unowned(service: Service, *, now_ms: int) -> None:
+    """Grant every unowned shard to its target."""
+    for worker_id, shards in sorted(service.grantable.items()):
+        # The command that fenced a member took its targets.
+        assert service.members[worker_id].fenced is None
+        service.grant(worker_id, shards)
+        assignments.answer(service, worker_id, now_ms=now_ms)

@@ -1,19 +1,18 @@
-"""The state of one service, and the only hands that change it.
+"""The state of one service. Only the methods of `Service` change it.
 
-Theory of operation. A shard has a *target*, whose it shall be, and an *owner*, whose it is. A
+Theory of operation. A shard has a *target*, the member that is to own it, and an *owner*. A
 rebalance writes targets and nothing else. Where the two differ, the owner is asked to give the
-shard up (it is *revoking*), and once nobody owns it, the target is granted it under a higher epoch.
-A shard that is being revoked is never handed back as if nothing had happened: its owner may already
-have let go of it, so it has to be released and granted anew even when the target turns out to be
-the same again.
+shard up (it is *revoking*), and once no member owns it, the target is granted it under a higher
+epoch. A shard that is being revoked is never simply handed back: its owner may already have let go
+of it, so it is released and granted again even when the target turns out to be the same.
 
-Every event that changes what anybody is told raises the generation; what a member is told is a
-function of the generation, so members can put late and repeated messages in order.
+Every command that changes an assignment raises the generation. An assignment is a function of the
+generation, so members can put late and repeated messages in order.
 
-Every method that changes something also writes down the decision, so what is stored and what is
-known can never differ. A service is a working value: filled from the store, and free of I/O. If the
-transaction that its decisions belong to fails, it is thrown away and filled anew. Where a method
-takes shards, it takes them sorted, and keeps what it is given.
+Every method that changes something also records the decision, so the stored and the known state
+cannot differ. A service is a working value: filled from the store, and free of I/O. If the
+transaction of its decisions fails, it is dropped and filled again. Methods take shards sorted, and
+keep what they are given.
 """
 
 from collections import defaultdict
@@ -24,18 +23,6 @@ from operator import is_
 
 import msgspec
 
-from rota.core.shards.columns import (
-    Shards,
-    exclude,
-    fill,
-    include,
-    is_all,
-    picked,
-    place_of,
-    put,
-    raised,
-    without,
-)
 from rota.core.shards.decisions import (
     GrantShards,
     NoteBeat,
@@ -48,13 +35,22 @@ from rota.core.shards.decisions import (
     SetTargets,
     ShardDecision,
 )
-from rota.core.shards.members import Assignment, Departure, Member
-from rota.core.shards.talks import Revoking, Talk
-
-__all__ = ["Revoking", "Service", "Talk"]
+from rota.core.shards.members import Assignment, Departure, Member, ProtocolState, Revoking
+from rota.core.shards.ranges import (
+    Shards,
+    exclude,
+    fill,
+    include,
+    is_all,
+    picked,
+    place_of,
+    put,
+    raised,
+    without,
+)
 
 MOST_SUPERSEDED = 16  # shard counts remembered; an older one would count as new again
-MOST_DEPARTED = 10_000  # names of former members remembered; a late message of others lets them in
+MOST_DEPARTED = 10_000  # former members remembered; late messages of older ones admit them again
 
 
 @dataclass
@@ -70,35 +66,41 @@ class Service:
     owners: list[str | None] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
     targets: list[str | None] = field(default_factory=list)
-    # The same the other way round.
+    # The same by worker.
     owned: dict[str, Shards] = field(default_factory=dict)
     targeted: dict[str, Shards] = field(default_factory=dict)
-    # Below the count, with a target, and nobody owns them: by target, and none without any.
+    # Unowned shards below the count, by target; no entry is empty.
     grantable: dict[str, Shards] = field(default_factory=dict)
-    # Of what they own, what members were asked to give up; whoever was asked for nothing is absent.
+    # The owned shards that members were asked to give up; no entry is empty.
     revoking: dict[str, tuple[Revoking, ...]] = field(default_factory=dict)
     # Not stored.
     departed: dict[str, tuple[str, ...]] = field(default_factory=dict)  # incarnations not let in
-    talks: dict[str, Talk] = field(default_factory=lambda: defaultdict(Talk))
+    protocol_states: dict[str, ProtocolState] = field(
+        default_factory=lambda: defaultdict(ProtocolState)
+    )
     awake_since_ms: int = 0  # when this coordinator started, or came back from a pause
     swept_ms: int | None = None
     rebalance_at_ms: int | None = None
-    first_join_ms: int | None = None  # of those that the next rebalance is for
-    urgent_at_ms: int | None = None  # when it is due, even if more join meanwhile
-    listening_until_ms: int | None = None  # before that others may yet say what they hold
+    first_join_ms: int | None = None  # since the last rebalance
+    urgent_at_ms: int | None = None  # the rebalance is due then, even if more members join
+    listening_until_ms: int | None = (
+        None  # until then other members may report shards that they hold
+    )
     decisions: list[ShardDecision] = field(default_factory=list)
-    changed: set[str] = field(default_factory=set)  # members to be told, by this batch
-    _told: dict[str, tuple[Shards, tuple[int, ...]]] = field(default_factory=dict)
-    _said: dict[str, Assignment] = field(default_factory=dict)
+    changed: set[str] = field(
+        default_factory=set
+    )  # members to be sent their assignment by this batch
+    _assigned: dict[str, tuple[Shards, tuple[int, ...]]] = field(default_factory=dict)
+    _assignments: dict[str, Assignment] = field(default_factory=dict)
     _changed_in: dict[str, int] = field(default_factory=dict)  # generations
-    _restored_in: int = 0  # what was before that generation is not known
-    _has_raised: bool = False  # the generation, in this event
+    _restored_in: int = 0  # earlier generations are not known
+    _has_raised: bool = False  # the generation, for this command
 
     # --- reading --------------------------------------------------------------------------------
 
-    def told(self, worker_id: str) -> tuple[Shards, tuple[int, ...]]:
-        """The shards a member is told to have, and their epochs."""
-        known = self._told.get(worker_id)
+    def assigned_to(self, worker_id: str) -> tuple[Shards, tuple[int, ...]]:
+        """The shards of a member that it is not asked to give up, and their epochs."""
+        known = self._assigned.get(worker_id)
         if known is None:
             shards = self.owned.get(worker_id, ())
             if worker_id in self.revoking:
@@ -106,7 +108,7 @@ class Service:
             epochs = picked(self.epochs, place_of(shards)) if shards else []
             known = shards, tuple(epochs)
             if worker_id in self.members:
-                self._told[worker_id] = known
+                self._assigned[worker_id] = known
         return known
 
     def revoked_from(self, worker_id: str) -> Shards:
@@ -119,38 +121,38 @@ class Service:
         return tuple(sorted(chain.from_iterable([asked.shards for asked in several])))
 
     def asked_in(self) -> list[int | None]:
-        """For each shard, the generation in which its owner was asked to give it up, if it was."""
+        """The generation in which each shard was revoked, if it was."""
         column: list[int | None] = [None] * len(self.owners)
         for asked in chain.from_iterable(self.revoking.values()):
             fill(column, place_of(asked.shards), asked.generation, times=len(asked.shards))
         return column
 
     def changed_in(self, worker_id: str) -> int:
-        """The generation since which a member is told the same, as far as is known."""
+        """The generation of the last change to a member's assignment, as far as is known."""
         return self._changed_in.get(worker_id, self._restored_in)
 
     def note_unchanged(self, worker_id: str, since: int) -> None:
-        """A member is told the same as it was before this was read from the store."""
+        """Note that an assignment did not change when the service was read from the store."""
         self._changed_in[worker_id] = since
 
-    def said(self, worker_id: str) -> Assignment | None:
-        """What a member is to be told, if that was worked out before and nothing has changed."""
-        known = self._said.get(worker_id)
+    def cached_assignment(self, worker_id: str) -> Assignment | None:
+        """The assignment of a member, if it was computed in this generation."""
+        known = self._assignments.get(worker_id)
         return known if known is not None and known.generation == self.generation else None
 
-    def note_said(self, assignment: Assignment) -> None:
+    def cache_assignment(self, assignment: Assignment) -> None:
         if assignment.worker_id in self.members:
-            self._said[assignment.worker_id] = assignment
+            self._assignments[assignment.worker_id] = assignment
 
     def owner_at(self, shard: int, epoch: int) -> str | None:
-        """Who owns a shard under this very epoch; None: nobody does, so no effect of it counts."""
+        """The owner of a shard under exactly this epoch; None: effects under it are stale."""
         if not 0 <= shard < len(self.owners) or self.epochs[shard] != epoch:
             return None
         return self.owners[shard]
 
     @property
     def untargeted(self) -> list[int]:
-        """The shards below the count that shall be nobody's for now, sorted."""
+        """The shards below the count that have no target, sorted."""
         shards = range(self.shard_count)
         if not self.targeted:
             return list(shards)
@@ -159,23 +161,31 @@ class Service:
         return list(compress(shards, map(is_, self.targets, repeat(None))))
 
     def unowned(self) -> int:
-        """Shards that should have an owner and have none."""
+        """The number of shards that should have an owner and have none."""
         beyond = len(self.owners[self.shard_count :]) - self.owners[self.shard_count :].count(None)
         return self.shard_count + beyond - sum(map(len, self.owned.values()))
+
+    def waiting(self) -> dict[str, int]:
+        """The members whose registration waits for its answer, and since when."""
+        return {
+            worker_id: state.pending_since_ms
+            for worker_id, state in self.protocol_states.items()
+            if state.pending_since_ms is not None
+        }
 
     # --- changing -------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Another event: members may see what was before it, so it has its own generation."""
+        """Begin a command, which has its own generation: members may see the state before it."""
         self._has_raised = False
 
     def take_decisions(self) -> list[ShardDecision]:
-        """All that was decided since this was last asked."""
+        """The decisions since the last call."""
         taken, self.decisions = self.decisions, []
         return taken
 
     def raise_generation(self) -> int:
-        """Once for all that an event changes."""
+        """Raise the generation, once for all changes of a command."""
         if not self._has_raised:
             self._has_raised = True
             self.generation += 1
@@ -210,7 +220,7 @@ class Service:
         self.find_grantable()
 
     def find_grantable(self) -> None:
-        """Look at all shards for those that wait for their owners."""
+        """Find the unowned shards that have a target."""
         self.grantable.clear()
         for worker_id, shards in self.targeted.items():
             self._await_grant(worker_id, shards)
@@ -232,7 +242,7 @@ class Service:
 
     def put_member(self, member: Member) -> None:
         self.members[member.worker_id] = member
-        self._said.pop(member.worker_id, None)
+        self._assignments.pop(member.worker_id, None)
         self.decisions.append(PutMember(self.name, member))
 
     def note_beat(self, worker_id: str, seen_ms: int) -> None:
@@ -241,23 +251,23 @@ class Service:
         self.decisions.append(NoteBeat(self.name, worker_id, seen_ms))
 
     def remove_member(self, worker_id: str, reason: Departure) -> None:
-        """The member is gone, with all that it owned and should have had."""
+        """Remove a member, with the shards that it owned and was to own."""
         forced = reason in (Departure.EVICTED, Departure.REFUSED)
         self.set_targets(None, self.targeted.get(worker_id, ()))
         self.release(worker_id, self.owned.get(worker_id, ()), forced=forced)
         member = self.members.pop(worker_id)
         self.owned.pop(worker_id, None)
         self.targeted.pop(worker_id, None)
-        self.talks.pop(worker_id, None)
-        self._told.pop(worker_id, None)
-        self._said.pop(worker_id, None)
+        self.protocol_states.pop(worker_id, None)
+        self._assigned.pop(worker_id, None)
+        self._assignments.pop(worker_id, None)
         self._changed_in.pop(worker_id, None)
         self.changed.discard(worker_id)
         self._remember(member, reason)
         self.decisions.append(RemoveMember(self.name, worker_id, member.incarnation, reason))
 
     def _remember(self, member: Member, reason: Departure) -> None:
-        """Late messages of this incarnation, and of those before it, must not let it in again."""
+        """Keep late messages of this incarnation, and of earlier ones, from admitting it again."""
         past = member.replaced
         if reason in (Departure.LEFT, Departure.EVICTED):
             past = (*past, member.incarnation)
@@ -282,7 +292,7 @@ class Service:
         self.decisions.append(SetTargets(self.name, worker_id, shards))
 
     def _forget_untargeted(self, before: set[str | None], shards: Shards) -> None:
-        """These shards were to be those workers', and are not any more."""
+        """Drop these shards from the indexes of their former targets."""
         for index in (self.targeted, self.grantable):
             for worker_id in before:
                 if worker_id is None or worker_id not in index:
@@ -301,9 +311,9 @@ class Service:
             return
         assert is_all(picked(self.owners, place_of(shards)), worker_id)
         generation = self.raise_generation()
-        asked = Revoking(shards, generation, now_ms, self.talks[worker_id].beats)
+        asked = Revoking(shards, generation, now_ms, self.protocol_states[worker_id].beats)
         self.revoking[worker_id] = (*self.revoking.get(worker_id, ()), asked)
-        self._tell(worker_id)
+        self._note_change(worker_id)
         self.decisions.append(RevokeShards(self.name, worker_id, shards, generation))
 
     def release(self, worker_id: str, shards: Shards, *, forced: bool = False) -> None:
@@ -317,11 +327,11 @@ class Service:
         if worker_id in self.revoking:
             self._forget_revoking(worker_id, shards)
         self._hand_on(shards, picked(self.targets, place))
-        self._tell(worker_id)
+        self._note_change(worker_id)
         self.decisions.append(ReleaseShards(self.name, worker_id, shards, forced))
 
     def _forget_revoking(self, worker_id: str, shards: Shards) -> None:
-        """A worker does not own these any more, so it is not asked for them."""
+        """Drop shards that a worker no longer owns from those it is asked for."""
         several = [
             replace(asked, shards=left)
             for asked in self.revoking.pop(worker_id)
@@ -331,7 +341,7 @@ class Service:
             self.revoking[worker_id] = tuple(several)
 
     def _hand_on(self, shards: Shards, targets: list[str | None]) -> None:
-        """Whoever shall have what was released is to be granted it."""
+        """Make released shards grantable to their targets."""
         if is_all(targets, None):
             return
         waiting: dict[str, list[int]] = {}
@@ -345,7 +355,7 @@ class Service:
             self._note_grantable(target, tuple(unowned))
 
     def grant(self, worker_id: str, shards: Shards) -> None:
-        """To whom they shall belong; under higher epochs than ever before."""
+        """Give unowned shards to their target, under higher epochs than ever before."""
         if not shards:
             return
         place = place_of(shards)
@@ -357,23 +367,23 @@ class Service:
         epochs = raised(picked(self.epochs, place))
         put(self.epochs, place, epochs)
         include(self.owned, worker_id, shards)
-        self._tell(worker_id)
+        self._note_change(worker_id)
         self.decisions.append(GrantShards(self.name, worker_id, shards, tuple(epochs), generation))
 
     def note_rebalanced(self, *, moved: int, placed: int) -> None:
         self.decisions.append(Rebalanced(self.name, moved, placed))
 
-    def tell(self, worker_ids: Iterable[str]) -> None:
-        """These are to be sent their assignment, changed or not."""
+    def mark_changed(self, worker_ids: Iterable[str]) -> None:
+        """Have these members sent their assignment, changed or not."""
         self.changed.update(worker_ids)
 
     def take_changed(self) -> set[str]:
         taken, self.changed = self.changed, set()
         return taken
 
-    def _tell(self, worker_id: str) -> None:
-        self._told.pop(worker_id, None)
-        self._said.pop(worker_id, None)
+    def _note_change(self, worker_id: str) -> None:
+        self._assigned.pop(worker_id, None)
+        self._assignments.pop(worker_id, None)
         self._changed_in[worker_id] = self.generation
         self.changed.add(worker_id)
 

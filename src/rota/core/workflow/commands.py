@@ -1,29 +1,53 @@
-"""What callers ask of workflows and runs. The engine turns these into events of runs."""
+"""Every command about workflows and runs. The engine turns them into events of runs."""
 
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
-from rota.core.workflow.definition import Definition
+from rota.core.access import Caller
+from rota.core.replies import CommandBase, Done
+from rota.core.workflow.definition.model import Definition
+from rota.core.workflow.records import Artifact, RunRecord, Version
+from rota.core.workflow.states import RunAction
 
 MAX_VERSION = 10**9  # of a workflow
 
 
 def named_version(reference: str) -> tuple[str, int | None]:
-    """Read `name` or `name@version`; without a version the newest is meant."""
+    """Parse `name` or `name@version`; the version None stands for the newest."""
     name, _, version = reference.rpartition("@")
     if name and version.isascii() and version.isdigit() and 1 <= int(version[:10]) <= MAX_VERSION:
         return name, int(version)
     return reference, None
 
 
-class PutWorkflow(Struct, frozen=True, tag=True):
-    """Keep a definition that has been found valid."""
+class WorkflowKept(Struct, frozen=True):
+    version: Version
+    is_new: bool
+
+
+class RunShown(Struct, frozen=True):
+    """A run and its context, as of the commit."""
+
+    record: RunRecord
+    context: dict[str, Any]
+    is_duplicate: bool = False
+
+
+class ArtifactStaged(Struct, frozen=True):
+    artifact: Artifact
+
+
+RunReply = WorkflowKept | RunShown | ArtifactStaged | Done
+
+
+class PutWorkflow(CommandBase[WorkflowKept], frozen=True, tag="PutWorkflow"):
+    """Store a definition that has been validated."""
 
     definition: Definition
 
 
-class StartRun(Struct, frozen=True, kw_only=True, tag=True):
+class StartRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="StartRun"):
     workflow: str
     version: int | None = None  # None: the newest
     input: Any = None
@@ -31,44 +55,44 @@ class StartRun(Struct, frozen=True, kw_only=True, tag=True):
     timeout_ms: int | None = None
 
 
-class ForkRun(Struct, frozen=True, kw_only=True, tag=True):
-    """A new run on another one's input, from a node of its choice."""
+class ForkRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="ForkRun"):
+    """Start a new run from a node of another run, with the input of that run."""
 
     run_id: int
     from_node: str
-    state: Any = None  # None: as the other run has it
+    state: Any = None  # None: the state of the other run
 
 
-class SteerRun(Struct, frozen=True, kw_only=True, tag=True):
+class SteerRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SteerRun"):
     run_id: int
-    wish: Literal["cancel", "pause", "resume", "retry"]
+    wish: RunAction
     reason: str = ""
 
 
-class SignalRun(Struct, frozen=True, kw_only=True, tag=True):
+class SignalRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SignalRun"):
     run_id: int
     name: str
     payload: Any = None
 
 
-class LookAtRun(Struct, frozen=True, tag=True):
-    """A run as it stands now, its context with it. Changes nothing."""
+class LookAtRun(CommandBase[RunShown], frozen=True, tag="LookAtRun"):
+    """Read a run and its context. Changes nothing."""
 
     run_id: int
 
 
-class FireRunTimers(Struct, frozen=True, tag=True):
-    """Sleeps, waits, joins and runs whose time is over."""
+class FireRunTimers(CommandBase[Done], frozen=True, tag="FireRunTimers"):
+    """Fire the timers of sleeps, waits, joins and runs that are due."""
 
 
-class PruneRuns(Struct, frozen=True, tag=True):
-    """Ended runs past their keeping time are forgotten, with everything that is theirs."""
+class PruneRuns(CommandBase[Done], frozen=True, tag="PruneRuns"):
+    """Delete the ended runs that are past their retention time, with all their data."""
 
     finished_before_ms: int
 
 
-class StageArtifact(Struct, frozen=True, kw_only=True, tag=True):
-    """A leased task attaches a blob to its run: here, or in a file that is on the disk already."""
+class StageArtifact(CommandBase[ArtifactStaged], frozen=True, kw_only=True, tag="StageArtifact"):
+    """A leased task attaches a blob to its run: as content, or as a file already on disk."""
 
     run_id: int
     task_id: int
@@ -78,6 +102,17 @@ class StageArtifact(Struct, frozen=True, kw_only=True, tag=True):
     size: int
     content: bytes | None = None
     file: str | None = None
+    by: Caller | None = None  # the caller whose quota it counts for; None: the coordinator itself
+
+
+class CheckArtifact(CommandBase[Done], frozen=True, kw_only=True, tag="CheckArtifact"):
+    """Check whether a task may attach a blob of this size, before its content is received."""
+
+    run_id: int
+    task_id: int
+    fence: int
+    size: int
+    by: Caller | None = None
 
 
 RunCommand = (
@@ -90,4 +125,5 @@ RunCommand = (
     | FireRunTimers
     | PruneRuns
     | StageArtifact
+    | CheckArtifact
 )

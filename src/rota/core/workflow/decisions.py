@@ -1,14 +1,16 @@
-"""Every change a run can ask for, and every reason it gives. Stored in its journal."""
+"""The decisions of a run, with their reasons. Stored in its journal."""
 
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
-from rota.core.tasks import Backoff
-from rota.core.workflow.tokens import BranchState, Place, TokenState
+from rota.core.tasks.model import Backoff
+from rota.core.workflow.events import TimerKind
+from rota.core.workflow.runtime.tokens import Place
+from rota.core.workflow.states import BranchState, RunState, TokenState
 
 
-class CreateToken(Struct, frozen=True, tag=True, omit_defaults=True):
+class CreateToken(Struct, frozen=True, tag="CreateToken", omit_defaults=True):
     number: int
     node: str
     parent: int | None = None
@@ -17,13 +19,13 @@ class CreateToken(Struct, frozen=True, tag=True, omit_defaults=True):
     compensates: int | None = None
 
 
-class SetTokenState(Struct, frozen=True, tag=True, omit_defaults=True):
+class SetTokenState(Struct, frozen=True, tag="SetTokenState", omit_defaults=True):
     number: int
     state: TokenState
     error: dict[str, Any] | None = None
 
 
-class DispatchTask(Struct, frozen=True, tag=True, omit_defaults=True):
+class DispatchTask(Struct, frozen=True, tag="DispatchTask", omit_defaults=True):
     number: int  # of the token
     task: str
     payload: Any = None
@@ -35,22 +37,22 @@ class DispatchTask(Struct, frozen=True, tag=True, omit_defaults=True):
     backoff: Backoff | None = None
 
 
-class CancelTask(Struct, frozen=True, tag=True):
+class CancelTask(Struct, frozen=True, tag="CancelTask"):
     number: int
 
 
-class StartChild(Struct, frozen=True, tag=True, omit_defaults=True):
+class StartChild(Struct, frozen=True, tag="StartChild", omit_defaults=True):
     number: int  # of the token
     workflow: str
     input: Any = None
     timeout_ms: int | None = None
 
 
-class CancelChild(Struct, frozen=True, tag=True):
+class CancelChild(Struct, frozen=True, tag="CancelChild"):
     number: int
 
 
-class OpenScope(Struct, frozen=True, tag=True, omit_defaults=True):
+class OpenScope(Struct, frozen=True, tag="OpenScope", omit_defaults=True):
     number: int
     key: str
     node: str
@@ -60,62 +62,62 @@ class OpenScope(Struct, frozen=True, tag=True, omit_defaults=True):
     max_parallel: int | None = None
 
 
-class SetBranchState(Struct, frozen=True, tag=True, omit_defaults=True):
+class SetBranchState(Struct, frozen=True, tag="SetBranchState", omit_defaults=True):
     scope: int
     index: int
     state: BranchState
     join: str | None = None
 
 
-class CloseScope(Struct, frozen=True, tag=True):
-    """The scope's join has fired, or nothing of it is left."""
+class CloseScope(Struct, frozen=True, tag="CloseScope"):
+    """Close a scope whose join has fired, or whose branches have ended."""
 
     number: int
     because: str
 
 
-class WriteContext(Struct, frozen=True, tag=True, omit_defaults=True):
-    """Put a value at a place: of the branch named, or of the run."""
+class WriteContext(Struct, frozen=True, tag="WriteContext", omit_defaults=True):
+    """Write a value at a path of the branch named, or of the run."""
 
     path: tuple[str, ...]
     value: Any = None
     branch: Place | None = None
 
 
-class SetTimer(Struct, frozen=True, tag=True):
-    kind: Literal["sleep", "wait", "join", "run"]
+class SetTimer(Struct, frozen=True, tag="SetTimer"):
+    kind: TimerKind
     number: int
     due_at_ms: int
 
 
-class DropTimer(Struct, frozen=True, tag=True):
-    kind: Literal["sleep", "wait", "join", "run"]
+class DropTimer(Struct, frozen=True, tag="DropTimer"):
+    kind: TimerKind
     number: int
 
 
-class KeepSignal(Struct, frozen=True, tag=True, omit_defaults=True):
+class KeepSignal(Struct, frozen=True, tag="KeepSignal", omit_defaults=True):
     name: str
     payload: Any = None
 
 
-class TakeSignal(Struct, frozen=True, tag=True):
+class TakeSignal(Struct, frozen=True, tag="TakeSignal"):
     name: str
 
 
-class CountIteration(Struct, frozen=True, tag=True):
+class CountIteration(Struct, frozen=True, tag="CountIteration"):
     transition: str
     stack: tuple[Place, ...]
     count: int
 
 
-class SetRunState(Struct, frozen=True, tag=True, omit_defaults=True):
-    state: str
+class SetRunState(Struct, frozen=True, tag="SetRunState", omit_defaults=True):
+    state: RunState
     output: Any = None
     error: dict[str, Any] | None = None
 
 
-class Considered(Struct, frozen=True, tag=True, omit_defaults=True):
-    """Why a transition was taken or not. Changes nothing; explains everything."""
+class Considered(Struct, frozen=True, tag="Considered", omit_defaults=True):
+    """Record why a transition was taken or not. Changes nothing."""
 
     transition: str
     taken: bool

@@ -1,11 +1,13 @@
-"""Everything that can happen to a run. Stored in its journal, and fed again by a replay."""
+"""The events of a run. Stored in its journal, and applied again by a replay."""
 
 from typing import Any, Literal
 
 from msgspec import Struct
 
+TimerKind = Literal["sleep", "wait", "join", "run"]
 
-class RunStarted(Struct, frozen=True, tag=True):
+
+class RunStarted(Struct, frozen=True, tag="RunStarted"):
     at_ms: int
     input: Any = None
     from_node: str | None = None  # a fork starts in the middle
@@ -13,8 +15,8 @@ class RunStarted(Struct, frozen=True, tag=True):
     timeout_ms: int | None = None
 
 
-class TaskEnded(Struct, frozen=True, tag=True):
-    """A token's task has finished, well or not."""
+class TaskEnded(Struct, frozen=True, tag="TaskEnded"):
+    """A token's task has finished."""
 
     at_ms: int
     token: int
@@ -24,7 +26,7 @@ class TaskEnded(Struct, frozen=True, tag=True):
     cancelled: bool = False
 
 
-class ChildEnded(Struct, frozen=True, tag=True):
+class ChildEnded(Struct, frozen=True, tag="ChildEnded"):
     """A token's sub-workflow has ended."""
 
     at_ms: int
@@ -34,33 +36,33 @@ class ChildEnded(Struct, frozen=True, tag=True):
     error: dict[str, Any] | None = None
 
 
-class Signalled(Struct, frozen=True, tag=True):
+class Signalled(Struct, frozen=True, tag="Signalled"):
     at_ms: int
     name: str
     payload: Any = None
 
 
-class TimerFired(Struct, frozen=True, tag=True):
+class TimerFired(Struct, frozen=True, tag="TimerFired"):
     at_ms: int
-    kind: Literal["sleep", "wait", "join", "run"]
+    kind: TimerKind
     number: int  # of the token or the scope; 0 for the run
 
 
-class RunCancelled(Struct, frozen=True, tag=True):
+class RunCancelRequested(Struct, frozen=True, tag="RunCancelled"):
     at_ms: int
     reason: str = ""
 
 
-class RunPaused(Struct, frozen=True, tag=True):
+class RunPaused(Struct, frozen=True, tag="RunPaused"):
     at_ms: int
 
 
-class RunResumed(Struct, frozen=True, tag=True):
+class RunResumed(Struct, frozen=True, tag="RunResumed"):
     at_ms: int
 
 
-class RunRetried(Struct, frozen=True, tag=True):
-    """An operator lets a failed run go on from where it failed."""
+class RunRetried(Struct, frozen=True, tag="RunRetried"):
+    """A caller retries a failed run from where it failed."""
 
     at_ms: int
 
@@ -71,7 +73,7 @@ RunEvent = (
     | ChildEnded
     | Signalled
     | TimerFired
-    | RunCancelled
+    | RunCancelRequested
     | RunPaused
     | RunResumed
     | RunRetried

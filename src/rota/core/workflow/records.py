@@ -1,4 +1,4 @@
-"""What is kept of workflows, runs and artifacts, as the store tells it."""
+"""The stored records of workflows, runs and artifacts."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from rota.core.workflow.decisions import RunDecision
 from rota.core.workflow.events import RunEvent
+from rota.core.workflow.states import RunState
 
 
 class Version(Struct, frozen=True, kw_only=True):
@@ -18,12 +19,12 @@ class Version(Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):
-    """A run as its row tells it."""
+    """The row of a run."""
 
     id: int
     workflow: str
     version: int
-    state: str
+    state: RunState
     input: Any
     context: Any = None  # of an ended run
     output: Any = None
@@ -47,7 +48,7 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
 
 
 class Artifact(Struct, frozen=True, kw_only=True):
-    """A named blob that a task attached to its run; its content is kept apart."""
+    """A named blob that a task attached to its run; its content is stored apart."""
 
     id: int
     run: int

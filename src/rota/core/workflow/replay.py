@@ -1,9 +1,9 @@
-"""Does a journal still lead where it led? Feed its events to the core again, and compare.
+"""Replay: applies a journal's events again, and compares the decisions.
 
-The same definition must give the same decisions, always: a difference means that a journal was
-changed, or that this version of Rota decides otherwise. With another definition the differences
-show what a change would have meant for a run that is over. From the first difference on two runs
-may have little in common, so that one counts; those after it are told all the same.
+The same definition must give the same decisions: a difference means that a journal was changed, or
+that this version of Rota decides differently. With another definition the differences show what a
+change would have meant for a run that is over. After the first difference two runs may have little
+in common, so the first one counts; the others are listed all the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from rota.core.workflow.decide import decide, new_run
 from rota.core.workflow.decisions import RunDecision
-from rota.core.workflow.definition import Definition, Graph
+from rota.core.workflow.definition.model import Definition, Graph
 from rota.core.workflow.events import RunEvent, RunStarted
-from rota.core.workflow.run import Run
+from rota.core.workflow.runtime.reducer import new_run, reduce
+from rota.core.workflow.runtime.run import Run
 
 MOST_SHOWN = 120  # characters of a value that differs
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class ReplayedEntry(Struct, frozen=True, kw_only=True):
     """One step of a journal, as it was stored or exported."""
 
     number: int
@@ -40,7 +40,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     words: str
 
 
-def replay(definition: Definition, entries: Iterable[Entry]) -> list[Difference]:
+def replay(definition: Definition, entries: Iterable[ReplayedEntry]) -> list[Difference]:
     """The entries of a run's journal that this definition decides differently."""
     graph = Graph(definition)
     run: Run | None = None
@@ -50,14 +50,14 @@ def replay(definition: Definition, entries: Iterable[Entry]) -> list[Difference]
             started = entry.event
             run = new_run(graph, started.input if isinstance(started, RunStarted) else None)
         try:
-            decided = encoded(decide(run, entry.event))
+            decided = encoded(reduce(run, entry.event))
         except Exception as error:  # noqa: BLE001 - the journal is of another definition, or broken
             words = f"the event cannot be taken up: {type(error).__name__}: {error}"
             differences.append(_difference(entry, [], 0, words))
             return differences
         place = _first_difference(entry.decisions, decided)
         if place is not None:
-            words = _told_difference(entry.decisions, decided, place)
+            words = _describe_difference(entry.decisions, decided, place)
             differences.append(_difference(entry, decided, place, words))
     return differences
 
@@ -68,7 +68,9 @@ def encoded(decisions: Sequence[RunDecision]) -> list[dict[str, Any]]:
     return builtins
 
 
-def _difference(entry: Entry, decided: list[dict[str, Any]], place: int, words: str) -> Difference:
+def _difference(
+    entry: ReplayedEntry, decided: list[dict[str, Any]], place: int, words: str
+) -> Difference:
     return Difference(
         number=entry.number,
         event=entry.event,
@@ -95,7 +97,7 @@ def _text(value: Any) -> str:
 
 # --- in words -----------------------------------------------------------------------------------
 
-# What each kind of decision says, for people. `told` fills in its fields.
+# Each kind of decision in words. `describe` fills in its fields.
 WORDS: dict[str, str] = {
     "CreateToken": "token {number} at {node}",
     "SetTokenState": "token {number} is {state}",
@@ -118,13 +120,13 @@ WORDS: dict[str, str] = {
 
 
 class _Fields(dict[str, Any]):
-    """A decision's fields; one that was left out is told as a dash."""
+    """A decision's fields; one that was left out is shown as a dash."""
 
     def __missing__(self, name: str) -> str:
         return "-"
 
 
-def told(decision: Mapping[str, Any]) -> str:
+def describe(decision: Mapping[str, Any]) -> str:
     """A decision in words."""
     fields = _Fields(decision)
     kind = str(fields["type"])
@@ -135,20 +137,20 @@ def told(decision: Mapping[str, Any]) -> str:
     return WORDS.get(kind, kind).format_map(fields)
 
 
-def _told_difference(
+def _describe_difference(
     stored: Sequence[dict[str, Any]], decided: Sequence[dict[str, Any]], place: int
 ) -> str:
     if place >= len(decided):
-        return f"missing: {told(stored[place])}"
+        return f"missing: {describe(stored[place])}"
     if place >= len(stored):
-        return f"in addition: {told(decided[place])}"
+        return f"in addition: {describe(decided[place])}"
     before, after = stored[place], decided[place]
-    if told(before) != told(after):
-        return f"{told(after)}, instead of: {told(before)}"
+    if describe(before) != describe(after):
+        return f"{describe(after)}, instead of: {describe(before)}"
     name = next(
         name for name in {**before, **after} if _text(before.get(name)) != _text(after.get(name))
     )
-    return f"{told(after)}: {name} is {_shown(after, name)}, instead of {_shown(before, name)}"
+    return f"{describe(after)}: {name} is {_shown(after, name)}, instead of {_shown(before, name)}"
 
 
 def _shown(decision: Mapping[str, Any], name: str) -> str:

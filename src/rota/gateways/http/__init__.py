@@ -1,0 +1,1 @@
+"""The HTTP gateway: server, routing, resources, views and metrics."""

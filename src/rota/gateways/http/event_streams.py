@@ -1,9 +1,10 @@
-"""How are events streamed? As server-sent events, for browsers, `curl -N`, and whoever reads lines.
+"""Server-sent events, for browsers, `curl -N` and other line readers.
 
-A stream begins with where it stands and how soon to come back. From then on each event is a block
-with its number as `id`. While nothing happens, a comment says now and then that the stream lives;
-with it comes the number up to which there was nothing, so that a reader that comes back need not be
-told of that again. The last block, `end`, says why: the coordinator stops, or the reader is slow.
+A stream begins with its position and the delay before a reconnect. From then on each event is a
+block with its number as `id`. While nothing happens, a comment keeps the stream alive; with it
+comes the number up to which there was nothing, so that a returning reader skips that part. The last
+block, `end`, has the reason: the coordinator stops, the reader is slow, or its token was revoked or
+has expired.
 """
 
 import asyncio
@@ -12,12 +13,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 import msgspec
 from starlette.types import Receive
 
-from rota.core.notices import Noted
-from rota.engine.following import Follower
-from rota.gateways.http.bodies import invalid_field
+from rota.core.access import LOCAL, Caller
+from rota.core.events import LoggedEvent
+from rota.engine.events.stream import End, EventSubscription
+from rota.gateways.auth.token_uses import ENDED, TokenUses
+from rota.gateways.validation import invalid_field
 
 MEDIA_TYPE = "text/event-stream"
-KEEP_ALIVE_S = 15.0  # proxies and readers take a longer silence for the end
+KEEP_ALIVE_S = 15.0  # proxies and readers take longer silence for the end of the stream
 RETRY_MS = 1_000  # after which a reader should come back
 MOST_PER_PIECE = 100  # events written at once
 
@@ -29,7 +32,7 @@ def is_wanted(headers: Mapping[bytes, bytes]) -> bool:
 
 
 def last_event_id(headers: Mapping[bytes, bytes]) -> int | None:
-    """The number of the last event that a returning reader has got."""
+    """The number of the last event that a returning reader has received."""
     given = headers.get(b"last-event-id", b"").strip()
     if not given:
         return None
@@ -38,8 +41,8 @@ def last_event_id(headers: Mapping[bytes, bytes]) -> int | None:
     return int(given)
 
 
-def opening(after: int, first: Sequence[Noted] = (), *, oldest_seq: int = 0) -> bytes:
-    """The first words, and what is known already; `after` is where the stream goes on."""
+def opening(after: int, first: Sequence[LoggedEvent] = (), *, oldest_seq: int = 0) -> bytes:
+    """The first block and the events known already; the stream goes on after `after`."""
     begins_after = first[0].seq - 1 if first else after
     blocks = [b"retry: %d\nid: %d\n\n" % (RETRY_MS, begins_after)]
     if 0 < after < oldest_seq - 1:
@@ -50,21 +53,27 @@ def opening(after: int, first: Sequence[Noted] = (), *, oldest_seq: int = 0) -> 
 
 async def pieces(
     start: bytes,
-    follow: Callable[[], Follower],
+    follow: Callable[[], EventSubscription],
     receive: Receive,
     *,
     keep_alive_s: float = KEEP_ALIVE_S,
+    caller: Caller = LOCAL,
+    uses: TokenUses | None = None,
 ) -> AsyncGenerator[bytes]:
     """The stream, until the reader goes away or there is nothing more to follow."""
     with follow() as follower:
         leaving = asyncio.ensure_future(_left(receive))
         taking = asyncio.ensure_future(follower.take(MOST_PER_PIECE))
+        use = None if uses is None else uses.add(caller, leaving.cancel)
         try:
             yield start
             while True:
                 await asyncio.wait(
                     (taking, leaving), timeout=keep_alive_s, return_when=asyncio.FIRST_COMPLETED
                 )
+                if leaving.cancelled():
+                    yield _block("end", {"reason": End.UNAUTHORIZED, "detail": ENDED})
+                    return
                 if leaving.done():
                     return
                 if not taking.done():
@@ -77,6 +86,8 @@ async def pieces(
                 taking = asyncio.ensure_future(follower.take(MOST_PER_PIECE))
                 yield b"".join(map(_event, found))
         finally:
+            if uses is not None:
+                uses.drop(use)
             leaving.cancel()
             taking.cancel()
 
@@ -86,7 +97,7 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-def _event(noted: Noted) -> bytes:
+def _event(noted: LoggedEvent) -> bytes:
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (noted.seq, noted.type.encode(), _encode(noted))
 
 

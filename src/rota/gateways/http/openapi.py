@@ -1,4 +1,4 @@
-"""What does the API look like to a machine? An OpenAPI 3.1 document, made from the endpoints."""
+"""The OpenAPI 3.1 document, generated from the endpoints."""
 
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
@@ -10,19 +10,25 @@ from msgspec import Raw
 from rota import __version__
 from rota.errors import (
     Forbidden,
+    HeadTooLarge,
     Internal,
     Invalid,
     Malformed,
+    RequestTimeout,
     RotaError,
+    TargetTooLong,
     TooLarge,
     TooMany,
     Unauthorized,
     Unavailable,
 )
-from rota.gateways.http import problems
-from rota.gateways.http.endpoint import Endpoint, Reading
+from rota.gateways.http.routing import problems
+from rota.gateways.http.routing.endpoint import BodyReading, HttpEndpoint
+from rota.gateways.http.routing.pagination import PageQuery
 from rota.messages import NoFields, Problem
 
+# The errors of the server itself, before an endpoint is found.
+BY_SERVER: tuple[type[RotaError], ...] = (RequestTimeout, TargetTooLong, HeadTooLarge)
 REFERENCE = "#/components/schemas/{name}"
 DESCRIPTION = """A durable work coordinator: tasks, workers that run them, and workflows.
 
@@ -32,18 +38,18 @@ Fields and parameters that are not listed here are refused by name. Errors are
 `application/problem+json`; match on their `code`."""
 
 
-def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+def document(endpoints: Sequence[HttpEndpoint]) -> dict[str, Any]:
     """The document for these endpoints."""
     kinds = _kinds(endpoints)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
     schema_of = dict(zip(map(repr, kinds), schemas, strict=True))
-    # The facts of an error stand beside its fields, and may be anything.
+    # The facts of an error are beside its fields, and may be anything.
     components["Problem"]["additionalProperties"] = True
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         operation = _operation(endpoint, schema_of, components)
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
-    # A query's struct is a mere list of parameters; as a schema of its own it would be noise.
+    # A query is listed as parameters, not as a schema.
     queries = {endpoint.query.__name__ for endpoint in endpoints}
     return {
         "openapi": "3.1.0",
@@ -64,7 +70,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _kinds(endpoints: Iterable[Endpoint]) -> list[Any]:
+def _kinds(endpoints: Iterable[HttpEndpoint]) -> list[Any]:
     """Every type that a body, a query or an answer has, each once."""
     found: dict[str, Any] = {repr(Problem): Problem}
     for endpoint in endpoints:
@@ -74,14 +80,18 @@ def _kinds(endpoints: Iterable[Endpoint]) -> list[Any]:
 
 
 def _operation(
-    endpoint: Endpoint, schema_of: dict[str, Any], components: dict[str, Any]
+    endpoint: HttpEndpoint, schema_of: dict[str, Any], components: dict[str, Any]
 ) -> dict[str, Any]:
-    verb = endpoint.handler.__name__
+    # An alias is known by the last part of its path: the handler's name is that of the new one.
+    old_name = endpoint.path.rpartition("/")[2]
+    verb = old_name if endpoint.is_deprecated else endpoint.handler.__name__
     operation: dict[str, Any] = {
         "operationId": f"{endpoint.noun.lower()}_{verb}",
         "summary": endpoint.summary,
         "tags": [endpoint.noun],
     }
+    if endpoint.is_deprecated:
+        operation["deprecated"] = True
     if endpoint.description:
         operation["description"] = endpoint.description
     parameters = [*_path_parameters(endpoint), *_query_parameters(endpoint, components)]
@@ -99,18 +109,19 @@ def _operation(
     return operation
 
 
-def _path_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
-    names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
+def _path_parameters(endpoint: HttpEndpoint) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for name in names
+        for name in endpoint.parameters
     ]
 
 
-def _query_parameters(endpoint: Endpoint, components: dict[str, Any]) -> list[dict[str, Any]]:
+def _query_parameters(endpoint: HttpEndpoint, components: dict[str, Any]) -> list[dict[str, Any]]:
     properties = components.get(endpoint.query.__name__, {}).get("properties", {})
+    # What an endpoint inherits, the limit and the cursor of a page, is listed after its own.
+    inherited = PageQuery.__struct_fields__ if issubclass(endpoint.query, PageQuery) else ()
     parameters = []
-    for name, schema in properties.items():
+    for name, schema in sorted(properties.items(), key=lambda one: one[0] in inherited):
         parameter = {"name": name, "in": "query", "required": False, "schema": _given(schema)}
         if "description" in schema:
             parameter["description"] = schema["description"]
@@ -119,7 +130,7 @@ def _query_parameters(endpoint: Endpoint, components: dict[str, Any]) -> list[di
 
 
 def _given(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a parameter that is there: a query string cannot say null."""
+    """The schema of a parameter without null, which a query string cannot hold."""
     shown = {key: value for key, value in schema.items() if key != "description"}
     choices = [one for one in shown.pop("anyOf", []) if one != {"type": "null"}]
     if len(choices) == 1:
@@ -131,23 +142,23 @@ def _given(schema: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _body_content(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
-    if endpoint.reads is Reading.STREAM:
+def _body_content(endpoint: HttpEndpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
+    if endpoint.reads is BodyReading.STREAM:
         return {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     content = {"application/json": {"schema": _body_schema(endpoint, schema_of)}}
-    if endpoint.reads is Reading.TEXT:
+    if endpoint.reads is BodyReading.TEXT:
         content["application/yaml"] = {"schema": {"type": "string"}}
     return content
 
 
-def _body_schema(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
+def _body_schema(endpoint: HttpEndpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
     schema: dict[str, Any] = schema_of[repr(endpoint.body or NoFields)]
     if endpoint.is_body_needed or endpoint.body is Raw:
         return schema
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _responses(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
+def _responses(endpoint: HttpEndpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
     answer = {"schema": schema_of[repr(endpoint.answer)]}
     if endpoint.answer is bytes:
         answer = {"schema": {"type": "string", "format": "binary"}}
@@ -169,14 +180,17 @@ def _responses(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
             str(status), {"description": f"{errors[0].title}: {codes}", "content": {}}
         )
         response["content"].setdefault(media_type, {"schema": refusal})
+        if any(error in BY_SERVER for error in errors):
+            problem = {"schema": schema_of[repr(Problem)]}
+            response["content"].setdefault(problems.MEDIA_TYPE, problem)
         if status in {429, 503}:
             response["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
     return responses
 
 
-def _errors(endpoint: Endpoint) -> list[type[RotaError]]:
-    """Its own errors, and those that any call of its kind may meet."""
-    errors: list[type[RotaError]] = [Invalid]
+def _errors(endpoint: HttpEndpoint) -> list[type[RotaError]]:
+    """The errors of the endpoint, and those that every endpoint of its kind has."""
+    errors: list[type[RotaError]] = [Invalid, *BY_SERVER]
     if endpoint.takes_body:
         errors += [Malformed, TooLarge]
     if endpoint.action is not None:

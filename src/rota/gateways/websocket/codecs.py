@@ -1,6 +1,6 @@
-"""In which packing does a socket speak? JSON texts, or MessagePack where that was agreed on.
+"""The codecs of a socket: JSON text, or MessagePack where it was negotiated.
 
-Payloads and results are JSON wherever they are kept; on a socket that packs, they are repacked.
+Payloads and results are stored as JSON; on a MessagePack socket they are converted.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,12 +28,12 @@ class Codec(NamedTuple):
     decode: Callable[[Any], list[Envelope | None]]
     encode: Callable[[Outgoing], bytes]
     read_value: Callable[..., Any]
-    empty: bytes  # an object with nothing in it
+    empty: bytes  # an empty object
     as_json: Callable[[Raw], Raw]  # a value of this packing
     from_json: Callable[[bytes], Raw]
 
     def read(self, raw: Raw, kind: type[T]) -> T:
-        """A payload as the message's own struct; whoever sent another is told what is wrong."""
+        """Decode a payload into the struct of its message, or raise `Invalid`."""
         try:
             value: T = self.read_value(bytes(raw) if is_given(raw) else self.empty, type=kind)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -57,7 +57,7 @@ def _parsed(json: bytes) -> Any:
         value = msgspec.json.decode(json)
         msgspec.msgpack.encode(value)
     except (msgspec.MsgspecError, OverflowError):
-        # A number too large for the packing; its text tells more than nothing.
+        # A number too large for MessagePack is sent as its text.
         return json.decode(errors="replace")
     return value
 

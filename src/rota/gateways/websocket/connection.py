@@ -1,8 +1,8 @@
-"""One open socket: what goes out over it, and how much of that may wait.
+"""One open socket and its outbox.
 
-A peer that reads too slowly must not cost the others anything. What is to be sent waits in a
-bounded outbox. While much of it waits, nothing more is read from the peer, so it cannot bring that
-about by asking; when pushes fill the outbox all the same, the socket is closed, with the reason.
+A peer that reads too slowly must not cost the others anything. Messages wait in a bounded outbox.
+While many wait, nothing more is read from the peer, so its requests cannot fill the outbox. When
+pushes fill it all the same, the socket is closed with the reason.
 """
 
 import asyncio
@@ -14,21 +14,26 @@ from typing import Any, NamedTuple
 
 from starlette.types import Send
 
+from rota.core import limits
 from rota.core.access import Caller
+from rota.gateways.quotas import Reservation
 from rota.gateways.websocket.codecs import Codec
-from rota.gateways.websocket.protocol import Line, Taker
-from rota.messages.sessions import Outgoing
+from rota.gateways.websocket.protocol import SocketTransport, Taker
+from rota.messages.sessions import UI, Outgoing
 
-MOST_WAITING_FRAMES = 10_000
-MOST_WAITING_BYTES = 64 * 1024 * 1024
-# With more waiting than this the peer is not listened to.
-ROOMY_FRAMES = 1_000
-ROOMY_BYTES = 1024 * 1024
+MAX_OUTBOX_FRAMES = 10_000
+MAX_OUTBOX_BYTES = 64 * 1024 * 1024
+# With more in the outbox than this, nothing is read from the peer.
+BUSY_FRAMES = 1_000
+BUSY_BYTES = 1024 * 1024
+# Nor with more of its messages than this waiting for their commit.
+BUSY_CALLS = limits.MAX_SOCKET_CALLS
+BUSY_CALL_BYTES = limits.MAX_SOCKET_CALL_BYTES
 
-GOING_AWAY = 1001  # there is nothing more to say
-POLICY = 1008  # the token was revoked, or has expired
+GOING_AWAY = 1001  # the usual end
+POLICY = 1008  # the token was revoked or has expired, or the peer goes beyond a limit
 RESTARTING = 1012  # the coordinator is stopping; it may be back soon
-SLOW_READER = 4008  # more waited to be read than is kept
+SLOW_READER = 4008  # more waited to be read than is kept, or nothing was read for long
 
 Receipt = Callable[[bool], None]  # called once: True when it was handed to the transport
 
@@ -42,22 +47,32 @@ class Connection:
     """A socket that has been accepted. Belongs to the event loop."""
 
     def __init__(
-        self, send: Send, codec: Codec, caller: Caller, session_id: str, line: Line | None = None
+        self,
+        send: Send,
+        codec: Codec,
+        caller: Caller,
+        session_id: str,
+        *,
+        transport: SocketTransport | None,
+        reservation: Reservation,
     ) -> None:
         self._send = send
-        self._line = line
+        self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._outbox: deque[Waiting] = deque()
         self._waiting_bytes = 0
-        self._is_hung_up = False  # the goodbye was said past the outbox
+        self._calls = 0  # messages that wait for their commit
+        self._call_bytes = 0
+        self._is_hung_up = False  # the close frame was sent past the outbox
         self._wake = asyncio.Event()
-        self._roomy = asyncio.Event()
-        self._roomy.set()
+        self._capacity = asyncio.Event()
+        self._capacity.set()
         self._prefix = secrets.token_hex(6)
         self._numbers = count(1)
         self.codec = codec
         self.caller = caller
         self.session_id = session_id
+        self.reservation = reservation  # what the socket holds of the quotas
         self.address = f"session:{session_id}"
         self.closing: asyncio.Future[tuple[int, str]] = self._loop.create_future()
 
@@ -66,20 +81,20 @@ class Connection:
         return not self.closing.done()
 
     def new_id(self) -> str:
-        """An id for a message of ours, that no other has."""
+        """A new id for a message to the peer."""
         return f"{self._prefix}-{next(self._numbers)}"
 
     def was_heard(self) -> bool:
-        """Whether the peer was heard of since this was last asked; an answer to a ping counts."""
-        return self._line is None or self._line.take_pulse()
+        """Whether the peer has sent anything, a pong included, since the last call."""
+        return self._transport is None or self._transport.take_pulse()
 
     def take_with(self, taker: Taker) -> None:
-        """Have binary messages taken as they come in, where the socket can do so."""
-        if self._line is not None and not self.codec.is_text:
-            self._line.taker = taker
+        """Hand binary messages to `taker` as they arrive, where the transport can do so."""
+        if self._transport is not None and not self.codec.is_text:
+            self._transport.taker = taker
 
     def put(self, message: Outgoing, receipt: Receipt | None = None) -> None:
-        """Have something sent, after all that was put before."""
+        """Send a message after all that were put before."""
         if not self.is_open:
             _tell(receipt, sent=False)
             return
@@ -91,40 +106,77 @@ class Connection:
         self._outbox.append(Waiting(data, receipt))
         self._waiting_bytes += len(data)
         self._wake.set()
-        if self._is_over(ROOMY_FRAMES, ROOMY_BYTES):
-            self._roomy.clear()
-        if self._is_over(MOST_WAITING_FRAMES, MOST_WAITING_BYTES):
+        if self._is_busy():
+            self._capacity.clear()
+        if self._is_over(MAX_OUTBOX_FRAMES, MAX_OUTBOX_BYTES):
             self._hang_up(SLOW_READER, "too slow: more waits to be read than we keep")
 
+    def send(
+        self,
+        kind: str,
+        payload: Any,
+        *,
+        to: str = UI,
+        sender: str | None = None,
+        reply_to: Any = None,
+        timestamp: int | None = None,
+        receipt: Receipt | None = None,
+    ) -> None:
+        """Send a message of the usual form: with an id, from this session to its client."""
+        message = Outgoing(
+            type=kind,
+            to=to,
+            sender=sender or self.address,
+            payload=payload,
+            id=self.new_id(),
+            reply_to=reply_to,
+            timestamp=timestamp,
+        )
+        self.put(message, receipt)
+
     def _sent_at_once(self, data: bytes) -> bool:
-        """Most peers read all they are sent: no task need be woken for them."""
-        return self._line is not None and self._line.send_now(data, is_text=self.codec.is_text)
+        """Write to the transport without waking a task, as most peers read at once."""
+        return self._transport is not None and self._transport.send_now(
+            data, is_text=self.codec.is_text
+        )
 
     def close(self, code: int = GOING_AWAY, reason: str = "") -> None:
-        """Close after what waits has been sent."""
+        """Close after the outbox has been sent."""
         if self.is_open:
             self.closing.set_result((code, reason))
             self._wake.set()
-            self._roomy.set()
+            self._capacity.set()
 
     def end(self) -> None:
-        """The socket is gone: nothing of what waits will be sent."""
+        """Drop the outbox, because the socket is gone."""
         self.close()
         waiting, self._outbox = self._outbox, deque()
         self._waiting_bytes = 0
         for one in waiting:
             _tell(one.receipt, sent=False)
 
-    @property
-    def is_roomy(self) -> bool:
-        return self._roomy.is_set()
+    def begin_call(self, size: int) -> None:
+        """Count a message of this size that waits for its commit."""
+        self._calls += 1
+        self._call_bytes += size
+        if self._is_busy():
+            self._capacity.clear()
 
-    async def room(self) -> None:
-        """Wait until not much waits to be sent, or the socket is being closed."""
-        await self._roomy.wait()
+    def end_call(self, size: int) -> None:
+        self._calls -= 1
+        self._call_bytes -= size
+        self._signal_capacity()
+
+    @property
+    def has_capacity(self) -> bool:
+        return self._capacity.is_set()
+
+    async def wait_for_capacity(self) -> None:
+        """Wait until the outbox is short, or the socket is being closed."""
+        await self._capacity.wait()
 
     async def write(self) -> None:
-        """Send what is put, until the socket is closed. One task for each socket runs this."""
+        """Send the outbox until the socket is closed. One task for each socket runs this."""
         while True:
             while self._outbox:
                 one = self._outbox[0]
@@ -134,8 +186,7 @@ class Connection:
                 self._outbox.popleft()
                 self._waiting_bytes -= len(one.data)
                 _tell(one.receipt, sent=True)
-                if not self._roomy.is_set() and not self._is_over(ROOMY_FRAMES, ROOMY_BYTES):
-                    self._roomy.set()
+                self._signal_capacity()
             if self._is_hung_up:
                 return
             if not self.is_open:
@@ -145,16 +196,28 @@ class Connection:
             self._wake.clear()
             await self._wake.wait()
 
+    def _signal_capacity(self) -> None:
+        if not self._capacity.is_set() and not self._is_busy():
+            self._capacity.set()
+
+    def _is_busy(self) -> bool:
+        """Whether too much waits to be sent or committed to read more."""
+        return (
+            self._calls > BUSY_CALLS
+            or self._call_bytes > BUSY_CALL_BYTES
+            or self._is_over(BUSY_FRAMES, BUSY_BYTES)
+        )
+
     def _is_over(self, frames: int, size: int) -> bool:
         return len(self._outbox) > frames or self._waiting_bytes > size
 
     def _hang_up(self, code: int, reason: str) -> None:
-        """Do not wait until it has read what is on its way."""
+        """Close without waiting for the peer to read the outbox."""
         self.close(code, reason)
         self.end()
-        if self._line is not None:
+        if self._transport is not None:
             self._is_hung_up = True
-            self._line.hang_up(code, reason)
+            self._transport.hang_up(code, reason)
 
     def _frame(self, data: bytes) -> dict[str, Any]:
         if self.codec.is_text:

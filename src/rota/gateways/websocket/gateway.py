@@ -1,9 +1,10 @@
-"""The session gateway: who may open a socket, which are open, and how do they end?"""
+"""The WebSocket gateway: opens, limits and closes sockets."""
 
 import asyncio
 import hashlib
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from urllib.parse import parse_qs
 
 import structlog
@@ -12,159 +13,175 @@ from starlette.types import Receive, Scope, Send
 from rota.core import limits
 from rota.core.access import Caller
 from rota.engine.coordinator import Coordinator
-from rota.errors import Invalid, NotFound, RotaError, TooMany, Unauthorized, Unavailable
-from rota.gateways.admission import Headers, admit, secret_in
-from rota.gateways.gate import Gate
-from rota.gateways.http.problems import presentable, problem
-from rota.gateways.websocket.attachments import Attachments
+from rota.errors import Invalid, NotFound, RotaError, Unavailable
+from rota.gateways.auth.authenticator import Authenticator
+from rota.gateways.auth.request_auth import Headers, authenticate
+from rota.gateways.auth.token_uses import ENDED, TokenUse
+from rota.gateways.errors import presentable
+from rota.gateways.http.routing.problems import problem
+from rota.gateways.http.server.response_heads import API_HEADERS
+from rota.gateways.quotas import Quotas, Reservation, address_of, holder_of
+from rota.gateways.registration import WorkerQuota
 from rota.gateways.websocket.codecs import codec_for
 from rota.gateways.websocket.connection import POLICY, RESTARTING, Connection
-from rota.gateways.websocket.conversation import Conversation
-from rota.gateways.websocket.news import Sessions
 from rota.gateways.websocket.protocol import CLOSE_TIMEOUT_S, LINE
-from rota.gateways.websocket.routing import Desk
-from rota.gateways.websocket.streaming_workers import Streams
-from rota.gateways.websocket.subscriptions import Subscriptions
+from rota.gateways.websocket.session.dispatcher import MessageDispatcher
+from rota.gateways.websocket.session.notifications import SocketSessions
+from rota.gateways.websocket.session.routing import SocketServices
 from rota.settings import Settings
 
 log = structlog.get_logger("rota.websocket")
 
 PATH = "/ws"
 SESSION_PREFIX = b"rota session "
-# Half an interval of the pings: a socket whose peer answers them is beaten for once an interval.
-ROUND_S = 2.5
+BOUND_SESSION_PREFIX = b"rota bound session "  # no name turns the one prefix into the other
+# Half the interval of pings, so that each answered ping makes a heartbeat.
+HEARTBEAT_EVERY_S = 2.5
 
 
-def session_id_of(name: str | None) -> str:
-    """The same name always means the same session; without one, it is nobody else's."""
+def session_id_of(name: str | None, binding: str = "") -> str:
+    """The id of a session: the same name under the same binding always gives the same one.
+
+    A name is private to the binding of the token that uses it. Under another binding it is the name
+    of another session. Without a name the session belongs to one socket alone.
+    """
     if not name:
         return secrets.token_hex(32)
-    return hashlib.sha256(SESSION_PREFIX + name.encode()).hexdigest()
+    if not binding:
+        return hashlib.sha256(SESSION_PREFIX + name.encode()).hexdigest()
+    owner = hashlib.sha256(binding.encode()).digest()
+    return hashlib.sha256(BOUND_SESSION_PREFIX + owner + name.encode()).hexdigest()
 
 
 class SocketGateway:
-    def __init__(self, coordinator: Coordinator, gate: Gate, settings: Settings) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        authenticator: Authenticator,
+        settings: Settings,
+        quotas: Quotas,
+        worker_quota: WorkerQuota,
+    ) -> None:
         self._coordinator = coordinator
-        self._gate = gate
-        self._settings = settings
-        self._sessions = Sessions(coordinator)
-        self._open: dict[Connection, str | None] = {}  # with the secrets they came with
-        self._rounds: asyncio.Task[None] | None = None
-        self.desk = Desk(
-            coordinator,
-            settings,
-            Attachments(coordinator),
-            Subscriptions(),
-            Streams(coordinator),
-        )
+        self._authenticator = authenticator
+        self._quotas = quotas
+        self._sessions = SocketSessions(coordinator)
+        self._open: dict[Connection, TokenUse | None] = {}
+        self._heartbeats: asyncio.Task[None] | None = None
+        self.services = SocketServices(coordinator, settings, quotas, worker_quota)
 
     @property
     def open_sockets(self) -> int:
         return len(self._open)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one socket, from the wish for it to its end."""
-        await receive()  # that somebody wants to connect
+        """Serve one socket, from its request to its end."""
+        await receive()  # the request to connect
+        reservation = Reservation(address_of(scope))
+        try:
+            await self._serve_within(reservation, scope, receive, send)
+        finally:
+            reservation.end()
+
+    async def _serve_within(
+        self, reservation: Reservation, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         headers = dict(scope["headers"])
         try:
-            caller = await self._admit(scope, headers)
-            session_id = session_id_of(_session_name(scope["query_string"]))
+            caller = await self._admit(scope, headers, reservation)
+            session_id = session_id_of(_session_name(scope["query_string"]), caller.binding)
         except Exception as error:  # noqa: BLE001 - the last place that can answer
             await _refuse(send, presentable(error))
             return
         codec = codec_for(scope.get("subprotocols", ()))
-        line = scope.get("extensions", {}).get(LINE)
-        connection = Connection(send, codec, caller, session_id, line)
-        self._open[connection] = secret_in(headers)
+        transport = scope.get("extensions", {}).get(LINE)
+        connection = Connection(
+            send, codec, caller, session_id, transport=transport, reservation=reservation
+        )
+        self._open[connection] = self._authenticator.uses.add(
+            caller, partial(self._revoke, connection)
+        )
         try:
             await send({"type": "websocket.accept", "subprotocol": codec.subprotocol})
             await self._serve(connection, receive)
         except OSError:
             pass  # gone before it began
         finally:
-            self._end(connection)
+            self._close(connection)
 
-    async def _admit(self, scope: Scope, headers: Headers) -> Caller:
+    async def _admit(self, scope: Scope, headers: Headers, reservation: Reservation) -> Caller:
         if scope["path"] != PATH:
             raise NotFound(f"path {scope['path']!r} not found", path=scope["path"])
         # A socket can do anything: what a web page elsewhere may not do, it may not open either.
-        caller = await admit(self._gate, headers, is_change=True)
+        caller = await authenticate(self._authenticator, headers, is_change=True)
         if not self._coordinator.is_ready:
             raise Unavailable("the coordinator is stopping")
-        most = self._settings.max_sockets
-        if len(self._open) >= most:
-            raise TooMany(f"{most} sockets are open already", limit=most, setting="max_sockets")
+        reservation.caller, reservation.holder = caller, holder_of(caller, scope)
+        reservation.take(self._quotas.sockets)
         return caller
 
     async def _serve(self, connection: Connection, receive: Receive) -> None:
-        """Talk, until the peer is gone or we have said goodbye."""
-        if self._rounds is None:
-            self._rounds = asyncio.create_task(self._go_round())
-        conversation = Conversation(self.desk, connection)
-        conversation.greet()
-        connection.take_with(conversation.take_at_once)
+        """Exchange messages until either side closes the socket."""
+        if self._heartbeats is None:
+            self._heartbeats = asyncio.create_task(self._beat_regularly())
+        dispatcher = MessageDispatcher(self.services, connection)
+        dispatcher.send_established()
+        connection.take_with(dispatcher.handle_immediately)
         writing = asyncio.create_task(connection.write())
-        talking = asyncio.create_task(conversation.run(receive))
+        receiving = asyncio.create_task(dispatcher.run(receive))
         self._sessions.enter(connection)
         try:
             await asyncio.wait(
-                (writing, talking, connection.closing), return_when=asyncio.FIRST_COMPLETED
+                (writing, receiving, connection.closing), return_when=asyncio.FIRST_COMPLETED
             )
-            if not talking.done():
-                # Ours is the last word; but it is not waited for without end.
+            if not receiving.done():
+                # The outbox is sent before the end, within a limit of time.
                 await asyncio.wait((writing,), timeout=CLOSE_TIMEOUT_S)
         finally:
-            await _cancelled((writing, talking))
+            await _cancelled((writing, receiving))
 
-    def _end(self, connection: Connection) -> None:
+    def _close(self, connection: Connection) -> None:
         # First of all its workers leave, so that what was not sent to them is not sent to it again.
-        self.desk.attachments.detach_all(connection)
-        self.desk.streams.end(connection)
-        self.desk.subscriptions.end(connection)
-        self._open.pop(connection, None)
+        self.services.drop(connection)
+        self._authenticator.uses.drop(self._open.pop(connection, None))
         connection.end()
         self._sessions.leave(connection)
 
-    # --- by the clock ---------------------------------------------------------------------------
+    # --- heartbeats -----------------------------------------------------------------------------
 
-    async def _go_round(self) -> None:
+    async def _beat_regularly(self) -> None:
         try:
             while self._open:
-                await asyncio.sleep(ROUND_S)
+                await asyncio.sleep(HEARTBEAT_EVERY_S)
                 try:
-                    await self.go_round()
+                    await self.send_heartbeats()
                 except Exception:
-                    log.exception("a round among the sockets failed")
+                    log.exception("heartbeat_round_failed")
         finally:
-            self._rounds = None
+            self._heartbeats = None
 
-    async def go_round(self) -> None:
-        """Beat for those who live, and look whether those who are here still may be."""
-        await self.desk.attachments.beat()
-        for connection, secret in list(self._open.items()):
-            if secret is not None:
-                await self._check(connection, secret)
+    async def send_heartbeats(self) -> None:
+        """Send the heartbeats of the workers on sockets."""
+        await self.services.socket_workers.beat()
 
-    async def _check(self, connection: Connection, secret: str) -> None:
-        try:
-            connection.caller = await self._gate.identify(secret)
-        except Unauthorized as error:
-            self.desk.attachments.detach_all(connection)
-            connection.close(POLICY, error.detail)
+    def _revoke(self, connection: Connection) -> None:
+        """Close a socket whose token has ended."""
+        self.services.drop(connection)
+        connection.close(POLICY, ENDED)
 
     # --- stopping -------------------------------------------------------------------------------
 
     def close_all(self) -> None:
-        """The coordinator is about to stop; it may be back soon."""
+        """Close all sockets, because the coordinator is about to stop."""
         for connection in self._open:
-            self.desk.attachments.detach_all(connection)
+            self.services.socket_workers.detach_all(connection)
             connection.close(RESTARTING, "the coordinator is stopping")
 
     async def stop(self) -> None:
-        if self._rounds is not None:
-            self._rounds.cancel()
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
         self._sessions.stop()
-        await self.desk.attachments.stop()
+        self.services.socket_workers.stop()
 
 
 def _session_name(query: bytes) -> str | None:
@@ -181,6 +198,7 @@ async def _refuse(send: Send, error: RotaError) -> None:
     headers = [
         (b"content-type", answer.media_type.encode()),
         *((name.encode(), value.encode("latin-1", "replace")) for name, value in answer.headers),
+        *API_HEADERS,
     ]
     start = {"type": "websocket.http.response.start", "status": answer.status, "headers": headers}
     await send(start)
@@ -188,9 +206,9 @@ async def _refuse(send: Send, error: RotaError) -> None:
 
 
 async def _cancelled(tasks: Sequence["asyncio.Task[None]"]) -> None:
-    """Have these ended; what they raised is of no interest, but that the peer is gone."""
+    """Cancel these tasks, and log what they raised unless the peer is gone."""
     for task in tasks:
         task.cancel()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(outcome, Exception) and not isinstance(outcome, OSError):
-            log.error("a socket ended by our mistake", exc_info=outcome)
+            log.error("socket_failed", exc_info=outcome)

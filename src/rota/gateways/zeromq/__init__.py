@@ -1,0 +1,1 @@
+"""The ZeroMQ gateway: one ROUTER socket for the members of services."""

@@ -1,4 +1,4 @@
-"""The ZeroMQ gateway: members of services say how they are, and are told what is theirs.
+"""The ZeroMQ gateway: heartbeats of the members of services, and their assignments.
 
 Theory of operation. One ROUTER socket on the event loop. A message is read, checked and handed to
 the coordinator as an event; its answer is sent when the commit is done, together with all others of
@@ -15,33 +15,39 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import structlog
 import zmq
 
-from rota.core.shards.events import LeaveMember, MemberEvent
+from rota.core.shards.commands import LeaveMember, MemberCommand
 from rota.core.shards.members import Assignment
 from rota.engine.coordinator import Coordinator
-from rota.engine.shards import ShardReply
-from rota.errors import Forbidden, Internal, Malformed, RotaError
+from rota.engine.shards.shard_engine import ShardReply
+from rota.engine.topics import Assignments
+from rota.errors import Forbidden, Malformed, RotaError
+from rota.gateways.errors import presentable
 from rota.gateways.zeromq import binding
-from rota.gateways.zeromq.admission import Doorkeeper
-from rota.gateways.zeromq.complaints import Complaints
+from rota.gateways.zeromq.address_book import AddressBook
+from rota.gateways.zeromq.auth.authenticator import ZapAuthenticator
+from rota.gateways.zeromq.auth.keyring import Keyring
+from rota.gateways.zeromq.byte_meter import ByteMeter
 from rota.gateways.zeromq.connections import Connections
-from rota.gateways.zeromq.keyring import Keyring
-from rota.gateways.zeromq.peers import Peers
-from rota.gateways.zeromq.pump import NOW, NOW_WITH_MORE, Pump
-from rota.gateways.zeromq.reading import Reader, hints_at_newer, is_newer_than_old, kind_of
-from rota.gateways.zeromq.window import Window
-from rota.gateways.zeromq.wording import Words, complaint
+from rota.gateways.zeromq.decoder import MessageDecoder, hints_at_newer, is_newer_than_old, kind_of
+from rota.gateways.zeromq.descriptors import ListenerGuard
+from rota.gateways.zeromq.encoder import AssignmentEncoder, error_message
+from rota.gateways.zeromq.flow_control import FlowControl
+from rota.gateways.zeromq.poller import NOW, NOW_WITH_MORE, SocketPoller
+from rota.gateways.zeromq.throttled_log import ThrottledLog
 from rota.settings import Settings
 
 log = structlog.get_logger("rota.zeromq")
 
-GIVEN_ADDRESS = b"\0"  # how addresses begin that peers have not chosen themselves
+MOST_SKIPPED_AT_ONCE = 64  # frames of a message that is refused for having too many
+GIVEN_ADDRESS = b"\0"  # the first byte of addresses that libzmq has chosen
 
 
 def open_gateway(coordinator: Coordinator, settings: Settings) -> "ShardGateway | None":
-    """Listen; None: there is to be no ZeroMQ, and the log says why."""
+    """Listen; None: ZeroMQ is disabled, and the log says why."""
     binding.refuse_unsafe_binding(settings)
     if not binding.is_wanted(settings):
         return None
@@ -57,170 +63,217 @@ def open_gateway(coordinator: Coordinator, settings: Settings) -> "ShardGateway 
     return gateway
 
 
+class OversizedMessage:
+    """A message with more frames than one, of which some were read."""
+
+    __slots__ = ("body", "descriptor", "frames", "peer")
+
+    def __init__(self, peer: bytes, body: bytes, descriptor: int) -> None:
+        self.peer = peer
+        self.body = body  # the first frame
+        self.descriptor = descriptor
+        self.frames = 1
+
+
 class ShardGateway:
     def __init__(self, coordinator: Coordinator, settings: Settings) -> None:
         self._coordinator = coordinator
         self._settings = settings
-        self._figures = coordinator.figures().wire
-        self._complaints = Complaints()
+        self._metrics = coordinator.metrics().wire
+        self._throttled_log = ThrottledLog()
         keys = settings.zmq_keys
-        self._keyring = None if keys is None else Keyring(Path(keys), self._complaints)
-        self._peers = Peers(self._figures)
-        self._reader = Reader()
-        self._words = Words()
+        self._keyring = None if keys is None else Keyring(Path(keys), self._throttled_log)
+        self._address_book = AddressBook(self._metrics)
+        self._decoder = MessageDecoder()
+        self._encoder = AssignmentEncoder()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = binding.create_socket(self._context, self._keyring)
-        self._connections = Connections(
-            self._socket, self._figures, handshake_ms=binding.HANDSHAKE_MS
+        self._meter = ByteMeter(
+            self._metrics.dropped_peers,
+            self._throttled_log,
+            most_bytes=binding.MAX_UNFINISHED_BYTES,
+            most_total_bytes=binding.MAX_UNFINISHED_BYTES_TOTAL,
+            most_silence_s=max(binding.MAX_SILENCE_MS, 2 * settings.shard_lease_ms) / 1000,
         )
-        self._doorkeeper = Doorkeeper(
+        self._connections = Connections(
+            self._socket, self._metrics, self._meter, handshake_ms=binding.HANDSHAKE_MS
+        )
+        self._listener_guard: ListenerGuard | None = None
+        self._zap = ZapAuthenticator(
             self._context,
             self._connections,
             self._keyring,
             most=settings.zmq_max_connections,
-            figures=self._figures,
-            complaints=self._complaints,
+            metrics=self._metrics,
+            throttled_log=self._throttled_log,
         )
-        self._pump: Pump | None = None
+        self._poller: SocketPoller | None = None
         self._unsubscribe: Callable[[], None] | None = None
-        self._window: Window | None = None
+        self._flow_control: FlowControl | None = None
+        self._oversized: OversizedMessage | None = None
         self._is_open = True
         self.address = ""
 
     def bind(self) -> bool:
-        """Take the address. Whoever connects from now on is heard after `start`."""
-        if not binding.bind(self._socket, self._settings):
+        """Take the address. Messages are read after `start`."""
+        listening = binding.listen(self._settings)
+        if listening is None:
             return False
-        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        self._listener_guard = ListenerGuard(listening, self._metrics, self._throttled_log)
+        self.address = binding.bind(self._socket, listening)
         return True
 
     def start(self) -> None:
-        """Hear what members say; on the running loop, once the coordinator runs."""
+        """Start reading; on the running loop, once the coordinator runs."""
+        assert self._listener_guard is not None
+        self._poller = SocketPoller(self._socket, self._take)
+        self._flow_control = FlowControl(self._poller)
+        self._meter.start(self._listener_guard.port, self._poller.is_behind)
+        self._listener_guard.start()
         self._connections.start()
-        self._doorkeeper.start()
-        self._unsubscribe = self._coordinator.watch_assignments(
-            self._push, lambda: len(self._peers) > 0
+        self._zap.start()
+        self._unsubscribe = self._coordinator.subscribe(
+            Assignments(self._push, lambda: len(self._address_book) > 0)
         )
-        self._pump = Pump(self._socket, self._take)
-        self._window = Window(self._pump)
 
     def close(self) -> None:
-        """Say and hear nothing any more; members will find us, or another, again."""
+        """Stop, and close the socket; members connect again, here or elsewhere."""
         if not self._is_open:
             return
         self._is_open = False
         if self._unsubscribe is not None:
             self._unsubscribe()
-        if self._pump is not None and self._window is not None:
-            self._pump.close()
-            self._window.close()
-        self._doorkeeper.close()
+        if self._poller is not None and self._flow_control is not None:
+            self._poller.close()
+            self._flow_control.close()
+        if self._listener_guard is not None:
+            self._listener_guard.close()
+        self._meter.close()
+        self._zap.close()
         self._connections.close()
         self._socket.close()
         self._context.term()
 
-    # --- hearing --------------------------------------------------------------------------------
+    # --- receiving ------------------------------------------------------------------------------
 
     def _take(self) -> None:
-        """Take one message off the socket."""
+        """Take one message off the socket, or go on with one that has too many frames."""
+        if self._oversized is not None:
+            self._skip_frames(self._oversized)
+            return
         peer = self._socket.recv(NOW)
         frame = self._socket.recv(NOW, copy=False)
         body = frame.bytes
+        descriptor = int(frame.get(zmq.SRCFD))
+        if frame.more:
+            self._oversized = OversizedMessage(peer, body, descriptor)
+            self._skip_frames(self._oversized)
+            return
+        self._meter.note_message(descriptor)
         try:
-            if frame.more:
-                raise Malformed(f"a message is one frame of JSON; {1 + self._skip()} came")
-            event = self._reader.event_of(body)
+            event = self._decoder.decode(body)
             if is_newer_than_old(event):
-                self._peers.note_newer(peer)
+                self._address_book.note_newer(peer)
             if self._keyring is not None:
-                _refuse_chosen(peer)
-                self._keyring.check(str(frame.get("User-Id")), event.service, event.worker_id)
-            self._figures.received[kind_of(event)] += 1
-            self._hand_in(peer, event, len(body))
+                _refuse_chosen_address(peer)
+                public = str(frame.get("User-Id"))
+                by = self._keyring.check(public, event.service, event.worker_id)
+                event = msgspec.structs.replace(event, by=by)
+            self._metrics.received[kind_of(event)] += 1
+            self._execute(peer, event, len(body))
         except RotaError as error:
-            self._refuse(peer, error, is_newer=self._peers.is_newer(peer) or hints_at_newer(body))
+            self._refuse(
+                peer, error, is_newer=self._address_book.is_newer(peer) or hints_at_newer(body)
+            )
 
-    def _skip(self) -> int:
-        """Take the rest of a message that has too many frames."""
-        skipped = 1
-        while self._socket.recv(NOW, copy=False).more:
-            skipped += 1
-        return skipped
+    def _skip_frames(self, message: "OversizedMessage") -> None:
+        """Skip some frames of an oversized message; the loop runs in between."""
+        for _ in range(MOST_SKIPPED_AT_ONCE):
+            message.frames += 1
+            if message.frames == binding.MAX_MESSAGE_FRAMES:
+                self._meter.drop(message.descriptor, "too_many_frames")
+            if not self._socket.recv(NOW, copy=False).more:
+                break
+        else:
+            return
+        self._oversized = None
+        self._meter.note_message(message.descriptor)
+        error = Malformed(f"a message is one frame of JSON; {message.frames} came")
+        is_newer = self._address_book.is_newer(message.peer) or hints_at_newer(message.body)
+        self._refuse(message.peer, error, is_newer=is_newer)
 
-    def _hand_in(self, peer: bytes, event: MemberEvent, length: int) -> None:
-        assert self._window is not None
-        self._coordinator.hear(event, partial(self._answer, peer, event, length))
-        self._window.enter(length)
+    def _execute(self, peer: bytes, event: MemberCommand, length: int) -> None:
+        assert self._flow_control is not None
+        self._coordinator.execute(event, on_reply=partial(self._answer, peer, event, length))
+        self._flow_control.enter(length)
 
-    # --- saying ---------------------------------------------------------------------------------
+    # --- sending --------------------------------------------------------------------------------
 
     def _answer(
-        self, peer: bytes, event: MemberEvent, length: int, reply: ShardReply | Exception
+        self, peer: bytes, event: MemberCommand, length: int, reply: ShardReply | Exception
     ) -> None:
-        """An event was committed, or was not."""
-        if not self._is_open or self._window is None:
+        """Answer a command that was committed, or refused."""
+        if not self._is_open or self._flow_control is None:
             return
-        self._window.leave(length)
+        self._flow_control.leave(length)
         key = event.service, event.worker_id
         if isinstance(reply, Assignment):
             if reply.status == "ok":
-                self._peers.note_address(key, peer)
+                self._address_book.note_address(key, peer)
             if not reply.is_pending:
-                self._tell(peer, reply)
+                self._send_assignment(peer, reply)
         elif isinstance(reply, Exception):
-            # Others than our own errors are logged by the engine, which made them.
-            told = reply if isinstance(reply, RotaError) else Internal("see the coordinator's log")
-            self._refuse(peer, told, is_newer=is_newer_than_old(event))
+            # The engine has logged its own failure.
+            self._refuse(peer, presentable(reply), is_newer=is_newer_than_old(event))
         elif isinstance(event, LeaveMember):
-            self._peers.forget_member(key, peer)
+            self._address_book.forget_member(key, peer)
 
     def _push(self, pushes: Sequence[Assignment]) -> None:
-        """What members have has changed: those that are here are told."""
+        """Send changed assignments to the members whose address is known."""
         for one in pushes:
-            peer = self._peers.address((one.service, one.worker_id))
+            peer = self._address_book.address((one.service, one.worker_id))
             if peer is not None and self._is_open:
-                self._tell(peer, one)
+                self._send_assignment(peer, one)
 
-    def _tell(self, peer: bytes, assignment: Assignment) -> None:
-        if not self._send(peer, self._words.telling(assignment)):
-            self._peers.forget_member((assignment.service, assignment.worker_id), peer)
+    def _send_assignment(self, peer: bytes, assignment: Assignment) -> None:
+        if not self._send(peer, self._encoder.encode(assignment)):
+            self._address_book.forget_member((assignment.service, assignment.worker_id), peer)
 
     def _refuse(self, peer: bytes, error: RotaError, *, is_newer: bool) -> None:
-        self._figures.refused[error.code] += 1
-        self._complaints.about("message refused", code=error.code, problem=error.detail)
+        self._metrics.refused[error.code] += 1
+        self._throttled_log.warn("message_refused", code=error.code, problem=error.detail)
         if is_newer:
-            self._send(peer, complaint(error.code, error.detail))
+            self._send(peer, error_message(error.code, error.detail))
 
     def _send(self, peer: bytes, message: bytes) -> bool:
         """Send, or drop when the peer has too much to read already; False: it is gone."""
-        pump = self._pump
-        assert pump is not None
-        pump.look_soon()  # a send may have taken the note that there is something to read
+        poller = self._poller
+        assert poller is not None
+        poller.poll_soon()  # a send may have cleared the signal that there is something to read
         try:
-            self._begin(peer)
+            self._send_address(peer)
         except zmq.ZMQError as error:
             if error.errno not in (errno.EAGAIN, errno.EHOSTUNREACH):
                 raise
-            self._figures.dropped += 1
+            self._metrics.dropped += 1
             if error.errno == errno.EAGAIN:
                 return True
-            self._peers.forget_connection(peer)
+            self._address_book.forget_connection(peer)
             return False
         self._socket.send(message, NOW)
-        self._figures.sent += 1
+        self._metrics.sent += 1
         return True
 
-    def _begin(self, peer: bytes) -> None:
+    def _send_address(self, peer: bytes) -> None:
         try:
             self._socket.send(peer, NOW_WITH_MORE)
         except zmq.Again:
-            # The library looks only now and then whether the peer has read something. This makes
-            # it look.
+            # libzmq checks only now and then whether the peer has read something; EVENTS makes it.
             self._socket.getsockopt(zmq.EVENTS)
             self._socket.send(peer, NOW_WITH_MORE)
 
 
-def _refuse_chosen(peer: bytes) -> None:
-    """Who has a key needs no name; one that it chose could be meant to be somebody else's."""
+def _refuse_chosen_address(peer: bytes) -> None:
+    """Refuse a routing id that a client with a key chose: it could be that of another client."""
     if not peer.startswith(GIVEN_ADDRESS):
         raise Forbidden("a client with a key must not choose its routing id")

@@ -1,8 +1,8 @@
-"""How are a user's callbacks called? Off the loop that beats, so that none can hold up a beat.
+"""Runs user callbacks off the loop that sends heartbeats.
 
-Plain functions run in threads; coroutine functions run on the user's own event loop, the one that
-`arun` was awaited on. The end of each comes back to the loop that asked. Only so many run at once;
-those that tell of a loss go before the others, and past their limit, since they are about stopping.
+Plain functions run in threads, coroutine functions on the user's event loop, on which `arun` was
+awaited. The end of each callback is reported to the loop that started it. The number of callbacks
+at once is limited. Those that report a loss go first, and have places of their own.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ from typing import Any, cast
 from rota.sdk.shards.held import HeldShard
 
 MOST_AT_ONCE = 128
-MOST_URGENT = 128  # beyond those
+MOST_URGENT = 128  # in addition
 
 Callback = Callable[[HeldShard], Any]
-End = Callable[[BaseException | None], None]
+OnEnd = Callable[[BaseException | None], None]
 
 
-class NotHeld(Exception):  # noqa: N818 - nobody's fault: time ran out before the call began
+class NotHeld(Exception):  # noqa: N818 - not an error of the callback
     """The shard was lost before its callback could begin."""
 
 
-class Call:
+class CallbackCall:
     __slots__ = ("function", "held", "is_urgent", "on_end")
 
     def __init__(
-        self, function: Callback, held: HeldShard, on_end: End, *, is_urgent: bool
+        self, function: Callback, held: HeldShard, on_end: OnEnd, *, is_urgent: bool
     ) -> None:
         self.function = function
         self.held = held
@@ -42,40 +42,40 @@ class Call:
         self.is_urgent = is_urgent
 
     def check(self) -> None:
-        """To be asked at the last moment: the process may have been stopped for a while."""
+        """Raise `NotHeld` at the last moment: the process may have been suspended."""
         if not self.is_urgent and not self.held.is_held:
             raise NotHeld
 
 
-class Callbacks:
-    """Calls back for the loop it is made on; coroutines run on `loop`."""
+class CallbackRunner:
+    """Runs callbacks for the loop it is made on; coroutines run on `loop`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._own_loop = asyncio.get_running_loop()
         self._loop = loop
         self._numbers = itertools.count()
-        self._waiting: list[tuple[bool, int, Call]] = []  # a heap: the urgent, then as they came
+        self._waiting: list[tuple[bool, int, CallbackCall]] = []  # a heap, the urgent first
         self._running = 0
         self._is_closed = False
-        self._threads = Threads()
-        self._tasks: set[asyncio.Task[None]] = set()  # of the user's loop, and touched there
+        self._threads = CallbackThreads()
+        self._tasks: set[asyncio.Task[None]] = set()  # of the user's loop, used only there
 
     def call(
-        self, function: Callback, held: HeldShard, on_end: End, *, is_urgent: bool = False
+        self, function: Callback, held: HeldShard, on_end: OnEnd, *, is_urgent: bool = False
     ) -> None:
-        """Call back; `on_end` gets what was raised. An urgent one tells that all is over."""
+        """Run a callback; `on_end` gets the exception. Urgent callbacks report a loss."""
         if self._is_closed:
             return
-        one = Call(function, held, on_end, is_urgent=is_urgent)
+        one = CallbackCall(function, held, on_end, is_urgent=is_urgent)
         heapq.heappush(self._waiting, (not is_urgent, next(self._numbers), one))
         self._begin()
 
     def close(self) -> None:
-        """Let idle threads go. What still runs is left to itself, coroutines are cancelled."""
+        """End idle threads and cancel coroutines; running threads end by themselves."""
         self._is_closed = True
         self._waiting.clear()
         self._threads.close()
-        with contextlib.suppress(RuntimeError):  # the user's loop has ended, and all on it
+        with contextlib.suppress(RuntimeError):  # the user's loop has ended
             self._loop.call_soon_threadsafe(self._cancel_tasks)
 
     def _begin(self) -> None:
@@ -93,34 +93,32 @@ class Callbacks:
             except RuntimeError as error:  # the user's loop has ended
                 self._own_loop.call_soon(self._end, call, error)
 
-    def _end(self, call: Call, error: BaseException | None) -> None:
+    def _end(self, call: CallbackCall, error: BaseException | None) -> None:
         self._running -= 1
         self._begin()
         call.on_end(error)
 
-    def _report(self, call: Call, error: BaseException | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the worker has ended meanwhile
+    def _report(self, call: CallbackCall, error: BaseException | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the worker has ended
             self._own_loop.call_soon_threadsafe(self._end, call, error)
 
-    # --- in a thread ----------------------------------------------------------------------------
-
-    def _run(self, call: Call) -> None:
+    def _run(self, call: CallbackCall) -> None:
+        """Run a plain callback in a thread."""
         try:
             call.check()
             call.function(call.held)
-        except BaseException as error:  # noqa: BLE001 - even SystemExit must not go unnoticed
+        except BaseException as error:  # noqa: BLE001 - SystemExit is reported too
             self._report(call, error)
         else:
             self._report(call, None)
 
-    # --- on the user's loop ---------------------------------------------------------------------
-
-    def _begin_task(self, call: Call) -> None:
+    def _begin_task(self, call: CallbackCall) -> None:
         task = self._loop.create_task(self._arun(call))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _arun(self, call: Call) -> None:
+    async def _arun(self, call: CallbackCall) -> None:
+        """Run a coroutine callback on the user's loop."""
         try:
             call.check()
             await cast("Awaitable[object]", call.function(call.held))
@@ -136,8 +134,8 @@ class Callbacks:
             task.cancel()
 
 
-class Threads:
-    """As many threads as there are calls at once; kept for the next ones."""
+class CallbackThreads:
+    """Reusable threads, as many as there are calls at once."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -171,7 +169,7 @@ class Threads:
 
 
 def is_coroutine_function(function: Callback) -> bool:
-    """Also true of an object whose call is one."""
+    """Whether a callback is a coroutine function, or an object whose call is one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004 - not whether it can be called, but how
+        getattr(function, "__call__", None)  # noqa: B004 - its kind matters, not its existence
     )

@@ -1,41 +1,41 @@
-"""What is a worker handed? A `HeldShard`: which one, under which epoch, and whether still."""
+"""The `HeldShard` that callbacks get: a shard, its epoch, and whether it is still held."""
 
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from rota.core.shards.holding import Holding
+from rota.core.shards.member_client import MemberClient
 from rota.errors import StaleEpoch
 from rota.messages.shards import CheckpointView, ShardClaim
-from rota.sdk.client import Client
-from rota.sdk.requests import Call
-from rota.sdk.shards import calls
+from rota.sdk.client import service_calls
+from rota.sdk.client.client import Client
+from rota.sdk.client.requests import ApiCall
 
 
 class HeldShard:
-    """A shard in this worker's hands. All callbacks about one grant are given the same value.
+    """A shard that this worker holds. All callbacks about one grant get the same object.
 
-    `epoch` rises whenever the shard is granted, so an effect that carries it can be refused when it
-    comes too late. Ask `is_held` before each effect on the outside, and hand `epoch` along with it
-    where whoever takes it can compare.
+    `epoch` rises with every grant of the shard, so a receiver can refuse an effect that carries an
+    old epoch. Check `is_held` before each effect outside, and send `epoch` along where the receiver
+    can compare it.
     """
 
-    __slots__ = ("_connect", "_holding", "_is_given_up", "_now_ms", "epoch", "service", "shard")
+    __slots__ = ("_connect", "_is_given_up", "_member", "_now_ms", "epoch", "service", "shard")
 
     def __init__(
         self,
-        holding: Holding,
+        member: MemberClient,
         shard: int,
         epoch: int,
         *,
         now_ms: Callable[[], int],
         connect: Callable[[], Client],
     ) -> None:
-        self.service = holding.applicant.service
+        self.service = member.applicant.service
         self.shard = shard
         self.epoch = epoch
-        self._holding = holding
+        self._member = member
         self._now_ms = now_ms
         self._connect = connect
         self._is_given_up = False
@@ -45,64 +45,61 @@ class HeldShard:
 
     @property
     def is_held(self) -> bool:
-        """Whether the shard is ours at this very moment.
+        """Whether this worker holds the shard at this moment.
 
-        Found by the clock and not by what has been noticed so far: a process that was stopped and
-        goes on knows at once that its time was over.
+        It reads the clock, so a process that was suspended knows at once that its lease is over.
         """
-        holding = self._holding
+        member = self._member
         return (
             not self._is_given_up
-            and holding.is_acting(self.shard, self._now_ms())
-            and holding.epoch_of(self.shard) == self.epoch
+            and member.is_acting(self.shard, self._now_ms())
+            and member.epoch_of(self.shard) == self.epoch
         )
 
     @property
     def claim(self) -> ShardClaim:
-        """In whose name a task was done, for whoever reports its result by hand.
+        """The claim for a program that reports the result of a task by itself.
 
-        `ResultItem(task_id=…, fence=…, ok=True, shard=held.claim)`, sent with
-        `rota.sdk.calls.report_results`, is taken only if the shard is still this worker's under
-        this epoch; the outcome is `stale_epoch` if not. Handlers of `Worker` have no shard.
+        The coordinator takes `ResultItem(task_id=…, fence=…, ok=True, shard=held.claim)`, sent with
+        `rota.sdk.client.calls.report_results`, only if this worker still holds the shard under this
+        epoch; otherwise the outcome is `stale_epoch`. Handlers of `Worker` have no shard.
         """
         return ShardClaim(service=self.service, shard=self.shard, epoch=self.epoch)
 
-    # --- checkpoints ----------------------------------------------------------------------------
-
     def checkpoint(self) -> Any:
-        """What was last saved for the shard, by whoever held it then; None: nothing yet.
+        """The value that the last holder of the shard saved; None: nothing yet.
 
-        Read when the shard was assigned, it is final: nobody before us can save any more.
+        Read after the assignment it is final: no earlier holder can save any more.
         """
-        return _value_of(self._connect().run(self._question()))
-
-    def save(self, value: Any) -> None:
-        """Keep how far we have come, any JSON. `StaleEpoch`: the shard is no longer ours."""
-        call = self._saving(value)
-        self._connect().run(call)
+        return _value_of(self._connect().run(self._get_call()))
 
     async def acheckpoint(self) -> Any:
-        """Like `checkpoint`, on the event loop."""
-        return _value_of(await self._connect().arun(self._question()))
+        """As `checkpoint`, for async code."""
+        return _value_of(await self._connect().arun(self._get_call()))
+
+    def save(self, value: Any) -> None:
+        """Save how far the work has come, as JSON; `StaleEpoch` when the shard is not held."""
+        call = self._save_call(value)
+        self._connect().run(call)
 
     async def asave(self, value: Any) -> None:
-        """Like `save`, on the event loop."""
-        call = self._saving(value)
+        """As `save`, for async code."""
+        call = self._save_call(value)
         await self._connect().arun(call)
 
-    def _question(self) -> Call[CheckpointView]:
-        return calls.get_checkpoint(self.service, self.shard)
+    def _get_call(self) -> ApiCall[CheckpointView]:
+        return service_calls.get_checkpoint(self.service, self.shard)
 
-    def _saving(self, value: Any) -> Call[CheckpointView]:
+    def _save_call(self, value: Any) -> ApiCall[CheckpointView]:
         if not self.is_held:
-            # Nobody else may have the shard yet, but we are not to act on it any more.
+            # No other worker may hold the shard yet, but this one may not act on it any more.
             raise StaleEpoch(self.service, self.shard, epoch=self.epoch)
-        return calls.save_checkpoint(self.service, self.shard, epoch=self.epoch, value=value)
-
-    # --- for the seats --------------------------------------------------------------------------
+        return service_calls.save_checkpoint(
+            self.service, self.shard, epoch=self.epoch, value=value
+        )
 
     def give_up(self) -> None:
-        """Not ours any more, whatever the lease says."""
+        """Make `is_held` false, whatever the lease says; called by the slots."""
         self._is_given_up = True
 
 

@@ -1,70 +1,64 @@
-"""What does a program start to be handed shards of a service? A `ShardWorker`.
+"""The `ShardWorker`, which a program starts to be assigned shards.
 
     ShardWorker("feed", shards=64, on_assigned=begin, on_revoked=end, on_lost=drop).run()
 
 `run` blocks until the worker is stopped: by a signal (the first drains, the second quits at once)
-or by `stop` from another thread. It says why it returned.
+or by `stop` from another thread. It returns the reason.
 """
 
 import asyncio
 import contextlib
 import secrets
-import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
 from rota.core import limits
-from rota.core.shards.events import RegisterMember
+from rota.core.shards.commands import RegisterMember
 from rota.core.shards.members import PROTOCOL
 from rota.errors import Invalid
 from rota.messages.shards import RegisterData, register_event
-from rota.sdk.sessions import now_s
 from rota.sdk.shards.callbacks import Callback
-from rota.sdk.shards.coordinates import Coordinates
-from rota.sdk.shards.driver import Driver
+from rota.sdk.shards.connect_options import ConnectOptions
+from rota.sdk.shards.driver import ShardDriver
 from rota.sdk.shards.held import HeldShard
-from rota.sdk.shards.seats import Functions
-from rota.sdk.shift import StopReason
+from rota.sdk.shards.slots import UserCallbacks
+from rota.sdk.timing import now_s
+from rota.sdk.worker.stopping import StopReason, run_with_signals
 
-__all__ = ["HeldShard", "ShardWorker"]
-
-STOPPING = (signal.SIGTERM, signal.SIGINT)
 DRAIN_S = 30.0
-CANCELLED_WAIT_S = 3.0  # what an `arun` that is cancelled still waits for its worker's leaving
+CANCELLED_WAIT_S = 3.0  # how long a cancelled `arun` waits for the worker to leave
 
 
 class ShardWorker:
-    """Holds as many shards of a service as its coordinator sees fit.
+    """Holds as many shards of a service as the coordinator assigns to it.
 
-    `shards` is how many the service has, all workers together. Callbacks get a `HeldShard`, and may
-    be plain functions, which run in threads, or coroutine functions, which run on the event loop of
-    `arun` (`run` has one of its own). Calls about one shard come one after the other, calls about
-    several side by side, up to 128 at once. None of them can hold up the worker's heartbeat.
+    `shards` is how many shards the service has. Callbacks get a `HeldShard`. Plain functions run
+    in threads, coroutine functions on the event loop of `arun` (`run` has one of its own).
+    Callbacks of one shard run one after the other, those of several shards side by side, up to
+    128 at once. None of them can delay the worker's heartbeat.
 
-    `on_assigned` begins the work on a shard, and returns. When it raises, that is logged, and the
-    shard rests in our hands: nobody works on it (`is_held` is false) until another call, after a
-    pause, returns. `failing` tells which shards rest, and why.
-    `on_revoked` ends the work in good order; the shard is still ours, and somebody else gets it as
-    soon as it has returned. When it raises, that is logged, and counts as returned.
-    `on_lost` ends the work after the fact: the lease is over, and somebody else may have the shard
-    already. Nothing may be done for it any more. It follows on whatever callback of the shard was
-    under way; the worker becomes a member anew when all have returned.
+    `on_assigned` begins the work on a shard, and returns. When it raises, the worker logs the error
+    and calls it again after a pause; until it returns, no worker acts on the shard and `is_held` is
+    false. `failing` lists such shards with their errors.
+    `on_revoked` ends the work in good order. The worker still holds the shard; another worker gets
+    it as soon as the callback has returned or raised.
+    `on_lost` ends the work after the lease is over: another worker may have the shard already, so
+    nothing may be done for it any more. It is called after a running callback of the shard has
+    returned. The worker registers again when all callbacks have returned.
 
-    With `zmq`, or `ROTA_ZMQ`, the worker speaks ZeroMQ with that address (`zmq=""`: in no case),
-    under CURVE keys if it has them (`ROTA_ZMQ_PUBLIC_KEY`, `ROTA_ZMQ_SECRET_KEY`,
-    `ROTA_ZMQ_SERVER_KEY`); checkpoints go over HTTP all the same. Otherwise it speaks HTTP with
-    `url`, or what `ROTA_URL` names, or an embedded coordinator. Twice the `weight`, twice the
-    shards; `max_shards` is the most it takes. A worker that comes back under its `worker_id` before
-    its lease is over gets its old shards. `drain_s` is what callbacks get to give shards up once a
-    stop is asked for.
+    With `zmq`, or `ROTA_ZMQ`, the worker uses ZeroMQ with that address (`zmq=""` prevents it), with
+    CURVE keys if it has them (`ROTA_ZMQ_PUBLIC_KEY`, `ROTA_ZMQ_SECRET_KEY`, `ROTA_ZMQ_SERVER_KEY`);
+    checkpoints still use HTTP. Otherwise it uses HTTP with `url`, `ROTA_URL`, or an embedded
+    coordinator. Shards are assigned in proportion to `weight`, and at most `max_shards`. A worker
+    that comes back under its `worker_id` before its lease is over gets its old shards. `drain_s` is
+    the time that callbacks get to give shards up after a stop.
     """
 
     def __init__(
@@ -90,8 +84,8 @@ class ShardWorker:
             raise Invalid("drain_s is a time in seconds: 0 or more")
         self.service = service
         self.worker_id = worker_id or _new_id()
-        self._functions = Functions(on_assigned, on_revoked, on_lost)
-        self._coordinates = Coordinates(
+        self._user_callbacks = UserCallbacks(on_assigned, on_revoked, on_lost)
+        self._options = ConnectOptions(
             url=url,
             token=token,
             zmq=zmq,
@@ -100,7 +94,7 @@ class ShardWorker:
             zmq_server_key=zmq_server_key,
         )
         self._drain_s = drain_s
-        self._applicant = _checked_applicant(
+        self._registration = _checked_registration(
             {
                 "serviceName": service,
                 "workerId": self.worker_id,
@@ -110,156 +104,110 @@ class ShardWorker:
                 "maxShards": max_shards,
             }
         )
-        self._driver: Driver | None = None
+        self._driver: ShardDriver | None = None
         self._driver_loop: asyncio.AbstractEventLoop | None = None
         self._is_running = False
-        self._stops_asked = 0
-        self._background: Background | None = None
-
-    # --- what it holds --------------------------------------------------------------------------
+        self._stops_requested = 0
+        self._background: Future[StopReason] | None = None
 
     @property
     def held(self) -> dict[int, HeldShard]:
-        """The shards that are worked on, by number: `on_assigned` has returned for them."""
+        """The shards for which `on_assigned` has returned, by number."""
         membership = None if self._driver is None else self._driver.membership
-        return {} if membership is None else membership.seats.taken()
+        return {} if membership is None else membership.slots.active()
 
     @property
     def failing(self) -> dict[int, BaseException]:
-        """The shards that rest, by number, and what `on_assigned` raised."""
+        """The shards for which `on_assigned` has raised, by number, with the error."""
         membership = None if self._driver is None else self._driver.membership
-        return {} if membership is None else membership.seats.failing()
-
-    # --- running --------------------------------------------------------------------------------
+        return {} if membership is None else membership.slots.failing()
 
     def run(self) -> StopReason:
-        """Work on this thread until stopped. On the main thread SIGTERM and SIGINT are heeded."""
+        """Work on this thread until stopped; on the main thread by SIGTERM and SIGINT too."""
         with asyncio.Runner() as runner:
-            return runner.run(self._run_with_signals())
+            return runner.run(run_with_signals(self.arun, self.stop))
 
     async def arun(self) -> StopReason:
-        """Work until stopped. Coroutine callbacks run on this loop; signals are the caller's."""
+        """Work until stopped. Coroutine callbacks run on this loop; the caller handles signals."""
         if self._is_running:
-            raise Invalid("this worker is running already")
+            raise Invalid("this worker is running already; make another `ShardWorker`")
         self._is_running = True
-        ended: Future[StopReason] = Future()
-        drive = partial(self._drive, asyncio.get_running_loop(), ended)
-        # Callbacks see the caller's context variables.
-        context = copy_context()
-        thread = threading.Thread(
-            target=context.run, args=(drive,), name="rota-shard-driver", daemon=True
-        )
-        thread.start()
-        ending = asyncio.wrap_future(ended)
+        drive = partial(self._drive, asyncio.get_running_loop())
+        ended = asyncio.wrap_future(_run_on_thread(drive, "rota-shard-driver"))
         try:
-            return await asyncio.shield(ending)
+            return await asyncio.shield(ended)
         except asyncio.CancelledError:
-            self._ask_driver(Driver.hurry)
-            await asyncio.wait([ending], timeout=CANCELLED_WAIT_S)
+            self._ask_driver(ShardDriver.hurry)
+            await asyncio.wait([ended], timeout=CANCELLED_WAIT_S)
             raise
         finally:
             self._is_running = False
-            self._coordinates.close()
+            self._options.close()
 
     def stop(self) -> None:
-        """Ask the worker to drain and leave, from any thread; once more: to leave at once."""
-        self._stops_asked += 1
-        self._ask_driver(Driver.stop if self._stops_asked == 1 else Driver.hurry)
+        """Drain and leave; the second call leaves at once. Callable from any thread."""
+        self._stops_requested += 1
+        self._ask_driver(ShardDriver.stop if self._stops_requested == 1 else ShardDriver.hurry)
 
     def __enter__(self) -> Self:
         """Work on a thread for the time of a block."""
-        self._background = Background(self)
+        self._background = _run_on_thread(self.arun, "rota-shard-worker")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._background is not None
         self.stop()
-        self._background.wait()
+        self._background.result()
 
-    # --- the driver's thread --------------------------------------------------------------------
-
-    def _drive(self, loop: asyncio.AbstractEventLoop, ended: "Future[StopReason]") -> None:
-        try:
-            reason = asyncio.run(self._hold(loop))
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits for the end
-            ended.set_exception(error)
-        else:
-            ended.set_result(reason)
-
-    async def _hold(self, callback_loop: asyncio.AbstractEventLoop) -> StopReason:
-        driver = Driver(
-            self._applicant,
-            self._functions,
-            open_line=self._coordinates.open_line,
-            connect=self._coordinates.connect,
+    async def _drive(self, callback_loop: asyncio.AbstractEventLoop) -> StopReason:
+        driver = ShardDriver(
+            self._registration,
+            self._user_callbacks,
+            open_transport=self._options.open_transport,
+            connect=self._options.connect,
             callback_loop=callback_loop,
-            now_ms=_now_ms,
+            now_ms=lambda: int(now_s() * 1000),
             drain_s=self._drain_s,
         )
         self._driver_loop = asyncio.get_running_loop()
         self._driver_loop.set_exception_handler(driver.take_exception)
         self._driver = driver
-        if self._stops_asked:
+        if self._stops_requested:
             driver.stop()
         return await driver.run()
 
-    def _ask_driver(self, action: Callable[[Driver], None]) -> None:
+    def _ask_driver(self, action: Callable[[ShardDriver], None]) -> None:
         driver, loop = self._driver, self._driver_loop
         if driver is not None and loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
                 loop.call_soon_threadsafe(action, driver)
 
-    async def _run_with_signals(self) -> StopReason:
-        loop = asyncio.get_running_loop()
+
+def _run_on_thread(
+    make: Callable[[], Coroutine[Any, Any, StopReason]], name: str
+) -> Future[StopReason]:
+    """Run a coroutine on the event loop of a new thread, with the caller's context variables."""
+    ended: Future[StopReason] = Future()
+
+    def work() -> None:
         try:
-            for number in STOPPING:
-                loop.add_signal_handler(number, self.stop)
-        except (ValueError, RuntimeError):
-            return await self.arun()  # not on the main thread, so signals go elsewhere
-        try:
-            return await self.arun()
-        finally:
-            for number in STOPPING:
-                loop.remove_signal_handler(number)
+            reason = asyncio.run(make())
+        except BaseException as error:  # noqa: BLE001 - the waiter raises it
+            ended.set_exception(error)
+        else:
+            ended.set_result(reason)
+
+    threading.Thread(target=copy_context().run, args=(work,), name=name, daemon=True).start()
+    return ended
 
 
-class Background:
-    """A worker on a thread of its own."""
-
-    def __init__(self, worker: ShardWorker) -> None:
-        self._worker = worker
-        self._ended: Future[StopReason] = Future()
-        self._thread = threading.Thread(target=self._run, name="rota-shard-worker", daemon=True)
-        self._thread.start()
-
-    def wait(self) -> StopReason:
-        """Wait for its end, and raise what ended it."""
-        self._thread.join()
-        return self._ended.result()
-
-    def _run(self) -> None:
-        try:
-            self._ended.set_result(asyncio.run(self._worker.arun()))
-        except BaseException as error:  # noqa: BLE001 - as in _drive
-            self._ended.set_exception(error)
-
-
-def _checked_applicant(values: dict[str, Any]) -> RegisterMember:
+def _checked_registration(values: dict[str, Any]) -> RegisterMember:
     try:
         return register_event(msgspec.convert(values, RegisterData))
     except msgspec.ValidationError as error:
-        raise Invalid(f"a shard worker cannot be set up like this: {error}") from None
+        raise Invalid(f"the shard worker's options are not valid: {error}") from None
 
 
 def _new_id() -> str:
     suffix = f"-{secrets.token_hex(4)}"
     return socket.gethostname()[: limits.MAX_NAME_LENGTH - len(suffix)] + suffix
-
-
-def _now_ms() -> int:
-    return int(now_s() * 1000)

@@ -1,11 +1,12 @@
-"""How does a worker talk about shards over ZeroMQ? A DEALER, to which assignments are also pushed.
+"""The member protocol over ZeroMQ: a DEALER socket that receives pushed assignments.
 
-libzmq connects, and connects again when the other side went away. The socket is watched by its file
-descriptor, which tells only that something has changed: after each look and each sending we look
-again until there is nothing left. This module is loaded only by workers that speak ZeroMQ.
+libzmq connects, and reconnects after a loss. Its file descriptor is edge-triggered: after each read
+and each send the transport reads until nothing is left. Only workers that use ZeroMQ load this
+module.
 
-Of several coordinators on one store one is spoken to at a time. One that leaves a message without
-an answer is left when the next one is due: a beat may be lost, the lease not.
+Of several coordinators on one store the worker speaks to one at a time. When a message gets no
+answer before the next one is due, it changes to the next coordinator: a beat may be lost, the lease
+is not.
 """
 
 import asyncio
@@ -18,38 +19,38 @@ import structlog
 import zmq
 from msgspec import Struct
 
-from rota.core.shards.events import BeatMember, LeaveMember, MemberEvent, RegisterMember
+from rota.core.shards.commands import BeatMember, LeaveMember, MemberCommand, RegisterMember
 from rota.errors import Invalid, Unavailable
 from rota.messages.shards import (
     THOUSANDTHS,
     AssignmentData,
     ErrorMessage,
-    Heartbeat,
     HeartbeatData,
+    HeartbeatMessage,
     Leave,
     LeaveData,
     MemberMessage,
     Register,
     RegisterData,
 )
-from rota.sdk.problems import error_of
-from rota.sdk.shards.lines import LAST_WORDS_S, Hearer
-from rota.sdk.transport import Response
+from rota.sdk.client.problems import error_of
+from rota.sdk.shards.transport import LEAVE_TIMEOUT_S, AssignmentListener
+from rota.sdk.transport.transport import Response
 
 log = structlog.get_logger("rota.shards")
 
-MOST_UNSENT = 16  # messages that wait for a connection; more are dropped, and said again later
-TELL_AFTER_UNANSWERED = 3  # messages in a row, and again after as many more
-MOST_AT_ONCE = 100  # messages taken in before others on the loop have their turn
+MOST_UNSENT = 16  # messages that wait for a connection; more are dropped, and repeated later
+ERROR_AFTER_UNANSWERED = 3  # messages in a row, and again after as many more
+MOST_AT_ONCE = 100  # messages read before the loop serves others
 MOST_MESSAGE_BYTES = 64 * 1024 * 1024
 RECONNECT_MS = 100
 MOST_RECONNECT_MS = 1_000
-PING_MS = 5_000  # on an idle connection, to find out that the other side is gone
+PING_MS = 5_000  # on an idle connection, to detect a lost peer
 PING_TIMEOUT_MS = 10_000
 
 
-class Keys(Struct, frozen=True, kw_only=True):
-    """Of CURVE, each forty characters in the writing of ZeroMQ."""
+class CurveKeys(Struct, frozen=True, kw_only=True):
+    """The keys of CURVE, each forty characters in ZeroMQ's Z85 encoding."""
 
     public_key: str
     secret_key: str
@@ -59,24 +60,28 @@ class Keys(Struct, frozen=True, kw_only=True):
         return f"<keys of {self.public_key}>"
 
 
-class Told(Struct, frozen=True, tag_field="type", tag="assignment"):
+class ReceivedAssignment(Struct, frozen=True, tag_field="type", tag="assignment"):
     data: AssignmentData
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER: msgspec.json.Decoder[Told | ErrorMessage] = msgspec.json.Decoder(Told | ErrorMessage)
+_DECODER: msgspec.json.Decoder[ReceivedAssignment | ErrorMessage] = msgspec.json.Decoder(
+    ReceivedAssignment | ErrorMessage
+)
 
 
-class ZeroMQLine:
-    def __init__(self, addresses: str, keys: Keys | None, hearer: Hearer) -> None:
-        """Several addresses have commas between them; one of them is begun with, by chance."""
+class ZeroMqShardTransport:
+    def __init__(
+        self, addresses: str, keys: CurveKeys | None, listener: AssignmentListener
+    ) -> None:
+        """Several addresses have commas between them; the worker begins with a random one."""
         self._addresses = [one.strip() for one in addresses.split(",") if one.strip()]
         random.shuffle(self._addresses)
         self._address = (self._addresses or [addresses])[0]
-        self._hearer = hearer
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._linger_ms = 0
-        self._unanswered = 0  # messages since we last heard anything
+        self._unanswered = 0  # messages since the last received one
         self._context: zmq.Context[Any] = zmq.Context()
         try:
             self._socket: zmq.Socket[Any] = self._open(self._address, keys)
@@ -86,10 +91,10 @@ class ZeroMQLine:
         self._file = int(self._socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._file, self._drain)
 
-    def _open(self, address: str, keys: Keys | None) -> zmq.Socket[Any]:
+    def _open(self, address: str, keys: CurveKeys | None) -> zmq.Socket[Any]:
         socket: zmq.Socket[Any] = self._context.socket(zmq.DEALER)
         for option, value in (
-            (zmq.LINGER, 0),  # what is left for one that we have left must not hold up the end
+            (zmq.LINGER, 0),  # unsent messages to a coordinator left behind must not delay the end
             (zmq.SNDHWM, MOST_UNSENT),
             (zmq.MAXMSGSIZE, MOST_MESSAGE_BYTES),
             (zmq.RECONNECT_IVL, RECONNECT_MS),
@@ -106,37 +111,37 @@ class ZeroMQLine:
             socket.connect(address)
         except (zmq.ZMQError, ValueError, TypeError) as error:
             raise Invalid(
-                f"no line to {address!r} can be opened: {error}; an address is like "
+                f"cannot connect to {address!r}: {error}; an address is like "
                 "tcp://127.0.0.1:5555, and each CURVE key has forty characters"
             ) from None
         return socket
 
-    def send(self, message: MemberEvent) -> None:
+    def send(self, message: MemberCommand) -> None:
         if isinstance(message, LeaveMember):
-            self._linger_ms = int(LAST_WORDS_S * 1000)
-        if self._unanswered and self._unanswered % TELL_AFTER_UNANSWERED == 0:
-            self._hearer.note_trouble(Unavailable(f"nobody answers at {self._address}"))
+            self._linger_ms = int(LEAVE_TIMEOUT_S * 1000)
+        if self._unanswered and self._unanswered % ERROR_AFTER_UNANSWERED == 0:
+            self._listener.note_error(Unavailable(f"no coordinator answers at {self._address}"))
         if self._unanswered and len(self._addresses) > 1:
-            self._move_on()
+            self._change_coordinator()
         self._unanswered += 1
-        with contextlib.suppress(zmq.Again):  # too many wait already
-            self._socket.send(_ENCODER.encode(written(message)), zmq.DONTWAIT)
-        # Sending may have used up the sign that there is something to read.
+        with contextlib.suppress(zmq.Again):  # the queue is full
+            self._socket.send(_ENCODER.encode(encode_message(message)), zmq.DONTWAIT)
+        # Sending may have consumed the event that there is something to read.
         self._loop.call_soon(self._drain)
 
-    def _move_on(self) -> None:
-        """Speak to the next one; what waits for the one before is dropped, and said again."""
+    def _change_coordinator(self) -> None:
+        """Speak to the next coordinator; unsent messages to this one are dropped."""
         self._addresses = [*self._addresses[1:], self._addresses[0]]
-        with contextlib.suppress(zmq.ZMQError):  # it was given up by itself
+        with contextlib.suppress(zmq.ZMQError):  # libzmq has disconnected by itself
             self._socket.disconnect(self._address)
         self._address = self._addresses[0]
-        log.info("going on with another coordinator", address=self._address)
+        log.info("coordinator_changed", address=self._address)
         self._socket.connect(self._address)
 
     async def close(self) -> None:
         self._loop.remove_reader(self._file)
         self._socket.close(self._linger_ms)
-        # Waits for the last words, off the loop: what callbacks have to tell goes on meanwhile.
+        # Waits for the last message off the loop, which goes on serving callbacks.
         await self._loop.run_in_executor(None, self._context.term)
 
     def _drain(self) -> None:
@@ -155,18 +160,18 @@ class ZeroMQLine:
         try:
             message = _DECODER.decode(content)
         except msgspec.MsgspecError as error:
-            log.warning("what came cannot be read", address=self._address, reason=str(error))
+            log.warning("message_unreadable", address=self._address, reason=str(error))
             return
-        if isinstance(message, Told):
-            self._hearer.hear(message.data)
+        if isinstance(message, ReceivedAssignment):
+            self._listener.receive(message.data)
             return
         problem = {"code": message.data.code, "detail": message.data.message}
         response = Response(500, _ENCODER.encode(problem), {})
-        self._hearer.note_trouble(error_of(response, self._address))
+        self._listener.note_error(error_of(response, self._address))
 
 
-def written(message: MemberEvent) -> MemberMessage:
-    """An event as it stands on the wire."""
+def encode_message(message: MemberCommand) -> MemberMessage:
+    """A command as a message of the wire."""
     match message:
         case RegisterMember():
             return Register(
@@ -182,7 +187,7 @@ def written(message: MemberEvent) -> MemberMessage:
                 )
             )
         case BeatMember():
-            return Heartbeat(
+            return HeartbeatMessage(
                 HeartbeatData(
                     service_name=message.service,
                     worker_id=message.worker_id,

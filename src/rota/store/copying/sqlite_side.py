@@ -1,4 +1,4 @@
-"""A SQLite file that is copied from, or to."""
+"""A SQLite file as the source or the target of a copy."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,20 +8,20 @@ import apsw
 import msgspec
 
 from rota.errors import StoreError
-from rota.store.blobs import Blobs
 from rota.store.copying.tables import (
     CONTENT,
     FILE,
     LEFT_OUT,
-    NOTES,
     PREPARED,
+    PROGRESS_TABLE,
+    CopyProgress,
     Key,
     Kind,
-    Notes,
-    Table,
+    StoreTable,
 )
 from rota.store.database import Row
-from rota.store.sqlite import BUSY_MS, MEMORY, SqliteDatabase, path_of
+from rota.store.sqlite.database import BUSY_MS, MEMORY, SqliteDatabase, path_of
+from rota.store.workflow.blobs import Blobs
 
 KINDS: dict[str, Kind] = {"INTEGER": "number", "TEXT": "text", "BLOB": "bytes"}
 
@@ -34,39 +34,41 @@ class SqliteSide:
         if must_exist and not Path(path).is_file():
             raise StoreError(f"there is no store at {path}")
         self.shown = url
-        # Has the lock for as long as this is open, and brings the file to the newest shape.
+        # Holds the lock while this is open, and migrates the file.
         self._database = SqliteDatabase(path)
         self._connection = apsw.Connection(path)
         self._connection.set_busy_timeout(BUSY_MS)
         self._connection.execute("PRAGMA synchronous = FULL")
         self._blobs = Blobs.beside(path)
 
-    def tables(self) -> dict[str, Table]:
+    def tables(self) -> dict[str, StoreTable]:
         names: list[Row] = self._connection.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         ).fetchall()
         return {name: self._table(name) for (name,) in names if name not in LEFT_OUT}
 
-    def _table(self, name: str) -> Table:
+    def _table(self, name: str) -> StoreTable:
         found: list[Row] = self._connection.execute(
             "SELECT name, type, pk FROM pragma_table_info(?)", (name,)
         ).fetchall()
         keyed = sorted((place, column) for column, _, place in found if place)
-        return Table(
+        return StoreTable(
             name,
             tuple(column for column, _, _ in found),
             tuple(KINDS[kind] for _, kind, _ in found),
             tuple(column for _, column in keyed),
         )
 
-    def count(self, table: Table) -> int:
+    def count(self, table: StoreTable) -> int:
         ((found,),) = self._connection.execute(f"SELECT count(*) FROM {_name(table.name)}")  # noqa: S608
         return int(found)
 
-    def page(self, table: Table, after: Key | None, *, most: int, most_bytes: int) -> list[Row]:
+    def page(
+        self, table: StoreTable, after: Key | None, *, most: int, most_bytes: int
+    ) -> list[Row]:
         columns, key = _names(table.columns), _names(table.key)
-        behind = "" if after is None else f"WHERE ({key}) > ({_places(len(table.key))}) "
-        query = f"SELECT {columns} FROM {_name(table.name)} {behind}ORDER BY {key} LIMIT ?"  # noqa: S608
+        after_key = "" if after is None else f"WHERE ({key}) > ({_places(len(table.key))}) "
+        query = f"SELECT {columns} FROM {_name(table.name)} {after_key}ORDER BY {key} LIMIT ?"  # noqa: S608
         rows, size = [], 0
         for row in self._connection.execute(query, (*(after or ()), most)):
             whole = self._whole(table, row)
@@ -76,8 +78,8 @@ class SqliteSide:
                 break
         return rows
 
-    def _whole(self, table: Table, row: Row) -> Row:
-        """The row with what lies beside the database, as it is where there are no files."""
+    def _whole(self, table: StoreTable, row: Row) -> Row:
+        """The row with the content of its file, as a store without files has it."""
         values: list[Any] = [
             one.encode() if kind == "bytes" and isinstance(one, str) else one
             for one, kind in zip(row, table.kinds, strict=True)
@@ -92,28 +94,30 @@ class SqliteSide:
         return tuple(values)
 
     def check_unused(self) -> None:
-        """The lock has seen to it."""
+        """The lock ensures it."""
 
     # --- copied to ------------------------------------------------------------------------------
 
-    def notes(self) -> dict[str, Notes] | None:
+    def notes(self) -> dict[str, CopyProgress] | None:
         is_there = self._connection.execute(
-            "SELECT 1 FROM sqlite_schema WHERE name = ?", (NOTES,)
+            "SELECT 1 FROM sqlite_schema WHERE name = ?", (PROGRESS_TABLE,)
         ).fetchall()
         if not is_there:
             return None
-        found = self._connection.execute(f"SELECT notes FROM {NOTES}")  # noqa: S608 - our own name
-        read = (msgspec.json.decode(notes, type=Notes) for (notes,) in found)
+        found = self._connection.execute(f"SELECT notes FROM {PROGRESS_TABLE}")  # noqa: S608 - our own name
+        read = (msgspec.json.decode(notes, type=CopyProgress) for (notes,) in found)
         return {notes.table: notes for notes in read}
 
-    def begin(self, tables: Iterable[Table]) -> None:
+    def begin(self, tables: Iterable[StoreTable]) -> None:
         with self._connection:
-            self._connection.execute(f"CREATE TABLE {NOTES} (name TEXT PRIMARY KEY, notes BLOB)")
+            self._connection.execute(
+                f"CREATE TABLE {PROGRESS_TABLE} (name TEXT PRIMARY KEY, notes BLOB)"
+            )
             for table in tables:
                 if table.name in PREPARED:
                     self._connection.execute(f"DELETE FROM {_name(table.name)}")  # noqa: S608
 
-    def write(self, table: Table, rows: list[Row], notes: Notes) -> None:
+    def write(self, table: StoreTable, rows: list[Row], notes: CopyProgress) -> None:
         insert = (
             f"INSERT INTO {_name(table.name)} ({_names(table.columns)}) "  # noqa: S608
             f"VALUES ({_places(len(table.columns))})"
@@ -121,14 +125,14 @@ class SqliteSide:
         with self._connection:
             self._connection.executemany(insert, rows)
             self._connection.execute(
-                f"INSERT OR REPLACE INTO {NOTES} VALUES (?, ?)",  # noqa: S608 - our own name
+                f"INSERT OR REPLACE INTO {PROGRESS_TABLE} VALUES (?, ?)",  # noqa: S608 - our own name
                 (table.name, msgspec.json.encode(notes)),
             )
 
-    def finish(self, tables: Iterable[Table]) -> None:
-        """Numbers go on by themselves: a row gets one more than the highest there is."""
+    def finish(self, tables: Iterable[StoreTable]) -> None:
+        """SQLite continues numbers by itself: a row gets one more than the highest."""
         del tables
-        self._connection.execute(f"DROP TABLE {NOTES}")
+        self._connection.execute(f"DROP TABLE {PROGRESS_TABLE}")
 
     def close(self) -> None:
         self._connection.close()

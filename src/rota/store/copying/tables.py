@@ -1,4 +1,4 @@
-"""What is a table, to somebody who only carries rows?"""
+"""Tables as rows to copy, and the contract of a store that is copied."""
 
 import hashlib
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ from rota.store.database import Row
 Kind = Literal["number", "text", "bytes"]
 Key = tuple[int | str, ...]
 
-NOTES = "copy_progress"
-# About coordinators that run, or about the store itself: of no use elsewhere.
-LEFT_OUT = frozenset({NOTES, "replica", "watch", "schema_version", "history_stretch"})
-PREPARED = frozenset({"counter"})  # a store that is new has rows in it: those are replaced
-FILE, CONTENT = "file", "content"  # columns of artifacts: large ones may lie in files
+PROGRESS_TABLE = "copy_progress"
+# About running coordinators, or about the store itself: not copied.
+LEFT_OUT = frozenset({PROGRESS_TABLE, "replica", "watch", "schema_version", "history_stretch"})
+PREPARED = frozenset({"counter"})  # a new store has rows in it, which are replaced
+FILE, CONTENT = "file", "content"  # columns of artifacts: large contents may be in files
 
 
-class Table(Struct, frozen=True):
+class StoreTable(Struct, frozen=True):
     name: str
     columns: tuple[str, ...]
     kinds: tuple[Kind, ...]
@@ -34,8 +34,8 @@ class Table(Struct, frozen=True):
         return FILE in self.columns and CONTENT in self.columns
 
 
-class Notes(Struct, frozen=True, kw_only=True):
-    """How far a table has come."""
+class CopyProgress(Struct, frozen=True, kw_only=True):
+    """The progress of one table."""
 
     table: str
     source: str
@@ -44,64 +44,66 @@ class Notes(Struct, frozen=True, kw_only=True):
     is_done: bool = False
 
 
-class Sum(Struct, frozen=True):
-    """How many rows, and a number that tells other rows; in whatever order they come."""
+class TableDigest(Struct, frozen=True):
+    """The number of rows, and a hash of them that does not depend on their order."""
 
     rows: int = 0
     digest: int = 0
 
-    def with_rows(self, rows: Iterable[Row]) -> "Sum":
+    def with_rows(self, rows: Iterable[Row]) -> "TableDigest":
         count, digest = self.rows, self.digest
         for row in rows:
             content = hashlib.blake2b(_encode(row), digest_size=16).digest()
             digest = (digest + int.from_bytes(content)) % 2**128
             count += 1
-        return Sum(count, digest)
+        return TableDigest(count, digest)
 
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Side(Protocol):
-    """A store that is copied from, or to."""
+    """The source or the target of a copy."""
 
     shown: str  # its address, as people may see it
 
-    def tables(self) -> dict[str, Table]: ...
+    def tables(self) -> dict[str, StoreTable]: ...
 
-    def count(self, table: Table) -> int: ...
+    def count(self, table: StoreTable) -> int: ...
 
-    def page(self, table: Table, after: Key | None, *, most: int, most_bytes: int) -> list[Row]:
-        """Rows behind a key, in the order of their keys; at least one, if there is any."""
+    def page(
+        self, table: StoreTable, after: Key | None, *, most: int, most_bytes: int
+    ) -> list[Row]:
+        """Rows after a key, in the order of their keys; at least one, if there is any."""
         ...
 
     def check_unused(self) -> None:
-        """Refuse a store that a coordinator works on."""
+        """Refuse a store that a coordinator uses."""
         ...
 
     # --- of a store that is copied to -----------------------------------------------------------
 
-    def notes(self) -> dict[str, Notes] | None:
-        """How far a copy has come, by table; None: none is under way."""
+    def notes(self) -> dict[str, CopyProgress] | None:
+        """The progress of a copy by table; None: no copy is under way."""
         ...
 
-    def begin(self, tables: Iterable[Table]) -> None:
-        """From now on there are notes; rows that a new store has of its own are gone."""
+    def begin(self, tables: Iterable[StoreTable]) -> None:
+        """Create the progress table and delete the rows that a new store has."""
         ...
 
-    def write(self, table: Table, rows: list[Row], notes: Notes) -> None:
-        """Write rows and notes in one transaction."""
+    def write(self, table: StoreTable, rows: list[Row], notes: CopyProgress) -> None:
+        """Write rows and progress in one transaction."""
         ...
 
-    def finish(self, tables: Iterable[Table]) -> None:
-        """The copy is whole: numbers that the store gives go on behind those it has."""
+    def finish(self, tables: Iterable[StoreTable]) -> None:
+        """Drop the progress, and continue generated numbers after the highest ones."""
         ...
 
     def close(self) -> None: ...
 
 
-def common_tables(source: Side, target: Side) -> list[Table]:
-    """The tables of both, if they have the same; as the source has them."""
+def common_tables(source: Side, target: Side) -> list[StoreTable]:
+    """The tables of the source; raises `StoreError` if those of the target differ."""
     ours, theirs = source.tables(), target.tables()
     differing = [
         name
@@ -116,7 +118,7 @@ def common_tables(source: Side, target: Side) -> list[Table]:
     return [ours[name] for name in sorted(ours)]
 
 
-def _shape(table: Table | None) -> object:
+def _shape(table: StoreTable | None) -> object:
     if table is None:
         return None
     return dict(zip(table.columns, table.kinds, strict=True)), table.key

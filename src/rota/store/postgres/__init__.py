@@ -1,17 +1,15 @@
-"""PostgreSQL: one database for as many coordinators as there are.
+"""PostgreSQL: one database for several coordinators.
 
 Theory of operation. A write takes the advisory lock of the schema, so writes of all coordinators
-happen one after the other, and each decides on what the one before it has left. That is what
-SQLite does too, so a batch leads to the same decisions on both. Beside the lock stands the
-sequence `turn`, raised with every commit that changed something: who takes the lock sees whether
-somebody else has written since.
+happen one after the other, and each sees the changes of the one before. That is what SQLite does,
+so a batch leads to the same decisions on both. The sequence `turn` is the change counter. Every
+commit that changed something raises it, so the next holder of the lock sees whether a peer wrote.
 
-Behind a pooler nothing is kept in a session between two transactions, so that PgBouncer may hand
-them out one by one: what a transaction needs is set in the same message that begins it. Where the
-server itself is at the other end, it also keeps the plans of statements: planning is half of what
-a small one costs.
+Behind a pooler, a session keeps nothing between two transactions: the message that begins a
+transaction also sets what the transaction needs. So PgBouncer can pool transactions. On a direct
+connection the server also keeps prepared statements: planning is half the cost of a small one.
 
-Every statement has a time limit on both sides of the wire. A connection that breaks before the
-commit was sent has changed nothing; one that breaks while it was under way has done nobody knows
-what, and says so.
+Every statement has a time limit on both sides of the connection. A connection that is lost before
+the commit was sent has changed nothing. If it is lost while the commit is under way, the outcome is
+unknown, and the error says so.
 """

@@ -1,4 +1,4 @@
-"""Where is the database, and in which schema? And how is that told without its password?"""
+"""The address of a database and its schema, and the options of a store on PostgreSQL."""
 
 import hashlib
 import re
@@ -16,26 +16,35 @@ DEFAULT_SCHEMA = "rota"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
+class PostgresOptions(NamedTuple):
+    schema: str = "rota"
+    readers: int = 8  # connections that read, at most
+    notify: bool = True  # notify peers of changes with NOTIFY
+    statement_ms: int = 15_000  # of one statement
+    lock_ms: int = 10_000  # of a wait for the writes of peers
+    idle_ms: int = 10_000  # of a pause in a transaction; then the database ends it
+
+
 class Address(NamedTuple):
     url: str  # as libpq takes it, with the password
     shown: str  # as people may see it
     schema: str
 
     def key(self, purpose: str) -> int:
-        """The number of an advisory lock: locks of one database are told apart by schema."""
+        """The number of an advisory lock, distinct for each schema of a database."""
         digest = hashlib.sha256(f"rota {purpose} {self.schema}".encode()).digest()
         return int.from_bytes(digest[:8], signed=True)
 
 
 def address_of(url: str, schema: str | None = None) -> Address:
-    """Take a `postgresql://` URL apart; `?schema=` in it comes before what is given beside it."""
+    """Parse a `postgresql://` URL. `?schema=` in it overrides `schema`."""
     shown = without_password(url)
     try:
         parts = urlsplit(url)
-        assert parts.port != 0  # asking for it is what checks it
+        assert parts.port != 0  # reading the port validates it
         conninfo_to_dict(_without_schema(url))
     except (ValueError, psycopg.Error):
-        # What they have to say quotes the address, password and all.
+        # The message would quote the address with its password.
         raise Invalid(f"{shown!r} is not a valid postgresql:// URL", setting="store") from None
     if parts.scheme not in SCHEMES:
         raise Invalid(f"{shown!r} is not a postgresql:// URL", setting="store")
@@ -52,7 +61,7 @@ def address_of(url: str, schema: str | None = None) -> Address:
 
 
 def _without_schema(url: str) -> str:
-    """The URL as libpq takes it, which knows nothing of schemas."""
+    """The URL without `?schema=`, which libpq does not know."""
     parts = urlsplit(url)
     options = parse_qsl(parts.query, keep_blank_values=True)
     rest = urlencode([pair for pair in options if pair[0] != "schema"], quote_via=quote)

@@ -1,4 +1,4 @@
-"""A store on PostgreSQL: one connection that writes, a few that read, and what follows a break."""
+"""A store on PostgreSQL: one connection that writes, several that read, and their reconnection."""
 
 import contextlib
 import random
@@ -11,12 +11,11 @@ from psycopg.pq.abc import PGresult
 
 from rota.errors import StoreError, Unavailable
 from rota.store.database import Transaction
-from rota.store.postgres import schema, troubles
-from rota.store.postgres.address import Address
-from rota.store.postgres.hints import Hints
-from rota.store.postgres.link import Link, LinkLost, Refused
-from rota.store.postgres.options import PostgresOptions
-from rota.store.postgres.queries import load
+from rota.store.postgres import error_mapping, schema
+from rota.store.postgres.address import Address, PostgresOptions
+from rota.store.postgres.connection import ConnectionLost, PostgresConnection, StatementRefused
+from rota.store.postgres.dialect import postgres_queries
+from rota.store.postgres.peer_notifier import PeerNotifier
 from rota.store.postgres.transaction import PostgresTransaction
 
 log = structlog.get_logger("rota.store")
@@ -36,231 +35,242 @@ class PostgresDatabase:
     def __init__(self, address: Address, options: PostgresOptions | None = None) -> None:
         self.address = address
         self.options = options = options or PostgresOptions()
-        self._queries = load()
-        self._begin = schema.beginnings(address, options)
+        self._queries = postgres_queries()
+        self._scripts = schema.transaction_scripts(address, options)
         self._guard = threading.RLock()  # one write at a time
         self._state = threading.Lock()
-        self._writer: Link | None = None
-        self._readers: list[Link] = []
+        self._writer: PostgresConnection | None = None
+        self._readers: list[PostgresConnection] = []
         self._free = threading.BoundedSemaphore(options.readers)
-        self._turn: int | None = None  # after our last commit; None: not known
-        self._problem: str | None = None  # why the database is away
+        self._last_change: int | None = (
+            None  # the change counter after our last commit; None: unknown
+        )
+        self._problem: str | None = None  # why the database is unavailable
         self._closed = threading.Event()
         self._reconnecting: threading.Thread | None = None
         try:
             self.migrated = self._prepare()
             self._writer = self._connect()
-        except (LinkLost, Refused) as error:
+        except (ConnectionLost, StatementRefused) as error:
             self._drop_writer()
             raise StoreError(f"{address.shown} cannot be used as a store: {error}") from None
         except BaseException:
             self._drop_writer()
             raise
-        self._hints = Hints(address, is_on=options.notify)
+        self._peer_notifier = PeerNotifier(address, is_enabled=options.notify)
 
     def _prepare(self) -> tuple[int, int]:
-        with self._patient() as link:
-            return schema.prepare(link, self.address)
+        with self._migration_connection() as connection:
+            return schema.prepare(connection, self.address)
 
-    def take_away(self) -> list[int]:
-        """Drop what only coordinators of the version before need."""
-        with self._patient() as link:
-            return schema.take_away(link, self.address)
+    def drop_legacy(self) -> list[int]:
+        """Drop what only coordinators of the previous version need."""
+        with self._migration_connection() as connection:
+            return schema.drop_legacy(connection, self.address)
 
     @contextlib.contextmanager
-    def _patient(self) -> Iterator[Link]:
-        """A connection for what may take long."""
-        link = Link(self.address.url, name=APPLICATION, limit_ms=schema.MIGRATION_MS)
+    def _migration_connection(self) -> Iterator[PostgresConnection]:
+        """A connection with the time limit of migrations."""
+        connection = PostgresConnection(
+            self.address.url, name=APPLICATION, limit_ms=schema.MIGRATION_MS
+        )
         try:
-            yield link
+            yield connection
         finally:
-            link.close()
+            connection.close()
 
     # --- writing --------------------------------------------------------------------------------
 
     def write(self, body: Callable[[Transaction], T]) -> T:
         with self._guard:
-            link, last_turn, now_ms = self._begin_write()
+            connection, last_change, now_ms = self._begin_write()
             transaction = PostgresTransaction(
-                link, self._queries, is_foreign=last_turn != self._turn, now_ms=now_ms
+                connection,
+                self._queries,
+                changed_by_peer=last_change != self._last_change,
+                now_ms=now_ms,
             )
             try:
                 answer = body(transaction)
-            except (LinkLost, Refused) as trouble:
-                self._roll_back(link)
-                raise troubles.judged(trouble) from trouble
+            except (ConnectionLost, StatementRefused) as error:
+                self._roll_back(connection)
+                raise error_mapping.to_error(error) from error
             except BaseException:
-                self._roll_back(link)
+                self._roll_back(connection)
                 raise
-            self._turn = self._commit(link, transaction, last_turn)
+            self._last_change = self._commit(connection, transaction, last_change)
             return answer
 
-    def _begin_write(self) -> tuple[Link, int, int]:
-        """A connection that has the lock, the last turn, and the time where the database is."""
+    def _begin_write(self) -> tuple[PostgresConnection, int, int]:
+        """A connection that holds the lock, the change counter, and the time of the database."""
         is_fresh = False
         while True:
-            link = self._writer
-            if link is None:
-                self._refuse_while_away()
-                link, is_fresh = self._open_writer(), True
+            connection = self._writer
+            if connection is None:
+                self._check_available()
+                connection, is_fresh = self._open_writer(), True
             try:
-                turn, now_ms = self._link_begins(link)
-            except LinkLost as lost:
+                change, now_ms = self._read_prelude(connection)
+            except ConnectionLost as lost:
                 self._drop_writer()
-                # One that was idle may have been lost long ago: that need not cost anybody a call.
+                # An idle connection may have been lost long ago: try again with a new one.
                 if is_fresh:
-                    raise self._away(str(lost)) from lost
-            except Refused as refused:
-                self._roll_back(link)
-                raise troubles.judged(refused) from refused
+                    raise self._set_unavailable(str(lost)) from lost
+            except StatementRefused as refused:
+                self._roll_back(connection)
+                raise error_mapping.to_error(refused) from refused
             else:
-                return link, turn, now_ms
+                return connection, change, now_ms
 
-    def _link_begins(self, link: Link) -> tuple[int, int]:
-        last = link.script(self._begin.write)[-1]
+    def _read_prelude(self, connection: PostgresConnection) -> tuple[int, int]:
+        last = connection.script(self._scripts.write)[-1]
         return int(last.get_value(0, 0) or 0), int(last.get_value(0, 1) or 0)
 
-    def _commit(self, link: Link, transaction: PostgresTransaction, last_turn: int) -> int:
-        """Commit; the answer is the turn that is ours."""
-        statements = self._begin.commit if transaction.has_changed else [COMMIT]
-        self._turn, before = None, self._turn
+    def _commit(
+        self, connection: PostgresConnection, transaction: PostgresTransaction, last_change: int
+    ) -> int:
+        """Commit; returns the change counter after it."""
+        statements = self._scripts.commit if transaction.has_changed else [COMMIT]
+        self._last_change, before = None, self._last_change
         try:
-            results = link.finish(statements)
-        except LinkLost as lost:
+            results = connection.finish(statements)
+        except ConnectionLost as lost:
             self._drop_writer()
-            self._away(str(lost))
-            raise troubles.unknown(str(lost)) from lost
-        except Refused as refused:
-            self._roll_back(link)
-            self._turn = before
-            raise troubles.judged(refused) from refused
+            self._set_unavailable(str(lost))
+            raise error_mapping.unknown(str(lost)) from lost
+        except StatementRefused as refused:
+            self._roll_back(connection)
+            self._last_change = before
+            raise error_mapping.to_error(refused) from refused
         assert results[-1].command_status == COMMIT, "a broken transaction was to be committed"
-        return int(results[0].get_value(0, 0) or 0) if transaction.has_changed else last_turn
+        return int(results[0].get_value(0, 0) or 0) if transaction.has_changed else last_change
 
-    def _roll_back(self, link: Link) -> None:
-        """After this the connection is as new, or gone."""
-        if link.is_open and not link.is_idle:
-            with contextlib.suppress(LinkLost, Refused):
-                link.script(ROLLBACK)
-        if not (link.is_open and link.is_idle):
+    def _roll_back(self, connection: PostgresConnection) -> None:
+        """Roll back, or close the connection if that fails."""
+        if connection.is_open and not connection.is_idle:
+            with contextlib.suppress(ConnectionLost, StatementRefused):
+                connection.script(ROLLBACK)
+        if not (connection.is_open and connection.is_idle):
             self._drop_writer()
 
     # --- reading --------------------------------------------------------------------------------
 
     def read(self, body: Callable[[Transaction], T]) -> T:
-        with self._reader(self._begin.read) as (link, _):
-            return body(PostgresTransaction(link, self._queries))
+        with self._reader(self._scripts.read) as (connection, _):
+            return body(PostgresTransaction(connection, self._queries))
 
-    def turn(self) -> int:
-        with self._reader(self._begin.turn) as (_, found):
+    def change_counter(self) -> int:
+        with self._reader(self._scripts.change_counter) as (_, found):
             return int(found.get_value(0, 0) or 0)
 
     @contextlib.contextmanager
-    def _reader(self, beginning: bytes) -> Iterator[tuple[Link, PGresult]]:
-        """A connection that reads, and the answer to the last of the first statements on it."""
+    def _reader(self, prelude: bytes) -> Iterator[tuple[PostgresConnection, PGresult]]:
+        """A connection that reads, and the result of the last statement of `prelude`."""
         if not self._free.acquire(timeout=READER_WAIT_S):
-            raise troubles.unavailable("all of its connections are busy")
-        link: Link | None = None
+            raise error_mapping.unavailable("all of its connections are busy")
+        connection: PostgresConnection | None = None
         try:
-            link, result = self._begin_read(beginning)
-            yield link, result
-        except (LinkLost, Refused) as trouble:
-            raise troubles.judged(trouble) from trouble
+            connection, result = self._begin_read(prelude)
+            yield connection, result
+        except (ConnectionLost, StatementRefused) as error:
+            raise error_mapping.to_error(error) from error
         finally:
-            if link is not None:
-                self._give_back(link)
+            if connection is not None:
+                self._release(connection)
             self._free.release()
 
-    def _begin_read(self, beginning: bytes) -> tuple[Link, PGresult]:
+    def _begin_read(self, prelude: bytes) -> tuple[PostgresConnection, PGresult]:
         while True:
-            self._refuse_while_away()
+            self._check_available()
             with self._state:
                 known = self._readers.pop() if self._readers else None
             try:
-                link = known or self._connect()
-                return link, link.script(beginning)[-1]
-            except LinkLost as lost:
-                # One that was idle may have been lost long ago; the next one is tried.
+                connection = known or self._connect()
+                return connection, connection.script(prelude)[-1]
+            except ConnectionLost as lost:
+                # An idle connection may have been lost long ago: try the next one.
                 if known is None:
-                    raise self._away(str(lost)) from lost
+                    raise self._set_unavailable(str(lost)) from lost
 
-    def _give_back(self, link: Link) -> None:
-        if link.is_open and not link.is_idle:
-            with contextlib.suppress(LinkLost, Refused):
-                link.script(ROLLBACK)
-        if link.is_open and link.is_idle and not self._closed.is_set():
+    def _release(self, connection: PostgresConnection) -> None:
+        if connection.is_open and not connection.is_idle:
+            with contextlib.suppress(ConnectionLost, StatementRefused):
+                connection.script(ROLLBACK)
+        if connection.is_open and connection.is_idle and not self._closed.is_set():
             with self._state:
-                self._readers.append(link)
+                self._readers.append(connection)
         else:
-            link.close()
+            connection.close()
 
-    # --- telling others -------------------------------------------------------------------------
+    # --- peers ----------------------------------------------------------------------------------
 
-    def hint(self) -> None:
-        self._hints.give()
+    def notify_peers(self) -> None:
+        self._peer_notifier.notify()
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._hints.listen(callback)
+        return self._peer_notifier.listen(callback)
 
-    # --- coming and going -----------------------------------------------------------------------
+    # --- connections ----------------------------------------------------------------------------
 
     def close(self) -> None:
         self._closed.set()
-        self._hints.close()
+        self._peer_notifier.close()
         with self._state:
             thread, readers, self._readers = self._reconnecting, self._readers, []
         if thread is not None:
             thread.join()
-        for link in readers:
-            link.close()
+        for connection in readers:
+            connection.close()
         self._drop_writer()
 
-    def _connect(self) -> Link:
-        return Link(self.address.url, name=APPLICATION, limit_ms=self.options.statement_ms)
+    def _connect(self) -> PostgresConnection:
+        return PostgresConnection(
+            self.address.url, name=APPLICATION, limit_ms=self.options.statement_ms
+        )
 
-    def _open_writer(self) -> Link:
+    def _open_writer(self) -> PostgresConnection:
         try:
             self._writer = self._connect()
-        except LinkLost as lost:
-            raise self._away(str(lost)) from lost
+        except ConnectionLost as lost:
+            raise self._set_unavailable(str(lost)) from lost
         return self._writer
 
     def _drop_writer(self) -> None:
-        link, self._writer = self._writer, None
-        if link is not None:
-            link.close()
+        connection, self._writer = self._writer, None
+        if connection is not None:
+            connection.close()
 
-    def _refuse_while_away(self) -> None:
+    def _check_available(self) -> None:
         if self._problem is not None:
-            raise troubles.unavailable(self._problem)
+            raise error_mapping.unavailable(self._problem)
 
-    def _away(self, reason: str) -> Unavailable:
-        """The database is not there: until it is back, nobody waits for it but one thread."""
+    def _set_unavailable(self, reason: str) -> Unavailable:
+        """Refuse all calls until one thread has reconnected; returns the error to raise."""
         with self._state:
             self._problem = reason
             if self._reconnecting is None and not self._closed.is_set():
-                log.warning("store away", store=self.address.shown, problem=reason)
+                log.warning("store_unavailable", store=self.address.shown, problem=reason)
                 self._reconnecting = threading.Thread(
-                    target=self._come_back, name="rota-reconnect", daemon=True
+                    target=self._reconnect, name="rota-reconnect", daemon=True
                 )
                 self._reconnecting.start()
-        return troubles.unavailable(reason)
+        return error_mapping.unavailable(reason)
 
-    def _come_back(self) -> None:
+    def _reconnect(self) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._closed.wait(pause_s * random.uniform(0.5, 1.0)):  # noqa: S311
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             try:
-                link = self._connect()
-                link.script(self._begin.turn)
-            except (LinkLost, Refused) as error:
+                connection = self._connect()
+                connection.script(self._scripts.change_counter)
+            except (ConnectionLost, StatementRefused) as error:
                 self._problem = str(error)
                 continue
-            self._arrive(link)
+            self._set_available(connection)
             return
 
-    def _arrive(self, link: Link) -> None:
+    def _set_available(self, connection: PostgresConnection) -> None:
         with self._state:
-            self._readers.append(link)
+            self._readers.append(connection)
             self._problem = self._reconnecting = None
-        log.info("store back", store=self.address.shown)
+        log.info("store_available", store=self.address.shown)

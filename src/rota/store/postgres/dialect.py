@@ -1,19 +1,22 @@
-"""How does a query that was written for SQLite read in PostgreSQL?
+"""The named queries in PostgreSQL's dialect.
 
-Most of them read the same. What differs in form only is put right here: placeholders, sets of
-values, and the words by which SQLite is told the order of a join. What differs in substance has an
-override in `sql/postgres/`.
+Most queries read the same on both databases. What differs in form only is rewritten here: named
+parameters, sets of values, and the words that tell SQLite the order of a join. What differs in
+substance has an override in `sql/postgres/`.
 """
 
 import re
+from functools import cache
 from typing import NamedTuple
 
+from rota.store.database import load_queries
+
 _TEXTS = "CAST(wanted.value AS TEXT)"
-_IN_TEXTS = "IN (SELECT CAST(value AS TEXT) FROM carray(?))"
-_CAST = re.compile(r"\?(?:::(\w+(?:\[\])?))?")
-_CHANGES = re.compile(r"\s*(?:--[^\n]*\n\s*)*(SELECT|WITH)\b")
-
-
+_IN_TEXTS = re.compile(r"IN \(SELECT CAST\(value AS TEXT\) FROM carray\((:\w+)\)\)")
+_IN_NUMBERS = re.compile(r"IN carray\((:\w+)\)")
+_ARRAY = re.compile(r"carray\((:\w+)\) AS (\w+)")
+_PARAMETER = re.compile(r"(?<!:):([a-z]\w*)(?:::(\w+(?:\[\])?))?")
+_SELECT = re.compile(r"\s*(SELECT|WITH)\b")
 _CROSS_JOIN = re.compile(
     r"CROSS JOIN (?P<table>\w+) AS (?P<alias>\w+)\s+ON\s+(?P<condition>.+?)"
     r"(?=\s+(?:CROSS JOIN|LEFT JOIN|WHERE|GROUP BY|ORDER BY|LIMIT|ON CONFLICT)\b|\Z)",
@@ -23,39 +26,44 @@ _CROSS_JOIN = re.compile(
 
 class Query(NamedTuple):
     text: bytes
-    types: tuple[str | None, ...]  # of the parameters, where the query names them
+    types: dict[str, str | None]  # of each parameter, in their order; None: the query names none
     is_change: bool
 
 
-def translated(text: str) -> Query:
-    types: list[str | None] = []
+@cache
+def postgres_queries() -> dict[str, Query]:
+    return {name: translate(text) for name, text in load_queries("postgres").items()}
+
+
+def translate(text: str) -> Query:
+    types: dict[str, str | None] = {}
+    places: dict[str, int] = {}
 
     def numbered(found: re.Match[str]) -> str:
-        kind = found[1]
-        types.append(kind)
-        place = f"${len(types)}"
-        # A pattern is turned into a regular expression on its way: see `parameters.py`.
+        name, kind = found.groups()
+        place = f"${places.setdefault(name, len(places) + 1)}"
+        types[name] = types.get(name) or kind
+        # `parameters.py` turns a pattern into a regular expression.
         return f"{place}::text" if kind == "glob" else place + (f"::{kind}" if kind else "")
 
-    bare = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
-    numbered_text = _CAST.sub(numbered, _reworded(bare))
-    return Query(numbered_text.encode(), tuple(types), not _CHANGES.match(bare))
+    numbered_text = _PARAMETER.sub(numbered, _reworded(text))
+    return Query(numbered_text.encode(), types, not _SELECT.match(text))
 
 
 def _reworded(text: str) -> str:
     kind = "text" if _TEXTS in text else "bigint"
-    text = text.replace(_TEXTS, "wanted.value").replace(_IN_TEXTS, "= ANY(?::text[])")
-    text = text.replace("IN carray(?)", "= ANY(?::bigint[])")
-    text = re.sub(r"carray\(\?\) AS (\w+)", rf"unnest(?::{kind}[]) AS \1 (value)", text)
+    text = _IN_TEXTS.sub(r"= ANY(\1::text[])", text.replace(_TEXTS, "wanted.value"))
+    text = _IN_NUMBERS.sub(r"= ANY(\1::bigint[])", text)
+    text = _ARRAY.sub(rf"unnest(\1::{kind}[]) AS \2 (value)", text)
     text = re.sub(r" INDEXED BY \w+", "", text)
     return _CROSS_JOIN.sub(_in_order, text)
 
 
 def _in_order(found: re.Match[str]) -> str:
-    """A join whose order is the one that is written, whatever the planner thinks of it.
+    """Return a join that is made in the order in which it is written.
 
-    It may not look into a subquery that has an offset, and so looks up each row of the left side
-    by the condition, over an index.
+    The planner does not look into a subquery with an offset. So it looks up each row of the left
+    side by the condition, along an index.
     """
     table, alias, condition = found["table"], found["alias"], found["condition"].rstrip()
     rest = found["condition"][len(condition) :]

@@ -1,13 +1,13 @@
-"""How do values travel to PostgreSQL and back?
+"""Conversion of values to PostgreSQL and back.
 
-Numbers and texts go as text of no stated type: the server finds the type from where they stand.
-Columns of many rows go as one array each. PostgreSQL's text cannot hold a NUL, and ours may: it
-travels and is kept as two other characters, chosen so that the order of texts stays what it was.
+Numbers and texts are sent as text without a type: the server derives the type from the context.
+Many rows are sent as one array a column. PostgreSQL's text cannot hold a NUL, and ours may: it is
+sent and stored as two other characters, chosen so that the order of texts stays the same.
 """
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
@@ -52,11 +52,12 @@ class TextLoader(Loader):
 # --- one row of parameters ----------------------------------------------------------------------
 
 
-def encoded(query: Query, parameters: Sequence[object]) -> Encoded:
-    """The parameters of a statement that runs once."""
+def encoded(query: Query, parameters: Mapping[str, object]) -> Encoded:
+    """Encode the parameters of a statement that runs once."""
     values: list[Buffer | None] = []
     formats: list[Format] = []
-    for one, kind in zip(parameters, query.types, strict=True):
+    for name, kind in query.types.items():
+        one = parameters[name]
         if isinstance(one, bytes | memoryview | bytearray):
             values.append(one)
             formats.append(BINARY)
@@ -93,14 +94,17 @@ def _quoted(text: str) -> str:
 # --- many rows of parameters --------------------------------------------------------------------
 
 
-def encoded_columns(query: Query, rows: Sequence[Sequence[object]]) -> Encoded:
-    """The parameters of a statement that runs for many rows at once: an array a column."""
+def encoded_columns(
+    query: Query, names: Sequence[str], rows: Sequence[Sequence[object]]
+) -> Encoded:
+    """Encode the parameters of a statement that runs for many rows: one array a column."""
     values: list[Buffer | None] = []
     formats: list[Format] = []
-    for column, kind in zip(zip(*rows, strict=True), query.types, strict=True):
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    for name, kind in query.types.items():
         assert kind is not None, f"a set-based query names its types: {query.text!r}"
         encode, form = _COLUMNS[kind]
-        values.append(encode(column))
+        values.append(encode(columns[name]))
         formats.append(form)
     return values, formats
 

@@ -1,12 +1,12 @@
-"""Which shape has the schema, and how does it get the one this code needs?
+"""The version of the PostgreSQL schema, and the migrations to the newest.
 
 Migrations are numbered files, each applied once, in one transaction with its number, under an
 advisory lock: of coordinators that start at the same time one does it, the others find it done.
 
-A coordinator of the version before has to go on working while those of the new one come up. So a
-migration only adds (`NNNN_name.sql`). What takes away, once nobody needs it any more, stands beside
-it in `NNNN_name.post.sql`, and is applied by `rota migrate --post`, when the last coordinator of
-the version before is gone. A schema is refused by code that is further behind than that.
+A coordinator of the previous version must keep working while those of the new one start. So a
+migration only adds (`NNNN_name.sql`). `NNNN_name.post.sql` drops what is no longer needed. `rota
+migrate --post` applies it when the last coordinator of the previous version is gone. A coordinator
+refuses a schema that is more than one version ahead.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,8 @@ from typing import NamedTuple
 import structlog
 
 from rota.errors import StoreError, StoreTooNew
-from rota.store.postgres.address import Address
-from rota.store.postgres.link import Link
-from rota.store.postgres.options import PostgresOptions
+from rota.store.postgres.address import Address, PostgresOptions
+from rota.store.postgres.connection import PostgresConnection
 
 log = structlog.get_logger("rota.store")
 
@@ -29,8 +28,8 @@ POST = ".post.sql"
 MIGRATION_MS = 600_000  # of one statement of a migration
 
 
-# The order of a join is the one that is written, over indexes, as it is on SQLite: tables that are
-# empty in one minute and hold a million rows in the next mislead those who guess.
+# Joins are made in the order in which they are written, along indexes, as on SQLite. Statistics
+# mislead the planner: a table may be empty in one minute and hold a million rows in the next.
 PLANS = {
     "jit": "off",
     "join_collapse_limit": "1",
@@ -45,16 +44,16 @@ PLANS = {
 }
 
 
-class Beginnings(NamedTuple):
-    """Messages that are the same for every transaction of a database."""
+class TransactionScripts(NamedTuple):
+    """The scripts that begin and end the transactions of a database."""
 
     write: bytes
     commit: tuple[bytes, ...]  # of a transaction that changed something
     read: bytes
-    turn: bytes
+    change_counter: bytes
 
 
-def beginnings(address: Address, options: PostgresOptions) -> Beginnings:
+def transaction_scripts(address: Address, options: PostgresOptions) -> TransactionScripts:
     name = f'"{address.schema}"'
     settings = {
         "search_path": f"{address.schema}, pg_temp",
@@ -65,18 +64,18 @@ def beginnings(address: Address, options: PostgresOptions) -> Beginnings:
     }
     pairs = [f"set_config('{one}', '{value}', true)" for one, value in settings.items()]
     common = f"SELECT {', '.join(pairs)}; "
-    # A sequence that nobody has asked yet has the number that it gives first.
-    turn = "CASE WHEN is_called THEN last_value ELSE 0 END"
+    # A sequence that was never called holds its first number.
+    counter = "CASE WHEN is_called THEN last_value ELSE 0 END"
     now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-    return Beginnings(
+    return TransactionScripts(
         write=(
             f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {common}"  # noqa: S608 - a checked name
             f"SELECT pg_advisory_xact_lock({address.key('write')}); "
-            f"SELECT {turn}, {now_ms} FROM {name}.turn"
+            f"SELECT {counter}, {now_ms} FROM {name}.turn"
         ).encode(),
         commit=(f"SELECT nextval('{name}.turn')".encode(), b"COMMIT"),
         read=f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {common}".encode(),
-        turn=f"SELECT {turn} FROM {name}.turn".encode(),  # noqa: S608 - a checked name
+        change_counter=f"SELECT {counter} FROM {name}.turn".encode(),  # noqa: S608 - a checked name
     )
 
 
@@ -99,7 +98,7 @@ def newest_version() -> int:
 
 
 def offline(schema: str) -> str:
-    """All of it as one script, for those who let nobody but themselves change a schema."""
+    """All migrations as one script, for operators who change schemas by hand."""
     name = f'"{schema}"'
     parts = ["BEGIN;", f"CREATE SCHEMA IF NOT EXISTS {name};", f"SET LOCAL search_path TO {name};"]
     parts.append(f"{_VERSIONS};")
@@ -122,24 +121,24 @@ def _note(number: int, *, post: bool = False) -> str:
 # --- the database -------------------------------------------------------------------------------
 
 
-def prepare(link: Link, address: Address) -> tuple[int, int]:
-    """Check the server and bring the schema up to date; says from which version to which."""
-    check_server(link, address)
-    before = version_of(link, address)
+def prepare(connection: PostgresConnection, address: Address) -> tuple[int, int]:
+    """Check the server and migrate the schema; returns the versions before and after."""
+    check_server(connection, address)
+    before = version_of(connection, address)
     known = newest_version()
     if before < known:
-        before = _migrate(link, address)
+        before = _migrate(connection, address)
     elif before > known:
-        check_newer(link, address, before)
+        check_newer(connection, address, before)
     return before, max(before, known)
 
 
-def check_server(link: Link, address: Address) -> None:
+def check_server(connection: PostgresConnection, address: Address) -> None:
     asked = b"""
     SELECT current_setting('server_version_num'), current_setting('server_encoding'),
            current_setting('synchronous_commit'), current_setting('fsync'), current_user
     """
-    version, encoding, commit, fsync, user = texts(link, asked)
+    version, encoding, commit, fsync, user = texts(connection, asked)
     if int(version) < OLDEST_SERVER:
         raise StoreError(
             f"{address.shown} is PostgreSQL {int(version) // 10_000}: Rota needs 14 or newer"
@@ -154,72 +153,72 @@ def check_server(link: Link, address: Address) -> None:
             f'could be lost: set it to on, as by ALTER ROLE "{user}" SET synchronous_commit = on'
         )
     if fsync == "off":
-        log.warning("store does not sync", store=address.shown, setting="fsync")
+        log.warning("store_not_durable", store=address.shown, setting="fsync")
 
 
-def texts(link: Link, text: bytes) -> list[str]:
-    result = link.script(text)[-1]
+def texts(connection: PostgresConnection, text: bytes) -> list[str]:
+    result = connection.script(text)[-1]
     return [(result.get_value(0, one) or b"").decode() for one in range(result.nfields)]
 
 
-def version_of(link: Link, address: Address) -> int:
-    """The newest migration that was applied; 0: there is no schema."""
+def version_of(connection: PostgresConnection, address: Address) -> int:
+    """The newest applied migration; 0: there is no schema."""
     table = f'"{address.schema}".schema_version'
-    if texts(link, f"SELECT to_regclass('{table}')".encode()) == [""]:
+    if texts(connection, f"SELECT to_regclass('{table}')".encode()) == [""]:
         return 0
     asked = f"SELECT coalesce(max(number), 0) FROM {table} WHERE NOT is_post"  # noqa: S608
-    return int(texts(link, asked.encode())[0])
+    return int(texts(connection, asked.encode())[0])
 
 
-def _migrate(link: Link, address: Address) -> int:
-    """Apply what is missing; the answer is which version there was before."""
+def _migrate(connection: PostgresConnection, address: Address) -> int:
+    """Apply the missing migrations; returns the version before."""
     name = f'"{address.schema}"'
-    with _alone(link, address):
-        # Only who may create schemas has to; one that is there is taken as it is.
-        if texts(link, f"SELECT to_regnamespace('{name}')".encode()) == [""]:
-            link.script(f"CREATE SCHEMA {name}".encode())
-        link.script(f"SET LOCAL search_path TO {name}; {_VERSIONS}".encode())
-        before = version_of(link, address)
+    with _alone(connection, address):
+        # An existing schema is used as it is: the role may not be allowed to create one.
+        if texts(connection, f"SELECT to_regnamespace('{name}')".encode()) == [""]:
+            connection.script(f"CREATE SCHEMA {name}".encode())
+        connection.script(f"SET LOCAL search_path TO {name}; {_VERSIONS}".encode())
+        before = version_of(connection, address)
         for number, text in migrations().items():
             if number > before:
-                link.script(f"{text}; {_note(number)}".encode())
+                connection.script(f"{text}; {_note(number)}".encode())
     return before
 
 
-def take_away(link: Link, address: Address) -> list[int]:
-    """Apply what takes away what only older coordinators need; which of it was not done before."""
+def drop_legacy(connection: PostgresConnection, address: Address) -> list[int]:
+    """Apply the missing post migrations; returns their numbers."""
     done: list[int] = []
-    with _alone(link, address):
-        link.script(f'SET LOCAL search_path TO "{address.schema}"'.encode())
+    with _alone(connection, address):
+        connection.script(f'SET LOCAL search_path TO "{address.schema}"'.encode())
         for number, text in migrations(post=True).items():
             known = f"SELECT count(*) FROM schema_version WHERE is_post AND number = {number}"  # noqa: S608
-            if texts(link, known.encode()) == ["0"]:
-                link.script(f"{text}; {_note(number, post=True)}".encode())
+            if texts(connection, known.encode()) == ["0"]:
+                connection.script(f"{text}; {_note(number, post=True)}".encode())
                 done.append(number)
     return done
 
 
 @contextmanager
-def _alone(link: Link, address: Address) -> Iterator[None]:
-    """A transaction beside which nobody migrates, and nobody writes."""
+def _alone(connection: PostgresConnection, address: Address) -> Iterator[None]:
+    """A transaction that excludes other migrations and all writes."""
     locks = [f"SELECT pg_advisory_xact_lock({address.key(one)})" for one in ("migrate", "write")]
     limit = f"SET LOCAL statement_timeout TO {MIGRATION_MS}"
-    link.script("; ".join(["BEGIN", limit, *locks]).encode())
+    connection.script("; ".join(["BEGIN", limit, *locks]).encode())
     try:
         yield
     except BaseException:
-        if link.is_open:
-            link.script(b"ROLLBACK")
+        if connection.is_open:
+            connection.script(b"ROLLBACK")
         raise
-    link.script(b"COMMIT")
+    connection.script(b"COMMIT")
 
 
-def check_newer(link: Link, address: Address, version: int) -> None:
-    """A schema that is one step ahead is that of the next version, which we may run beside."""
+def check_newer(connection: PostgresConnection, address: Address, version: int) -> None:
+    """Refuse a schema that is more than one version ahead."""
     known = newest_version()
     table = f'"{address.schema}".schema_version'
     asked = f"SELECT coalesce(max(number), 0) FROM {table} WHERE is_post"  # noqa: S608
-    (post,) = texts(link, asked.encode())
+    (post,) = texts(connection, asked.encode())
     if known < max(version - 1, int(post)):
         raise StoreTooNew(
             f"{address.shown} was written by a newer Rota (schema {version}; this one knows "
@@ -227,4 +226,4 @@ def check_newer(link: Link, address: Address, version: int) -> None:
             schema=version,
             known=known,
         )
-    log.warning("store is newer", store=address.shown, schema=version, known=known)
+    log.warning("store_newer", store=address.shown, schema=version, known=known)

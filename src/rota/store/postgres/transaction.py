@@ -1,62 +1,80 @@
-"""Named queries on one connection, inside the transaction its owner has opened."""
+"""Named queries on one connection, in the transaction that the database has opened."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
-from rota.store.database import Row
+from psycopg.pq.abc import PGresult
+
+from rota.store.database import Row, Transaction
+from rota.store.postgres.connection import PostgresConnection
 from rota.store.postgres.dialect import Query
-from rota.store.postgres.link import Link
 from rota.store.postgres.parameters import Encoded, encoded, encoded_columns
 
+T = TypeVar("T")
 
-class PostgresTransaction:
+
+class PostgresTransaction(Transaction):
     def __init__(
         self,
-        link: Link,
+        connection: PostgresConnection,
         queries: Mapping[str, Query],
         *,
-        is_foreign: bool = False,
+        changed_by_peer: bool = False,
         now_ms: int | None = None,
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._queries = queries
-        self.is_foreign = is_foreign
+        self.changed_by_peer = changed_by_peer
         self.now_ms = now_ms
-        self.has_changed = False  # has any row been changed?
+        self.has_changed = False  # whether a statement has changed a row
 
-    def rows(self, query: str, /, *parameters: object) -> list[Row]:
+    def rows(self, query: str, /, **parameters: object) -> list[Row]:
+        return self._connection.rows(self._select(query, parameters))
+
+    def records(self, make: Callable[..., T], query: str, /, **parameters: object) -> list[T]:
+        result = self._select(query, parameters)
+        names = [(result.fname(one) or b"").decode() for one in range(result.nfields)]
+        rows = self._connection.rows(result)
+        return [make(**dict(zip(names, row, strict=True))) for row in rows]
+
+    def execute(self, query: str, /, **parameters: object) -> int:
         found = self._queries[query]
-        result = self._link.run(found.text, *encoded(found, parameters))
-        if found.is_change and result.command_tuples:
-            self.has_changed = True
-        return self._link.rows(result)
+        return self._run(found, encoded(found, parameters))
 
-    def run(self, query: str, /, *parameters: object) -> int:
-        found = self._queries[query]
-        return self._changed(found, encoded(found, parameters))
-
-    def many(self, query: str, rows: Iterable[Sequence[object]], /) -> int:
+    def execute_many(
+        self, query: str, names: Sequence[str], rows: Iterable[Sequence[object]], /
+    ) -> int:
         listed = rows if isinstance(rows, Sequence) else list(rows)
         if not listed:
             return 0
         found = self._queries[query]
-        return self._changed(found, encoded_columns(found, listed))
+        return self._run(found, encoded_columns(found, names, listed))
 
-    def put(self, query: str, /, *parameters: object) -> None:
+    def pipeline(self, query: str, /, **parameters: object) -> None:
         found = self._queries[query]
-        self._sent(found, encoded(found, parameters))
+        self._send(found, encoded(found, parameters))
 
-    def put_many(self, query: str, rows: Iterable[Sequence[object]], /) -> None:
+    def pipeline_many(
+        self, query: str, names: Sequence[str], rows: Iterable[Sequence[object]], /
+    ) -> None:
         listed = rows if isinstance(rows, Sequence) else list(rows)
         if listed:
             found = self._queries[query]
-            self._sent(found, encoded_columns(found, listed))
+            self._send(found, encoded_columns(found, names, listed))
 
-    def _sent(self, query: Query, parameters: Encoded) -> None:
-        self.has_changed = True  # as it will have; to know it would mean to wait
-        self._link.send(query.text, *parameters)
+    def _select(self, query: str, parameters: Mapping[str, object]) -> PGresult:
+        found = self._queries[query]
+        result = self._connection.run(found.text, *encoded(found, parameters))
+        if found.is_change and result.command_tuples:
+            self.has_changed = True
+        return result
 
-    def _changed(self, query: Query, parameters: Encoded) -> int:
-        changed = self._link.run(query.text, *parameters).command_tuples or 0
+    def _send(self, query: Query, parameters: Encoded) -> None:
+        self.has_changed = True  # to know it would mean to wait for the outcome
+        self._connection.send(query.text, *parameters)
+
+    def _run(self, query: Query, parameters: Encoded) -> int:
+        changed = self._connection.run(query.text, *parameters).command_tuples or 0
         if changed:
             self.has_changed = True
         return changed

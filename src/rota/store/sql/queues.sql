@@ -1,36 +1,48 @@
 -- name: lanes
+-- Every lane.
 SELECT number, queue, name, requires FROM lane
 
 -- name: add_lane
-INSERT INTO lane (number, queue, name, requires) VALUES (?, ?, ?, ?)
+-- Insert a lane.
+INSERT INTO lane (number, queue, name, requires) VALUES (:number, :queue, :name, :requires)
 
 -- name: unused_lanes
--- Those that no task is left of, neither live nor finished. Looks at all that are live: it is asked
--- before a coordinator begins, and only where there are very many lanes.
+-- Lanes without a task, live or finished. A live task is queued, scheduled or leased. Reads all
+-- scheduled and leased tasks: it runs only when lanes are short.
 SELECT number FROM lane
  WHERE NOT EXISTS (SELECT 1 FROM history WHERE state = 'succeeded' AND lane = lane.number)
    AND NOT EXISTS (SELECT 1 FROM history WHERE state = 'failed' AND lane = lane.number)
    AND NOT EXISTS (SELECT 1 FROM history WHERE state = 'cancelled' AND lane = lane.number)
-   AND number NOT IN (SELECT lane FROM task)
+   AND NOT EXISTS (SELECT 1 FROM ready WHERE ready.lane = lane.number)
+EXCEPT SELECT lane FROM lease
+EXCEPT SELECT t.lane FROM scheduled AS s JOIN task AS t ON t.id = s.id
+ ORDER BY number
 
 -- name: drop_lanes
-DELETE FROM lane WHERE number IN carray(?)
+-- Delete lanes.
+DELETE FROM lane WHERE number IN carray(:numbers)
 
 -- name: paused
+-- The names of paused queues.
 SELECT name FROM queue WHERE paused = 1
 
 -- name: known
+-- The names of all queues: those with a lane, and those that an operator has changed.
 SELECT queue FROM lane UNION SELECT name FROM queue
 
--- name: change
-INSERT INTO queue (name, paused, changed_at_ms) VALUES (?, ?, ?)
+-- name: set_paused
+-- Pause or resume a queue.
+INSERT INTO queue (name, paused, changed_at_ms) VALUES (:name, :paused, :changed_at_ms)
     ON CONFLICT (name) DO UPDATE SET paused = excluded.paused, changed_at_ms = excluded.changed_at_ms
 
--- name: depth_by_lane
+-- name: queued_by_lane
+-- Number of queued tasks in each lane, and since when the oldest waits.
 SELECT lane, count(*), min(since_ms) FROM ready GROUP BY lane
 
 -- name: running_by_lane
+-- Number of leased tasks in each lane.
 SELECT lane, count(*) FROM lease GROUP BY lane
 
 -- name: scheduled_by_lane
+-- Number of scheduled tasks in each lane.
 SELECT t.lane, count(*) FROM scheduled AS s CROSS JOIN task AS t ON t.id = s.id GROUP BY t.lane

@@ -1,90 +1,122 @@
 -- name: add
+-- Insert a run.
 INSERT INTO run (id, workflow, version, state, input, key, parent_run, parent_token, depth,
                  forked_from, timeout_ms, created_at_ms)
-VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (:id, :workflow, :version, 'running', :input, :key, :parent_run, :parent_token, :depth,
+        :forked_from, :timeout_ms, :created_at_ms)
 
 -- name: add_key
-INSERT INTO run_key (key, id) VALUES (?, ?)
+-- Insert the idempotency key of a run.
+INSERT INTO run_key (key, id) VALUES (:key, :id)
 
--- name: by_key
-SELECT id FROM run_key WHERE key = ?
+-- name: id_by_key
+-- The run that has an idempotency key.
+SELECT id FROM run_key WHERE key = :key
 
 -- name: by_ids
+-- The runs of these ids.
 SELECT r.id, r.workflow, r.version, r.state, r.input, r.context, r.output, r.error, r.key,
        r.parent_run, r.parent_token, r.depth, r.forked_from, r.timeout_ms, r.created_at_ms,
        r.finished_at_ms
-  FROM carray(?) AS wanted CROSS JOIN run AS r ON r.id = wanted.value
+  FROM carray(:ids) AS wanted CROSS JOIN run AS r ON r.id = wanted.value
 
 -- name: set_state
-UPDATE run SET state = ?, context = ?, output = ?, error = ?, finished_at_ms = ? WHERE id = ?
+-- Store the state of a run.
+UPDATE run SET state = :state, context = :context, output = :output, error = :error,
+               finished_at_ms = :finished_at_ms
+ WHERE id = :id
 
 -- name: append
-INSERT INTO journal (run, number, at_ms, event, decisions, links) VALUES (?, ?, ?, ?, ?, ?)
+-- Append an entry to the journal of a run.
+INSERT INTO journal (run, number, at_ms, event, decisions, links)
+VALUES (:run, :number, :at_ms, :event, :decisions, :links)
 
 -- name: journal
-SELECT number, at_ms, event, decisions, links FROM journal
- WHERE run = ? AND number > ? ORDER BY number LIMIT ?
+-- Entries of the journal of a run, the oldest first.
+SELECT number, at_ms, event, decisions, coalesce(links, '{}') AS links FROM journal
+ WHERE run = :run AND number > :after ORDER BY number LIMIT :limit
 
--- name: last_numbers
-SELECT r.id, (SELECT max(j.number) FROM journal AS j WHERE j.run = r.id)
-  FROM carray(?) AS wanted CROSS JOIN run AS r ON r.id = wanted.value
+-- name: journal_lengths
+-- The number of the last journal entry of each run.
+SELECT r.id, coalesce((SELECT max(j.number) FROM journal AS j WHERE j.run = r.id), 0)
+  FROM carray(:ids) AS wanted CROSS JOIN run AS r ON r.id = wanted.value
 
 -- name: set_timer
-INSERT OR REPLACE INTO run_timer (due_at_ms, run, kind, number) VALUES (?, ?, ?, ?)
+-- Insert a timer of a run.
+INSERT OR REPLACE INTO run_timer (due_at_ms, run, kind, number)
+VALUES (:due_at_ms, :run, :kind, :number)
 
 -- name: drop_timer
-DELETE FROM run_timer WHERE run = ? AND kind = ? AND number = ?
+-- Delete one timer of a run.
+DELETE FROM run_timer WHERE run = :run AND kind = :kind AND number = :number
 
 -- name: drop_timers
-DELETE FROM run_timer WHERE run = ?
+-- Delete every timer of a run.
+DELETE FROM run_timer WHERE run = :run
 
 -- name: due_timers
-SELECT run, kind, number, due_at_ms FROM run_timer WHERE due_at_ms <= ? ORDER BY due_at_ms LIMIT ?
+-- Timers that are due, the oldest first.
+SELECT run, kind, number, due_at_ms FROM run_timer
+ WHERE due_at_ms <= :now_ms ORDER BY due_at_ms LIMIT :limit
 
 -- name: next_timer
+-- When the next timer is due.
 SELECT min(due_at_ms) FROM run_timer
 
 -- name: page
-SELECT id FROM run WHERE id < ? ORDER BY id DESC LIMIT ?
+-- Ids of runs, newest first.
+SELECT id FROM run WHERE id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: page_of_workflow
+-- Ids of the runs of a workflow, in one state or in any, newest first.
 SELECT id FROM run INDEXED BY run_by_workflow
- WHERE workflow = ? AND id < ? AND (? IS NULL OR state = ?)
- ORDER BY id DESC LIMIT ?
+ WHERE workflow = :workflow AND id < :before AND (:state IS NULL OR state = :state)
+ ORDER BY id DESC LIMIT :limit
 
 -- name: page_in_state
-SELECT id FROM run INDEXED BY run_by_state WHERE state = ? AND id < ? ORDER BY id DESC LIMIT ?
+-- Ids of the runs in one state, newest first.
+SELECT id FROM run INDEXED BY run_by_state
+ WHERE state = :state AND id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: add_task
-INSERT INTO run_task (task, run, token) VALUES (?, ?, ?)
+-- Record the run and the token that a task works for.
+INSERT INTO run_task (task, run, token) VALUES (:task, :run, :token)
 
 -- name: tasks
-SELECT task, run, token FROM run_task WHERE task IN carray(?)
+-- The run and the token that each of these tasks works for.
+SELECT task, run, token FROM run_task WHERE task IN carray(:tasks)
 
--- name: any_task
+-- name: has_tasks
+-- Whether any task works for a run.
 SELECT EXISTS (SELECT 1 FROM run_task)
 
 -- name: executing
-SELECT r.token, r.task FROM run_task AS r CROSS JOIN lease AS l ON l.id = r.task WHERE r.run = ?
+-- The tokens of a run whose tasks are leased, with their tasks.
+SELECT r.token, r.task FROM run_task AS r CROSS JOIN lease AS l ON l.id = r.task WHERE r.run = :run
 
 -- name: last_id
+-- The highest id of a run.
 SELECT coalesce(max(id), 0) FROM run
 
 -- name: prunable
--- A run is kept as long as the one that it works for is under way.
+-- Runs that ended before a time. A run stays as long as its parent is under way.
 SELECT r.id FROM run AS r
- WHERE r.finished_at_ms IS NOT NULL AND r.finished_at_ms < ?
+ WHERE r.finished_at_ms IS NOT NULL AND r.finished_at_ms < :before_ms
    AND NOT EXISTS (SELECT 1 FROM run AS p WHERE p.id = r.parent_run AND p.finished_at_ms IS NULL)
- ORDER BY r.finished_at_ms LIMIT ?
+ ORDER BY r.finished_at_ms LIMIT :limit
 
 -- name: drop_runs
-DELETE FROM run WHERE id IN carray(?)
+-- Delete runs.
+DELETE FROM run WHERE id IN carray(:ids)
 
 -- name: drop_journals
-DELETE FROM journal WHERE run IN carray(?)
+-- Delete the journals of runs.
+DELETE FROM journal WHERE run IN carray(:ids)
 
 -- name: drop_tasks
-DELETE FROM run_task WHERE run IN carray(?)
+-- Delete which tasks worked for runs.
+DELETE FROM run_task WHERE run IN carray(:ids)
 
 -- name: drop_keys
-DELETE FROM run_key WHERE key IN (SELECT key FROM run WHERE id IN carray(?) AND key IS NOT NULL)
+-- Delete the idempotency keys of runs.
+DELETE FROM run_key WHERE key IN (SELECT key FROM run WHERE id IN carray(:ids) AND key IS NOT NULL)

@@ -1,32 +1,40 @@
 -- name: last_id
+-- The highest id of a task.
 SELECT max(coalesce((SELECT max(id) FROM task), 0), coalesce((SELECT max(id) FROM history), 0))
 
 -- name: add
-INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?)
+-- Insert a task.
+INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms)
+VALUES (:id, :lane, :priority, :payload, :options, :key, :created_at_ms)
 
--- name: add_ready_range
--- New tasks whose ids follow each other are queued by one statement.
+-- name: queue_range
+-- Queue new tasks whose ids follow each other.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT lane, -priority, id, 0, 0, created_at_ms FROM task WHERE id BETWEEN ? AND ?
+SELECT lane, -priority, id, 0, 0, created_at_ms FROM task WHERE id BETWEEN :first AND :last
 
 -- name: add_scheduled
-INSERT INTO scheduled (due_at_ms, id, fence, attempt) VALUES (?, ?, 0, 0)
+-- Schedule a new task.
+INSERT INTO scheduled (due_at_ms, id, fence, attempt) VALUES (:due_at_ms, :id, 0, 0)
 
 -- name: add_start_limit
-INSERT OR IGNORE INTO start_limit (start_by_ms, id) VALUES (?, ?)
+-- Insert the time limit of a task to start.
+INSERT OR IGNORE INTO start_limit (start_by_ms, id) VALUES (:start_by_ms, :id)
 
 -- name: add_key
-INSERT INTO task_key (key, id) VALUES (?, ?)
+-- Insert the idempotency key of a task.
+INSERT INTO task_key (key, queue, id) VALUES (:key, :queue, :id)
 
 -- name: add_label
-INSERT OR IGNORE INTO task_label (label, id) VALUES (?, ?)
+-- Insert a label of a task.
+INSERT OR IGNORE INTO task_label (label, id) VALUES (:label, :id)
 
--- name: ids_by_keys
-SELECT k.key, k.id
-  FROM carray(?) AS wanted CROSS JOIN task_key AS k ON k.key = CAST(wanted.value AS TEXT)
+-- name: by_keys
+-- The tasks that have these keys, in any queue: one key is rarely used in several queues.
+SELECT k.key, k.queue, k.id
+  FROM carray(:keys) AS wanted CROSS JOIN task_key AS k ON k.key = CAST(wanted.value AS TEXT)
 
 -- name: open_lanes
--- Walks from lane to lane over the index: costs a step for each lane that holds anything.
+-- The lanes with queued tasks. Walks from lane to lane along the index: one step for each.
 WITH RECURSIVE open (lane) AS (
   SELECT min(lane) FROM ready
    UNION ALL
@@ -35,57 +43,69 @@ WITH RECURSIVE open (lane) AS (
 SELECT lane FROM open WHERE lane IS NOT NULL
 
 -- name: head
--- The tasks of one lane in the order of their turn.
+-- The next queued tasks of a lane: higher priority first, then the oldest.
 SELECT r.lane, r.rank, r.id, r.fence, r.attempt, t.payload, t.options, t.key, t.created_at_ms
   FROM ready AS r CROSS JOIN task AS t ON t.id = r.id
- WHERE r.lane = ?
+ WHERE r.lane = :lane
  ORDER BY r.rank, r.id
- LIMIT ?
+ LIMIT :limit
 
--- name: take_ready
-DELETE FROM ready WHERE lane = ? AND rank = ? AND id IN carray(?)
+-- name: dequeue
+-- Take tasks of one lane and rank out of the queue.
+DELETE FROM ready WHERE lane = :lane AND rank = :rank AND id IN carray(:ids)
 
--- name: count_ready_between
-SELECT count(*) FROM ready WHERE lane = ? AND rank = ? AND id BETWEEN ? AND ?
+-- name: count_queued_between
+-- Number of queued tasks in a range of ids of one lane and rank.
+SELECT count(*) FROM ready WHERE lane = :lane AND rank = :rank AND id BETWEEN :first AND :last
 
--- name: take_ready_between
-DELETE FROM ready WHERE lane = ? AND rank = ? AND id BETWEEN ? AND ?
+-- name: dequeue_between
+-- Take a range of ids of one lane and rank out of the queue.
+DELETE FROM ready WHERE lane = :lane AND rank = :rank AND id BETWEEN :first AND :last
 
--- name: take_ready_one
-DELETE FROM ready WHERE (lane, rank, id) = (SELECT lane, -priority, id FROM task WHERE id = ?)
+-- name: dequeue_one
+-- Take one task out of the queue.
+DELETE FROM ready WHERE (lane, rank, id) = (SELECT lane, -priority, id FROM task WHERE id = :id)
 
--- name: take_scheduled_one
-DELETE FROM scheduled WHERE id = ?
+-- name: unschedule_one
+-- Take one task out of the schedule.
+DELETE FROM scheduled WHERE id = :id
 
 -- name: lease
-INSERT INTO lease (id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms, holder)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+-- Insert a lease.
+INSERT INTO lease (id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms, holder, owner)
+VALUES (:id, :lane, :incarnation, :fence, :attempt, :started_at_ms, :deadline_ms, :holder, :owner)
 
 -- name: lease_alike
--- Many tasks under the same terms.
+-- Insert leases that are equal but for their task.
 INSERT INTO lease (id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms)
-SELECT value, ?, ?, ?, ?, ?, ? FROM carray(?)
+SELECT value, :lane, :incarnation, :fence, :attempt, :started_at_ms, :deadline_ms FROM carray(:ids)
 
 -- name: leases
-SELECT l.id, l.lane, l.incarnation, l.fence, l.attempt, l.started_at_ms, l.deadline_ms, l.holder
-  FROM carray(?) AS wanted CROSS JOIN lease AS l ON l.id = wanted.value
+-- The leases of these tasks.
+SELECT l.id, l.lane, l.incarnation, l.fence, l.attempt, l.started_at_ms, l.deadline_ms, l.holder,
+       l.owner
+  FROM carray(:ids) AS wanted CROSS JOIN lease AS l ON l.id = wanted.value
 
 -- name: leases_of
-SELECT id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms, holder
-  FROM lease WHERE incarnation IN carray(?)
+-- The leases of these incarnations.
+SELECT id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms, holder, owner
+  FROM lease WHERE incarnation IN carray(:incarnations)
 
--- name: held
-SELECT incarnation, count(*) FROM lease WHERE incarnation IN carray(?) GROUP BY incarnation
+-- name: lease_counts
+-- Number of leases of these incarnations.
+SELECT incarnation, count(*) FROM lease WHERE incarnation IN carray(:incarnations) GROUP BY incarnation
 
--- name: held_in_lane
-SELECT count(*) FROM lease WHERE incarnation = ? AND lane = ?
+-- name: lease_count_in_lane
+-- Number of leases that an incarnation has in one lane.
+SELECT count(*) FROM lease WHERE incarnation = :incarnation AND lane = :lane
 
 -- name: stage_finished
+-- Insert the end of a task into the staging table; see `finish_running`.
 INSERT INTO temp.finishing (state, fence, attempt, worker_id, finished_at_ms, result, error, cause, id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (:state, :fence, :attempt, :worker_id, :finished_at_ms, :result, :error, :cause, :id)
 
 -- name: finish_running
--- A lease that has moved on to another fence matches no row.
+-- Move staged tasks that were leased to history. A lease at another fence matches no row.
 INSERT INTO history (id, lane, priority, payload, options, key, created_at_ms, log,
                      state, fence, attempt, incarnation, worker_id, started_at_ms,
                      finished_at_ms, result, error, cause, progress, partial)
@@ -97,18 +117,19 @@ SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t
  CROSS JOIN task AS t ON t.id = f.id
 
 -- name: finish_alike
--- Many tasks that ended at one moment in the same way; a lease that has moved on matches no row.
+-- Move leased tasks with equal ends to history. A lease at another fence matches no row.
 INSERT INTO history (id, lane, priority, payload, options, key, created_at_ms, log,
                      state, fence, attempt, incarnation, worker_id, started_at_ms,
                      finished_at_ms, result, progress, partial)
 SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t.log,
-       ?, l.fence, ?, l.incarnation, ?, l.started_at_ms,
-       ?, ?, l.progress, l.partial
-  FROM carray(?) AS f
- CROSS JOIN lease AS l ON l.id = f.value AND l.fence = ?
+       :state, l.fence, :attempt, l.incarnation, :worker_id, l.started_at_ms,
+       :finished_at_ms, :result, l.progress, l.partial
+  FROM carray(:ids) AS f
+ CROSS JOIN lease AS l ON l.id = f.value AND l.fence = :fence
  CROSS JOIN task AS t ON t.id = f.value
 
 -- name: finish_waiting
+-- Move staged tasks that were queued or scheduled to history.
 INSERT INTO history (id, lane, priority, payload, options, key, created_at_ms, log,
                      state, fence, attempt, incarnation, worker_id, started_at_ms,
                      finished_at_ms, result, error, cause)
@@ -118,77 +139,94 @@ SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t
   FROM temp.finishing AS f CROSS JOIN task AS t ON t.id = f.id
 
 -- name: unstage_finished
+-- Empty the staging table.
 DELETE FROM temp.finishing
 
 -- name: drop_leases
-DELETE FROM lease WHERE id IN carray(?)
+-- Delete leases.
+DELETE FROM lease WHERE id IN carray(:ids)
 
 -- name: drop_tasks
-DELETE FROM task WHERE id IN carray(?)
+-- Delete live tasks.
+DELETE FROM task WHERE id IN carray(:ids)
 
 -- name: drop_leases_between
-DELETE FROM lease WHERE id BETWEEN ? AND ?
+-- Delete the leases of a range of ids.
+DELETE FROM lease WHERE id BETWEEN :first AND :last
 
 -- name: drop_tasks_between
-DELETE FROM task WHERE id BETWEEN ? AND ?
+-- Delete the live tasks of a range of ids.
+DELETE FROM task WHERE id BETWEEN :first AND :last
 
--- name: drop_lease_at
--- Matches no row when the lease has moved on.
-DELETE FROM lease WHERE id = ? AND fence = ?
+-- name: drop_lease_at_fence
+-- Delete a lease. Matches no row when the lease is at another fence.
+DELETE FROM lease WHERE id = :id AND fence = :fence
 
--- name: before
--- What is told of attempts so far, and what a time limit to start follows from.
-SELECT id, log, options, created_at_ms FROM task WHERE id IN carray(?)
+-- name: attempt_logs
+-- The logs of ended attempts of live tasks, and what their time limit to start is made of.
+SELECT id, log, options, created_at_ms FROM task WHERE id IN carray(:ids)
 
 -- name: set_log
-UPDATE task SET log = ? WHERE id = ?
+-- Store the log of ended attempts of a live task.
+UPDATE task SET log = :log WHERE id = :id
 
--- name: queue_again
+-- name: requeue
+-- Queue a task that was leased.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT lane, -priority, id, ?, ?, ? FROM task WHERE id = ?
+SELECT lane, -priority, id, :fence, :attempt, :since_ms FROM task WHERE id = :id
 
--- name: schedule_again
-INSERT INTO scheduled (due_at_ms, id, fence, attempt) VALUES (?, ?, ?, ?)
+-- name: reschedule
+-- Schedule a task that was leased.
+INSERT INTO scheduled (due_at_ms, id, fence, attempt) VALUES (:due_at_ms, :id, :fence, :attempt)
 
 -- name: due
-SELECT id FROM scheduled WHERE due_at_ms <= ? ORDER BY due_at_ms, id LIMIT ?
+-- Scheduled tasks that are due, the oldest first.
+SELECT id FROM scheduled WHERE due_at_ms <= :now_ms ORDER BY due_at_ms, id LIMIT :limit
 
 -- name: next_due
+-- When the next scheduled task is due.
 SELECT min(due_at_ms) FROM scheduled
 
 -- name: queue_scheduled
+-- Queue scheduled tasks.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT t.lane, -t.priority, t.id, s.fence, s.attempt, ?
-  FROM carray(?) AS wanted
+SELECT t.lane, -t.priority, t.id, s.fence, s.attempt, :since_ms
+  FROM carray(:ids) AS wanted
  CROSS JOIN scheduled AS s INDEXED BY scheduled_by_id ON s.id = wanted.value
  CROSS JOIN task AS t ON t.id = s.id
 
 -- name: drop_scheduled
-DELETE FROM scheduled WHERE id IN carray(?)
+-- Take tasks out of the schedule.
+DELETE FROM scheduled WHERE id IN carray(:ids)
 
 -- name: overdue
-SELECT id FROM lease WHERE deadline_ms IS NOT NULL AND deadline_ms <= ?
- ORDER BY deadline_ms LIMIT ?
+-- Leased tasks past their deadline, the oldest first.
+SELECT id FROM lease WHERE deadline_ms IS NOT NULL AND deadline_ms <= :now_ms
+ ORDER BY deadline_ms LIMIT :limit
 
 -- name: next_deadline
+-- When the next deadline comes up.
 SELECT min(deadline_ms) FROM lease WHERE deadline_ms IS NOT NULL
 
 -- name: unstarted
-SELECT id FROM start_limit WHERE start_by_ms <= ? ORDER BY start_by_ms LIMIT ?
+-- Tasks past their time limit to start, the oldest first.
+SELECT id FROM start_limit WHERE start_by_ms <= :now_ms ORDER BY start_by_ms LIMIT :limit
 
 -- name: next_start_limit
+-- When the next time limit to start comes up.
 SELECT min(start_by_ms) FROM start_limit
 
 -- name: drop_start_limits
-DELETE FROM start_limit WHERE start_by_ms <= ? AND id IN carray(?)
+-- Delete the time limits of these tasks that are over.
+DELETE FROM start_limit WHERE start_by_ms <= :now_ms AND id IN carray(:ids)
 
 -- name: live
--- Live tasks with the state that follows from where they stand.
+-- Live tasks. Their state follows from the table that has them beside `task`.
 SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t.log,
        coalesce(l.fence, r.fence, s.fence), coalesce(l.attempt, r.attempt, s.attempt),
        l.incarnation, coalesce(l.holder, w.id), l.started_at_ms, l.deadline_ms, l.progress,
        l.partial, s.due_at_ms
-  FROM carray(?) AS wanted
+  FROM carray(:ids) AS wanted
  CROSS JOIN task AS t ON t.id = wanted.value
   LEFT JOIN lease AS l ON l.id = t.id
   LEFT JOIN ready AS r ON r.lane = t.lane AND r.rank = -t.priority AND r.id = t.id
@@ -196,101 +234,132 @@ SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t
   LEFT JOIN worker AS w ON w.incarnation = l.incarnation
 
 -- name: finished
+-- Finished tasks.
 SELECT h.id, h.lane, h.priority, h.payload, h.options, h.key, h.created_at_ms, h.log,
        h.fence, h.attempt, h.incarnation, h.worker_id, h.started_at_ms, h.finished_at_ms,
        h.progress, h.partial, h.state, h.result, h.error
-  FROM carray(?) AS wanted CROSS JOIN history AS h ON h.id = wanted.value
+  FROM carray(:ids) AS wanted CROSS JOIN history AS h ON h.id = wanted.value
 
 -- name: revive
+-- Insert a finished task as a live one.
 INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, log)
-SELECT id, lane, priority, payload, options, key, created_at_ms, ? FROM history WHERE id = ?
+SELECT id, lane, priority, payload, coalesce(:options, options), key, created_at_ms, :log
+  FROM history WHERE id = :id
 
--- name: revive_ready
+-- name: queue_revived
+-- Queue a finished task that was revived.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT lane, -priority, id, fence, 0, ? FROM history WHERE id = ?
+SELECT lane, -priority, id, fence, 0, :since_ms FROM history WHERE id = :id
 
 -- name: drop_history
-DELETE FROM history WHERE id IN carray(?)
+-- Delete finished tasks.
+DELETE FROM history WHERE id IN carray(:ids)
 
 -- name: note_progress
-UPDATE lease SET progress = coalesce(?, progress), partial = coalesce(?, partial)
- WHERE id = ? AND fence = ?
+-- Store progress and partial result of a leased task. A lease at another fence matches no row.
+UPDATE lease SET progress = coalesce(:progress, progress), partial = coalesce(:partial, partial)
+ WHERE id = :id AND fence = :fence
 
--- name: old_stretch
--- A stretch of history that can be dropped as a whole. There are none here: see PostgreSQL's.
-SELECT 0, 0, 0 WHERE ? < 0 AND ? < 0 AND ? < 0
+-- name: expired_partition
+-- A partition of history that can be dropped as a whole. Only PostgreSQL has partitions.
+SELECT 0, 0, 0 WHERE :now_id < 0 AND :before_id < 0 AND :before_ms < 0
 
 -- name: prunable
-SELECT id FROM history WHERE finished_at_ms < ? ORDER BY finished_at_ms LIMIT ?
+-- Tasks that finished before a time, the oldest first.
+SELECT id FROM history WHERE finished_at_ms < :before_ms ORDER BY finished_at_ms LIMIT :limit
 
 -- name: drop_keys
+-- Delete the idempotency keys of finished tasks.
 DELETE FROM task_key
- WHERE key IN (SELECT key FROM history WHERE id IN carray(?) AND key IS NOT NULL)
+ WHERE (key, queue) IN (SELECT h.key, l.queue
+                          FROM carray(:ids) AS wanted
+                         CROSS JOIN history AS h ON h.id = wanted.value AND h.key IS NOT NULL
+                         CROSS JOIN lane AS l ON l.number = h.lane)
 
--- name: labelled
-SELECT id, options FROM history WHERE id IN carray(?) AND options IS NOT NULL
+-- name: options
+-- The options of finished tasks that have some.
+SELECT id, options FROM history WHERE id IN carray(:ids) AND options IS NOT NULL
 
 -- name: drop_label
-DELETE FROM task_label WHERE label = ? AND id = ?
+-- Delete a label of a task.
+DELETE FROM task_label WHERE label = :label AND id = :id
 
 -- name: queued_ranks
--- The ranks at which something waits in a lane: a step over the index for each.
+-- The ranks of the queued tasks of a lane. Walks along the index: one step for each.
 WITH RECURSIVE step (rank) AS (
-  SELECT min(rank) FROM ready WHERE lane = ?
+  SELECT min(rank) FROM ready WHERE lane = :lane
    UNION ALL
-  SELECT (SELECT min(rank) FROM ready WHERE lane = ? AND rank > step.rank)
+  SELECT (SELECT min(rank) FROM ready WHERE lane = :lane AND rank > step.rank)
     FROM step WHERE step.rank IS NOT NULL
 )
 SELECT rank FROM step WHERE rank IS NOT NULL
 
 -- name: queued_ids
--- Of one lane and rank, newest first.
-SELECT id FROM ready WHERE lane = ? AND rank = ? AND id < ? ORDER BY id DESC LIMIT ?
+-- Queued tasks of one lane and rank, newest first.
+SELECT id FROM ready
+ WHERE lane = :lane AND rank = :rank AND id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: scheduled_ids
+-- Scheduled tasks of these lanes, newest first.
 SELECT s.id FROM scheduled AS s CROSS JOIN task AS t ON t.id = s.id
- WHERE t.lane IN carray(?) AND s.id < ? ORDER BY s.id DESC LIMIT ?
+ WHERE t.lane IN carray(:lanes) AND s.id < :before ORDER BY s.id DESC LIMIT :limit
 
 -- name: running_ids
-SELECT id FROM lease WHERE lane IN carray(?) AND id < ? ORDER BY id DESC LIMIT ?
+-- Leased tasks of these lanes, newest first.
+SELECT id FROM lease WHERE lane IN carray(:lanes) AND id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: succeeded_ids
-SELECT id FROM history WHERE state = 'succeeded' AND lane = ? AND id < ? ORDER BY id DESC LIMIT ?
+-- Succeeded tasks of a lane, newest first.
+SELECT id FROM history
+ WHERE state = 'succeeded' AND lane = :lane AND id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: failed_ids
-SELECT id FROM history WHERE state = 'failed' AND lane = ? AND id < ? ORDER BY id DESC LIMIT ?
+-- Failed tasks of a lane, newest first.
+SELECT id FROM history
+ WHERE state = 'failed' AND lane = :lane AND id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: cancelled_ids
-SELECT id FROM history WHERE state = 'cancelled' AND lane = ? AND id < ? ORDER BY id DESC LIMIT ?
+-- Cancelled tasks of a lane, newest first.
+SELECT id FROM history
+ WHERE state = 'cancelled' AND lane = :lane AND id < :before ORDER BY id DESC LIMIT :limit
 
 -- name: labelled_among
-SELECT id FROM task_label WHERE label = ? AND id IN carray(?)
+-- Of these tasks, those with a label.
+SELECT id FROM task_label WHERE label = :label AND id IN carray(:ids)
 
 -- name: labelled_ids
-SELECT id FROM task_label WHERE label = ? AND id < ? ORDER BY id DESC LIMIT ?
+-- Tasks with a label, newest first.
+SELECT id FROM task_label WHERE label = :label AND id < :before ORDER BY id DESC LIMIT :limit
 
--- name: ahead
--- How many are before a task in its lane; counted no further than asked.
+-- name: count_ahead
+-- Number of tasks ahead of one in its lane, counted up to a limit.
 SELECT count(*) FROM (
-  SELECT 1 FROM ready WHERE lane = ? AND (rank, id) < (?, ?) LIMIT ?) AS before
+  SELECT 1 FROM ready WHERE lane = :lane AND (rank, id) < (:rank, :id) LIMIT :limit) AS before
 
 -- name: count_queued
-SELECT count(*) FROM ready WHERE lane IN carray(?)
+-- Number of queued tasks of these lanes.
+SELECT count(*) FROM ready WHERE lane IN carray(:lanes)
 
 -- name: count_scheduled
-SELECT count(*) FROM scheduled AS s CROSS JOIN task AS t ON t.id = s.id WHERE t.lane IN carray(?)
+-- Number of scheduled tasks of these lanes.
+SELECT count(*) FROM scheduled AS s CROSS JOIN task AS t ON t.id = s.id WHERE t.lane IN carray(:lanes)
 
 -- name: count_running
-SELECT count(*) FROM lease WHERE lane IN carray(?)
+-- Number of leased tasks of these lanes.
+SELECT count(*) FROM lease WHERE lane IN carray(:lanes)
 
 -- name: count_succeeded
-SELECT count(*) FROM history WHERE state = 'succeeded' AND lane IN carray(?)
+-- Number of succeeded tasks of these lanes.
+SELECT count(*) FROM history WHERE state = 'succeeded' AND lane IN carray(:lanes)
 
 -- name: count_failed
-SELECT count(*) FROM history WHERE state = 'failed' AND lane IN carray(?)
+-- Number of failed tasks of these lanes.
+SELECT count(*) FROM history WHERE state = 'failed' AND lane IN carray(:lanes)
 
 -- name: count_cancelled
-SELECT count(*) FROM history WHERE state = 'cancelled' AND lane IN carray(?)
+-- Number of cancelled tasks of these lanes.
+SELECT count(*) FROM history WHERE state = 'cancelled' AND lane IN carray(:lanes)
 
 -- name: lanes_of
-SELECT DISTINCT lane FROM task WHERE id IN carray(?)
+-- The lanes of these live tasks.
+SELECT DISTINCT lane FROM task WHERE id IN carray(:ids)

@@ -1,80 +1,99 @@
 -- name: by_ids
+-- The workers of these ids.
 SELECT w.id, w.incarnation, w.state, w.last_heartbeat_ms, w.registration, w.load
-  FROM carray(?) AS wanted CROSS JOIN worker AS w ON w.id = CAST(wanted.value AS TEXT)
+  FROM carray(:ids) AS wanted CROSS JOIN worker AS w ON w.id = CAST(wanted.value AS TEXT)
 
--- name: with_held
+-- name: with_lease_counts
+-- The workers of these ids, and the number of leases of each.
 SELECT w.id, w.incarnation, w.state, w.last_heartbeat_ms, w.registration, w.load,
        (SELECT count(*) FROM lease WHERE incarnation = w.incarnation)
-  FROM carray(?) AS wanted CROSS JOIN worker AS w ON w.id = CAST(wanted.value AS TEXT)
+  FROM carray(:ids) AS wanted CROSS JOIN worker AS w ON w.id = CAST(wanted.value AS TEXT)
 
--- name: any_open
+-- name: has_open_breakers
+-- Whether any circuit breaker is open.
 SELECT 1 FROM quality WHERE is_open = 1 LIMIT 1
 
--- name: any_cancelled
+-- name: has_cancelled
+-- Whether any worker has to be notified of a cancellation.
 SELECT 1 FROM cancelled LIMIT 1
 
--- name: every
+-- name: all
+-- Every worker.
 SELECT id, incarnation, state, last_heartbeat_ms, registration, load FROM worker ORDER BY id
 
--- name: heard
+-- name: heartbeats
+-- The last heartbeat of every worker, and the registration that has its interval.
 SELECT id, last_heartbeat_ms, registration FROM worker
 
 -- name: count
+-- Number of workers.
 SELECT count(*) FROM worker
 
 -- name: put
+-- Insert or update a worker.
 INSERT INTO worker (id, incarnation, state, last_heartbeat_ms, registration, load)
-VALUES (?, ?, ?, ?, ?, ?)
+VALUES (:id, :incarnation, :state, :last_heartbeat_ms, :registration, NULL)
     ON CONFLICT (id) DO UPDATE
    SET incarnation = excluded.incarnation, state = excluded.state,
        last_heartbeat_ms = excluded.last_heartbeat_ms, registration = excluded.registration,
        load = excluded.load
 
--- name: beat
-UPDATE worker SET last_heartbeat_ms = ?, load = coalesce(?, load) WHERE id = ?
+-- name: record_heartbeat
+-- Store the time and, if it is known, the load of a worker's heartbeat.
+UPDATE worker SET last_heartbeat_ms = :at_ms, load = coalesce(:load, load) WHERE id = :worker_id
 
 -- name: set_state
--- Matches no row when the worker has registered again.
-UPDATE worker SET state = ? WHERE id = ? AND incarnation = ?
+-- Store the state of a worker. Matches no row when the worker has registered again.
+UPDATE worker SET state = :state WHERE id = :id AND incarnation = :incarnation
 
--- name: remove
-DELETE FROM worker WHERE id = ? AND incarnation = ?
+-- name: delete
+-- Delete a worker. Matches no row when the worker has registered again.
+DELETE FROM worker WHERE id = :id AND incarnation = :incarnation
 
--- name: remove_qualities
-DELETE FROM quality WHERE worker_id = ?
+-- name: delete_qualities
+-- Delete the quality records of a worker.
+DELETE FROM quality WHERE worker_id = :worker_id
 
 -- name: qualities
-SELECT name, statistics, breaker FROM quality WHERE worker_id = ?
-
--- name: qualities_of
+-- The quality records of these workers.
 SELECT q.worker_id, q.name, q.statistics, q.breaker
-  FROM carray(?) AS wanted CROSS JOIN quality AS q ON q.worker_id = CAST(wanted.value AS TEXT)
+  FROM carray(:worker_ids) AS wanted CROSS JOIN quality AS q ON q.worker_id = CAST(wanted.value AS TEXT)
 
--- name: every_quality
+-- name: all_qualities
+-- The quality records of every worker.
 SELECT worker_id, name, statistics, breaker FROM quality
 
 -- name: open_qualities
+-- The quality records with an open circuit breaker.
 SELECT worker_id, name, statistics, breaker FROM quality WHERE is_open = 1
 
 -- name: put_quality
-INSERT INTO quality (worker_id, name, is_open, statistics, breaker) VALUES (?, ?, ?, ?, ?)
+-- Insert or update a quality record.
+INSERT INTO quality (worker_id, name, is_open, statistics, breaker)
+VALUES (:worker_id, :name, :is_open, :statistics, :breaker)
     ON CONFLICT (worker_id, name) DO UPDATE
    SET is_open = excluded.is_open, statistics = excluded.statistics, breaker = excluded.breaker
 
 -- name: cancelled
-SELECT incarnation, id FROM cancelled WHERE incarnation IN carray(?)
+-- Cancelled tasks that these incarnations have to be notified of.
+SELECT incarnation, id FROM cancelled WHERE incarnation IN carray(:incarnations)
 
 -- name: add_cancelled
-INSERT OR IGNORE INTO cancelled (incarnation, id) VALUES (?, ?)
+-- Record that an incarnation has to be notified of a cancelled task.
+INSERT OR IGNORE INTO cancelled (incarnation, id) VALUES (:incarnation, :task_id)
 
 -- name: drop_cancelled
-DELETE FROM cancelled WHERE incarnation = ? AND id = ?
+-- Delete a cancellation that the worker has been notified of.
+DELETE FROM cancelled WHERE incarnation = :incarnation AND id = :task_id
 
 -- name: drop_all_cancelled
-DELETE FROM cancelled WHERE incarnation = ?
+-- Delete the cancellations of an incarnation that is gone.
+DELETE FROM cancelled WHERE incarnation = :incarnation
 
 -- name: counter
-SELECT value FROM counter WHERE name = ?
+-- The value of a counter.
+SELECT value FROM counter WHERE name = :name
 
--- name: set_counter
-UPDATE counter SET value = max(value, ?) WHERE name = ?
+-- name: raise_counter
+-- Raise a counter to a value; it never falls.
+UPDATE counter SET value = max(value, :value) WHERE name = :name

@@ -1,17 +1,28 @@
 -- name: add
-INSERT INTO workflow (name, version, hash, definition, created_at_ms) VALUES (?, ?, ?, ?, ?)
+-- Insert a version of a workflow.
+INSERT INTO workflow (name, version, hash, definition, created_at_ms)
+VALUES (:name, :version, :hash, :definition, :created_at_ms)
 
 -- name: by_hash
-SELECT version FROM workflow WHERE name = ? AND hash = ?
+-- The version of a workflow with this content.
+SELECT name, version, hash, created_at_ms FROM workflow WHERE name = :name AND hash = :hash
 
 -- name: newest
-SELECT max(version) FROM workflow WHERE name = ?
+-- The highest version of a workflow.
+SELECT max(version) FROM workflow WHERE name = :name
 
--- name: one
-SELECT version, hash, definition, created_at_ms FROM workflow WHERE name = ? AND version = ?
+-- name: version
+-- One version of a workflow.
+SELECT name, version, hash, created_at_ms FROM workflow WHERE name = :name AND version = :version
+
+-- name: definition
+-- The definition of one version of a workflow.
+SELECT definition FROM workflow WHERE name = :name AND version = :version
 
 -- name: versions
-SELECT version, hash, created_at_ms FROM workflow WHERE name = ? ORDER BY version DESC
+-- All versions of a workflow, newest first.
+SELECT name, version, hash, created_at_ms FROM workflow WHERE name = :name ORDER BY version DESC
 
--- name: every
-SELECT name, max(version), hash, created_at_ms FROM workflow GROUP BY name ORDER BY name
+-- name: all
+-- The newest version of every workflow.
+SELECT name, max(version) AS version, hash, created_at_ms FROM workflow GROUP BY name ORDER BY name

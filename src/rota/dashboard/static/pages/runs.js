@@ -38,9 +38,9 @@ function Runs({ query, overview }) {
 const OPEN = ["running", "paused"];
 
 /** What the open ones of these runs are at, by run; what was known stays until more is known. */
-function useStandings(runs) {
+function useActivity(runs) {
   const open = runs.filter((one) => OPEN.includes(one.state)).map((one) => one.id).sort();
-  const found = useResource(open.length ? withQuery("/api/standings", { run: open }) : null, { on: ["task-", "run-"], every: 3000 });
+  const found = useResource(open.length ? withQuery("/api/runs/activity", { run: open }) : null, { on: ["task-", "run-"], every: 3000 });
   const known = useRef(new Map());
   for (const one of found.data?.items || []) known.current.set(one.run_id, one.tasks);
   return known.current;
@@ -48,22 +48,22 @@ function useStandings(runs) {
 
 const ORDER = ["running", "queued", "scheduled"];
 
-function Standing({ tasks, state }) {
+function Activity({ tasks, state }) {
   if (!tasks) return null;
   if (!tasks.length) return html`<span class="soft">${state === "paused" ? "paused" : "waits for an answer, a signal, a timer or a sub-run"}</span>`;
   const sorted = [...tasks].sort((left, right) => ORDER.indexOf(left.state) - ORDER.indexOf(right.state));
-  return html`<span class="standing">${sorted.slice(0, 4).map((one) => html`<${Badge} key=${one.name + one.queue + one.state} state=${one.state}>${one.name}${one.count > 1 ? ` × ${whole(one.count)}` : ""} ${one.state === "running" ? "" : one.state}<//>`)}${sorted.length > 4 ? html`<span class="faint">and more</span>` : null}</span>`;
+  return html`<span class="activity">${sorted.slice(0, 4).map((one) => html`<${Badge} key=${one.name + one.queue + one.state} state=${one.state}>${one.name}${one.count > 1 ? ` × ${whole(one.count)}` : ""} ${one.state === "running" ? "" : one.state}<//>`)}${sorted.length > 4 ? html`<span class="faint">and more</span>` : null}</span>`;
 }
 
 export function Table({ items, isOne }) {
-  const standings = useStandings(items);
+  const activity = useActivity(items);
   return html`<div class="scroll"><table>
   <thead><tr><th class=${isOne ? "" : "hide-narrow"}>run</th>${!isOne && html`<th>workflow</th>`}<th>state</th><th class="hide-narrow">at work, or what came of it</th><th class="right">started</th><th class="right hide-narrow">took</th></tr></thead>
   <tbody>${items.map((run) => html`<tr key=${run.id} ...${opens(`/runs/${segment(run.id)}`)}>
     <td class=${isOne ? "tight" : "tight hide-narrow"}><a class="mono" href=${`/runs/${segment(run.id)}`}>${run.id}</a></td>
     ${!isOne && html`<td class="nowrap"><a href=${`/workflows/${segment(run.workflow)}`}>${run.workflow}</a> <span class="faint hide-narrow">v${run.version}</span></td>`}
     <td class="tight"><${Badge} state=${run.state} /></td>
-    <td class="hide-narrow grow">${run.error ? html`<span class="error-text">${run.error.type}: ${run.error.message}</span>` : OPEN.includes(run.state) ? html`<${Standing} tasks=${standings.get(run.id)} state=${run.state} />` : run.parent_run_id ? html`<span class="faint">sub-run of ${run.parent_run_id}</span>` : run.output !== null ? html`<code class="faint">${JSON.stringify(run.output).slice(0, 160)}</code>` : run.key ? html`<span class="faint">key ${run.key}</span>` : ""}</td>
+    <td class="hide-narrow grow">${run.error ? html`<span class="error-text">${run.error.type}: ${run.error.message}</span>` : OPEN.includes(run.state) ? html`<${Activity} tasks=${activity.get(run.id)} state=${run.state} />` : run.parent_run_id ? html`<span class="faint">sub-run of ${run.parent_run_id}</span>` : run.output !== null ? html`<code class="faint">${JSON.stringify(run.output).slice(0, 160)}</code>` : run.key ? html`<span class="faint">key ${run.key}</span>` : ""}</td>
     <td class="right tight"><a href=${`/runs/${segment(run.id)}`} tabindex="-1"><${Time} at=${run.created_at_ms} /></a></td>
     <td class="right tight hide-narrow"><${Duration} from=${run.created_at_ms} to=${run.finished_at_ms} /></td>
   </tr>`)}</tbody></table></div>`;

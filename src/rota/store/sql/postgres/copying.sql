@@ -1,2 +1,2 @@
--- name: is_under_way
+-- name: is_unfinished
 SELECT to_regclass('copy_progress') IS NOT NULL

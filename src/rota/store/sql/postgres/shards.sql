@@ -1,20 +1,21 @@
 -- name: put_member
 INSERT INTO member (service, worker_id, details)
-SELECT * FROM unnest(?::bigint[], ?::text[], ?::bytea[])
+SELECT * FROM unnest(:service::bigint[], :worker_id::text[], :details::bytea[])
     ON CONFLICT (service, worker_id) DO UPDATE SET details = excluded.details
 
--- name: note_seen
--- Matches no row when the member is gone.
+-- name: record_heartbeat
 INSERT INTO member_seen (member, seen_ms)
 SELECT m.number, max(one.seen_ms)
-  FROM unnest(?::bigint[], ?::bigint[], ?::text[]) AS one (seen_ms, service, worker_id)
+  FROM unnest(:seen_ms::bigint[], :service::bigint[], :worker_id::text[])
+            AS one (seen_ms, service, worker_id)
  CROSS JOIN member AS m ON m.service = one.service AND m.worker_id = one.worker_id
  GROUP BY m.number
     ON CONFLICT (member) DO UPDATE SET seen_ms = excluded.seen_ms
 
 -- name: drop_seen
 DELETE FROM member_seen
- USING (SELECT s.place FROM unnest(?::bigint[], ?::text[]) AS one (service, worker_id)
+ USING (SELECT s.place FROM unnest(:service::bigint[], :worker_id::text[])
+            AS one (service, worker_id)
          CROSS JOIN LATERAL (SELECT number FROM member
                               WHERE service = one.service AND worker_id = one.worker_id
                              OFFSET 0) AS m
@@ -24,31 +25,35 @@ DELETE FROM member_seen
 
 -- name: drop_member
 DELETE FROM member
- USING (SELECT m.place FROM unnest(?::bigint[], ?::text[]) AS one (service, worker_id)
+ USING (SELECT m.place FROM unnest(:service::bigint[], :worker_id::text[])
+            AS one (service, worker_id)
          CROSS JOIN LATERAL (SELECT ctid AS place FROM member
                               WHERE service = one.service AND worker_id = one.worker_id
                              OFFSET 0) AS m) AS found
  WHERE member.ctid = found.place
 
--- name: put_run
+-- name: put_range
 INSERT INTO shard (service, epoch, owner, target, revoked_in, shard)
-SELECT ?::bigint, ?::bigint, ?::bigint, ?::bigint, ?::bigint, unnest(?::bigint[])
+SELECT :service::bigint, :epoch::bigint, :owner::bigint, :target::bigint, :revoked_in::bigint,
+       unnest(:shards::bigint[])
     ON CONFLICT (service, shard) DO UPDATE
    SET epoch = excluded.epoch, owner = excluded.owner, target = excluded.target,
        revoked_in = excluded.revoked_in
 
 -- name: put_shard
 INSERT INTO shard (service, shard, epoch, owner, target, revoked_in)
-SELECT * FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[])
+SELECT * FROM unnest(:service::bigint[], :shard::bigint[], :epoch::bigint[], :owner::bigint[],
+                     :target::bigint[], :revoked_in::bigint[])
     ON CONFLICT (service, shard) DO UPDATE
    SET epoch = excluded.epoch, owner = excluded.owner, target = excluded.target,
        revoked_in = excluded.revoked_in
 
 -- name: put_checkpoint
--- An older epoch than the stored one has nothing more to say; of one epoch the last word counts.
+-- Of several checkpoints of one shard, the last of the highest epoch counts.
 INSERT INTO shard_checkpoint (service, shard, epoch, saved_at_ms, value)
 SELECT DISTINCT ON (service, shard) service, shard, epoch, saved_at_ms, value
-  FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], ?::bigint[], ?::bytea[])
+  FROM unnest(:service::bigint[], :shard::bigint[], :epoch::bigint[], :saved_at_ms::bigint[],
+              :value::bytea[])
   WITH ORDINALITY AS one (service, shard, epoch, saved_at_ms, value, n)
  ORDER BY service, shard, epoch DESC, n DESC
     ON CONFLICT (service, shard) DO UPDATE

@@ -1,0 +1,256 @@
+"""The checks of `rota doctor`, one function each, with advice."""
+
+import fcntl
+import os
+import platform
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+import msgspec
+from msgspec import Struct
+
+from rota.errors import RotaError
+from rota.messages import HealthAnswer
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
+from rota.settings import Settings
+from rota.store import migrator
+from rota.store.opening import file_of, is_postgres
+from rota.store.sqlite.database import MEMORY, path_of
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_SQLITE = (3, 51, 3)  # before it, a reset of the write-ahead log could lose commits
+SYNCS = 20
+SLOW_SYNC_MS = 10.0
+CLOCK_WARN_MS = 1_000
+CLOCK_FAIL_MS = 60_000
+ANSWER_TIMEOUT_S = 5.0
+OUTDATED = "rota up or rota migrate brings it up to date"
+
+
+class CheckResult(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Check(Struct):
+    check: str
+    state: CheckResult
+    found: str
+    advice: str = ""
+
+
+class HealthProbe(NamedTuple):
+    """A coordinator's answer, and how far its clock is ahead of ours."""
+
+    health: HealthAnswer
+    clock_ms: int
+    uncertain_ms: int
+
+
+def _ok(check: str, found: str) -> Check:
+    return Check(check, CheckResult.OK, found)
+
+
+def _warn(check: str, found: str, advice: str) -> Check:
+    return Check(check, CheckResult.WARN, found, advice)
+
+
+def _fail(check: str, found: str, advice: str) -> Check:
+    return Check(check, CheckResult.FAIL, found, advice)
+
+
+def python() -> Check:
+    found = f"{platform.python_implementation()} {platform.python_version()}"
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        return _fail("python", found, "install Python 3.11 or newer")
+    return _ok("python", found)
+
+
+def sqlite() -> Check:
+    found = f"SQLite {apsw.sqlite_lib_version()} by apsw {apsw.apsw_version()}"
+    if tuple(map(int, apsw.sqlite_lib_version().split("."))) < OLDEST_SQLITE:
+        wanted = ".".join(map(str, OLDEST_SQLITE))
+        return _fail("sqlite", found, f"install an apsw with SQLite {wanted}")
+    return _ok("sqlite", found)
+
+
+def store(settings: Settings) -> Check:
+    """Read the owner and the schema version of the store, without changing it."""
+    return _postgres(settings) if is_postgres(settings.store) else _file(path_of(settings.store))
+
+
+def _file(path: str) -> Check:
+    if path == MEMORY:
+        advice = "everything is lost when the coordinator ends; give a file with --store"
+        return _warn("store", "in memory only", advice)
+    if not Path(path).exists():
+        return _ok("store", f"{path} does not exist yet; rota up creates it")
+    try:
+        version = _schema_version(path)
+        holder = _holder(path)
+    except (apsw.Error, OSError) as error:
+        advice = "make the file readable, or name another one with --store"
+        return _fail("store", f"{path} cannot be read: {error}", advice)
+
+    known = migrator.newest_version()
+    used = f", in use by process {holder}" if holder else ""
+    found = f"{path}: schema version {version} of {known}{used}"
+    if version > known:
+        return _fail("store", found, "upgrade this Rota: the file is newer")
+    if version < known:
+        return _warn("store", found, OUTDATED)
+    return _ok("store", found)
+
+
+def _postgres(settings: Settings) -> Check:
+    try:
+        # An extra: only installations with a store on PostgreSQL need it.
+        from rota.store.postgres.probe import probe  # noqa: PLC0415
+
+        seen = probe(settings.store, settings.postgres_schema)
+    except ImportError:
+        return _fail("store", "psycopg is missing", "pip install 'rota[postgres]'")
+    except RotaError as error:
+        advice = "check that the server runs, and that user, password and database are right"
+        return _fail("store", error.detail, advice)
+    shape = f"schema version {seen.version} of {seen.known}"
+    found = f"{seen.address.shown}: PostgreSQL {seen.server}, {shape}"
+    if seen.problem is not None:
+        return _fail("store", found, seen.problem)
+    if seen.version < seen.known:
+        return _warn("store", found, OUTDATED)
+    return _ok("store", found)
+
+
+def _schema_version(path: str) -> int:
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return migrator.version(connection)
+    finally:
+        connection.close()
+
+
+def _holder(path: str) -> str | None:
+    """The process that has the store open; the lock file names it."""
+    try:
+        descriptor = os.open(f"{path}.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.read(descriptor, 100).decode(errors="replace").strip() or "unknown"
+    else:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def disk(settings: Settings) -> Check:
+    """Measure fsync, which every commit waits for."""
+    path = file_of(settings.store)
+    folder = Path(tempfile.gettempdir()) if path is None else Path(path).absolute().parent
+    try:
+        typical_ms = _sync_ms(folder)
+    except OSError as error:
+        advice = f"make {folder} writable, or choose another --store"
+        return _fail("disk", f"cannot write: {error.strerror}", advice)
+    found = f"fsync takes {typical_ms:.2f} ms in {folder}"
+    if typical_ms > SLOW_SYNC_MS:
+        advice = "each commit waits this long; choose a faster disk for more commits per second"
+        return _warn("disk", found, advice)
+    return _ok("disk", found)
+
+
+def _sync_ms(folder: Path) -> float:
+    times_ms = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(SYNCS):
+            file.write(bytes(4096))
+            file.flush()
+            started = time.perf_counter()
+            os.fsync(file.fileno())
+            times_ms.append((time.perf_counter() - started) * 1000)
+    return statistics.median(times_ms)
+
+
+def ask_health(client: Client) -> HealthProbe | RotaError:
+    call = msgspec.structs.replace(calls.health(), timeout_s=ANSWER_TIMEOUT_S)
+    sent_ms = time.time() * 1000
+    try:
+        health = client.without_repeats().run(call)
+    except RotaError as error:
+        return error
+    took_ms = time.time() * 1000 - sent_ms
+    return HealthProbe(health, int(health.timestamp - sent_ms - took_ms / 2), int(took_ms / 2))
+
+
+def coordinator(answer: HealthProbe | RotaError, address: str, *, is_named: bool) -> Check:
+    if isinstance(answer, RotaError):
+        state = CheckResult.FAIL if is_named else CheckResult.WARN
+        return Check("coordinator", state, answer.detail, "start one with: rota up")
+    health = answer.health
+    if health.status != "healthy":
+        ill = [check for check in health.checks if not check.isHealthy]
+        reasons = ", ".join(f"{check.component}: {check.detail or 'unhealthy'}" for check in ill)
+        return _fail("coordinator", reasons, "read the coordinator's log")
+    found = f"{address} is healthy, version {health.version}"
+    if health.warnings:
+        return _warn("coordinator", found, "; ".join(health.warnings))
+    return _ok("coordinator", found)
+
+
+def replicas(client: Client) -> Check | None:
+    """The coordinators that share the store; None: only one, or the caller may not ask."""
+    try:
+        known = client.run(msgspec.structs.replace(calls.system(), timeout_s=ANSWER_TIMEOUT_S))
+    except RotaError:
+        return None
+    if len(known.replicas) == 1:
+        return None
+    here = [one for one in known.replicas if not one.is_away]
+    away = [one.name for one in known.replicas if one.is_away]
+    versions = sorted({one.version for one in here})
+    found = f"{len(here)} on one store, version {', '.join(versions)}"
+    if away:
+        advice = "start them again, or leave them: they are removed an hour after their end"
+        return _warn("replicas", f"{found}; away: {', '.join(away)}", advice)
+    if len(versions) > 1:
+        return _warn("replicas", found, "bring all of them to one version")
+    return _ok("replicas", found)
+
+
+def clock(heard: HealthProbe) -> Check:
+    apart_ms = abs(heard.clock_ms)
+    found = f"{apart_ms} ms from the coordinator's (+-{heard.uncertain_ms} ms)"
+    advice = "set both clocks by NTP; the coordinator's clock decides on run_at_ms and expiry times"
+    if apart_ms - heard.uncertain_ms > CLOCK_FAIL_MS:
+        return _fail("clock", found, advice)
+    if apart_ms - heard.uncertain_ms > CLOCK_WARN_MS:
+        return _warn("clock", found, advice)
+    return _ok("clock", found)
+
+
+def port(settings: Settings) -> Check:
+    """Whether a coordinator could listen on the host and port of the settings."""
+    place = f"{settings.host}:{settings.port}"
+    try:
+        family, *_, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except OSError as error:
+        advice = "another program uses it; choose another --port, or another --host"
+        return _fail("port", f"{place}: {error.strerror}", advice)
+    return _ok("port", f"{place} is free")

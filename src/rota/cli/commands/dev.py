@@ -1,0 +1,67 @@
+"""`rota dev`: a coordinator and a worker in one process, to try an app out.
+
+The worker runs on a thread with its own event loop: a handler that blocks the loop does not keep
+the coordinator from answering. A stop drains the worker first, then the coordinator ends.
+"""
+
+import asyncio
+import os
+from typing import Any
+
+import click
+
+from rota import telemetry
+from rota.cli import process
+from rota.cli.apps import app_argument, chosen_app
+from rota.cli.commands.up import announce
+from rota.cli.commands.worker import introducer
+from rota.cli.commands.worker_options import worker_options, worker_settings
+from rota.cli.options import json_flag, load_settings, settings_flags
+from rota.node import Node
+from rota.sdk.app import Rota
+from rota.sdk.client.client import Client
+from rota.sdk.worker.worker import Worker
+from rota.settings import Settings, field_names
+
+
+@click.command()
+@app_argument
+@worker_options
+@settings_flags()
+@json_flag
+def dev(*, app: str | None, app_option: str | None, as_json: bool, **options: Any) -> None:
+    """Start a coordinator and a worker in one process.
+
+    For development: it takes the options of `rota up` and of `rota worker`.
+    """
+    flags = {name: options.pop(name) for name in field_names()}
+    settings = load_settings(flags)
+    telemetry.set_up(level=settings.log_level, log_format=settings.log_format)
+    chosen = chosen_app(app, app_option)
+    worker = Worker(
+        chosen,
+        on_registered=introducer(chosen, as_json=as_json),
+        **worker_settings(options),
+    )
+    process.run(_serve(settings, chosen, worker, as_json=as_json))
+
+
+async def _serve(settings: Settings, app: Rota, worker: Worker, *, as_json: bool) -> None:
+    node = Node(settings)
+    process.stop_on_signals(worker.stop)
+    ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(node.serve(ready.set_result))
+    serving.add_done_callback(lambda _: worker.stop())
+    try:
+        either: list[asyncio.Future[Any]] = [ready, serving]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            url = ready.result()
+            announce(url, node, as_json=as_json)
+            os.environ["ROTA_URL"] = url
+            app.use(Client.connect(url))
+            await asyncio.to_thread(process.run, worker.arun())
+            app.close()
+    finally:
+        node.ask_to_stop()
+        await serving

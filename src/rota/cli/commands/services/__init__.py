@@ -1,0 +1,1 @@
+"""Commands for services, their shards and keys."""

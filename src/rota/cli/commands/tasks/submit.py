@@ -1,0 +1,263 @@
+"""`rota submit`: one task with its options, or a file of tasks.
+
+Without `--wait` the command prints the task's id; with it, the result. Everything else goes to
+stderr, so that `$(rota submit …)` is the answer alone. A file is submitted in batches, each
+accepted whole or not at all, so that an error says exactly how far the file got.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import IO, Any
+
+import click
+import msgspec
+from msgspec import Struct
+
+from rota.cli.connection import connected
+from rota.cli.inputs import json_value, labels_of
+from rota.cli.options import wait_timeout_option
+from rota.cli.render.output import ExitCode, Refusal, is_terminal, note, show, visible
+from rota.core.tasks.model import FINISHED
+from rota.errors import Invalid, Overloaded, RotaError, Unavailable
+from rota.messages import NewTask, TaskState, TaskView
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
+
+WATCHED_POLL_MS = 500  # on a terminal: the largest age of the shown progress
+QUIET_POLL_MS = 30_000
+PAUSE_S = 0.5  # before the next call to a coordinator that did not answer
+LINES_PER_BATCH = 1_000
+MAX_TRIES_WHEN_OVERLOADED = 60
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--payload", help="The payload as JSON; @FILE reads a file, - stdin.")
+@click.option("--queue", help="Queue to wait in.  [default: default]")
+@click.option("--priority", type=int, help="Higher goes first.  [default: 0]")
+@click.option("--requires", multiple=True, help="Capability a worker must have; repeat for more.")
+@click.option("--delay-ms", type=int, help="Do not start before this much time has passed.")
+@click.option("--run-at-ms", type=int, help="Do not start before this moment (Unix time in ms).")
+@click.option("--timeout-ms", type=int, help="Most time one attempt may take.")
+@click.option("--start-within-ms", type=int, help="Fail when not started within this time.")
+@click.option("--max-attempts", type=int, help="Most attempts.  [default: 3]")
+@click.option("--backoff", help='Wait between attempts, as JSON: {"kind": "linear", …}.')
+@click.option(
+    "--key",
+    help="Idempotency key: the same key again, in the same queue, gives the task it named first.",
+)
+@click.option("--label", multiple=True, help="KEY=VALUE, or a word; repeat for more.")
+@click.option(
+    "--file",
+    "file",
+    type=click.File("rb"),
+    help="Submit a file of JSON objects, one task per line; - reads stdin.",
+)
+@click.option("--wait", is_flag=True, help="Wait until the task has ended, and print its result.")
+@wait_timeout_option
+@connected
+def submit(
+    client: Client,
+    *,
+    name: str | None,
+    file: IO[bytes] | None,
+    wait: bool,
+    wait_timeout_ms: int,
+    as_json: bool,
+    **fields: Any,
+) -> None:
+    """Submit a task, or a file of tasks.
+
+    Exit codes with --wait: 0 succeeded, 1 failed, 3 cancelled, 4 the wait timed out.
+    """
+    given = {key: value for key, value in fields.items() if value not in (None, ())}
+    if file is not None:
+        if wait or given:
+            raise click.UsageError(
+                "--file takes all options of its tasks from the file, and no --wait"
+            )
+        show(submit_file(client, file, name=name), as_json=as_json, render=str)
+        return
+    if name is None:
+        raise click.UsageError("say which task: rota submit NAME, or --file FILE")
+
+    (task,) = client.run(calls.submit([new_task(name, given)]))
+    if task.duplicate:
+        note(f"task {task.id} had this key already")
+    if wait:
+        _finish(wait_until_finished(client, task, timeout_ms=wait_timeout_ms), as_json=as_json)
+    else:
+        show(task, as_json=as_json, render=lambda task: task.id)
+
+
+def new_task(name: str, fields: dict[str, Any]) -> NewTask:
+    """Build a task from the options."""
+    described = dict(fields, name=name)
+    if "label" in described:
+        described["labels"] = labels_of(described.pop("label"))
+    if "backoff" in described:
+        described["backoff"] = msgspec.json.decode(
+            json_value("--backoff", described["backoff"]) or b"null"
+        )
+    payload = json_value("--payload", described.pop("payload", None))
+    try:
+        task = msgspec.convert(described, NewTask)
+    except msgspec.ValidationError as error:
+        raise click.UsageError(f"the task is not valid: {error}") from error
+    return task if payload is None else msgspec.structs.replace(task, payload=payload)
+
+
+def _finish(task: TaskView, *, as_json: bool) -> None:
+    """Print the result; every other end is also an error on stderr."""
+    if as_json or task.state is TaskState.SUCCEEDED:
+        show(task, as_json=as_json, render=lambda task: bytes(task.result or b"null").decode())
+    match task.state:
+        case TaskState.SUCCEEDED:
+            return
+        case TaskState.FAILED:
+            error = task.error
+            text = f"failed: {error.type}: {error.message}" if error else "failed"
+            refusal = Refusal(
+                f"task {task.id} {text}", code="task_failed", exit_code=ExitCode.FAILED
+            )
+        case TaskState.CANCELLED:
+            text = f"task {task.id} was cancelled"
+            refusal = Refusal(text, code="task_cancelled", exit_code=ExitCode.CANCELLED)
+        case _:
+            text = f"task {task.id} is still {task.state.value}"
+            refusal = Refusal(text, code="wait_timed_out", exit_code=ExitCode.TIMED_OUT)
+    raise refusal
+
+
+# --- waiting for the end -------------------------------------------------------------------------
+
+
+def wait_until_finished(client: Client, task: TaskView, *, timeout_ms: int) -> TaskView:
+    """Wait until the task has finished, or the time is over; returns the task as it is then."""
+    ends_at = time.monotonic() + timeout_ms / 1000
+    watched = is_terminal(sys.stderr)
+    with _display(watched=watched) as display:
+        while task.state not in FINISHED:
+            display(describe(task))
+            left_ms = max(0, int((ends_at - time.monotonic()) * 1000))
+            if left_ms == 0:
+                break
+            wait_ms = min(left_ms, WATCHED_POLL_MS if watched else QUIET_POLL_MS)
+            try:
+                task = client.run(calls.get_task(task.id, wait_ms=wait_ms))
+            except Unavailable:
+                # The coordinator may be restarting; the task is in its store.
+                time.sleep(min(PAUSE_S, left_ms / 1000))
+    return task
+
+
+def describe(task: TaskView) -> str:
+    """One line on the state of a task."""
+    line = f"task {task.id} {task.name}: {task.state.value}"
+    if task.attempt > 1:
+        line += f", attempt {task.attempt} of {task.max_attempts}"
+    if task.position is not None:
+        line += f", {task.position} in line"
+    progress = bytes(task.progress or b"null")
+    if progress != b"null":
+        line += f", {_progress(progress)}"
+    return line
+
+
+def _progress(text: bytes) -> str:
+    value = msgspec.json.decode(text)
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        return f"{value:.0%}"
+    return text.decode()
+
+
+@contextmanager
+def _display(*, watched: bool) -> Iterator[Callable[[str], None]]:
+    if not watched:
+        yield lambda _line: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+    from rich.text import Text  # noqa: PLC0415
+
+    with Console(stderr=True).status("") as status:
+        yield lambda line: status.update(Text(visible(line)))
+
+
+# --- files of tasks ------------------------------------------------------------------------------
+
+
+class SubmitCounts(Struct):
+    submitted: int = 0
+    duplicates: int = 0  # of the submitted: tasks whose key was known already
+
+    def __str__(self) -> str:
+        known = f", {self.duplicates} of them known by their key" if self.duplicates else ""
+        return f"submitted {self.submitted} tasks{known}"
+
+
+def submit_file(client: Client, file: IO[bytes], *, name: str | None) -> SubmitCounts:
+    """Submit one task per line; `name` is for lines that have none."""
+    counts = SubmitCounts()
+    with _bar(file) as advance:
+        for lines in _batches(file):
+            try:
+                tasks = _submit(client, [_task(number, line, name) for number, line in lines])
+            except RotaError as error:
+                raise _placed(error, counts) from error
+            counts.submitted += len(tasks)
+            counts.duplicates += sum(task.duplicate for task in tasks)
+            advance(sum(len(line) for _, line in lines))
+    return counts
+
+
+def _batches(file: IO[bytes]) -> Iterator[list[tuple[int, bytes]]]:
+    numbered = ((number, line) for number, line in enumerate(file, start=1) if line.strip())
+    while batch := list(islice(numbered, LINES_PER_BATCH)):
+        yield batch
+
+
+def _task(number: int, line: bytes, name: str | None) -> NewTask:
+    try:
+        # Fields stay raw: the coordinator checks the payload, and must get it unchanged.
+        fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        if name is not None and "name" not in fields:
+            fields["name"] = name
+        return msgspec.json.decode(msgspec.json.encode(fields), type=NewTask)
+    except msgspec.DecodeError as error:
+        raise Invalid(f"line {number} is not a task: {error}") from error
+
+
+def _submit(client: Client, tasks: list[NewTask]) -> list[TaskView]:
+    """Submit one batch, waiting while the coordinator is overloaded."""
+    for _ in range(MAX_TRIES_WHEN_OVERLOADED):
+        try:
+            return client.run(calls.submit(tasks))
+        except Overloaded as error:
+            time.sleep(error.retry_after_s)
+    return client.run(calls.submit(tasks))
+
+
+def _placed(error: RotaError, counts: SubmitCounts) -> RotaError:
+    """The same error, which also says how far the file got."""
+    detail = f"{error.detail} ({counts.submitted} tasks were submitted before)"
+    placed = type(error).__new__(type(error))
+    RotaError.__init__(placed, detail, **error.facts)
+    return placed
+
+
+@contextmanager
+def _bar(file: IO[bytes]) -> Iterator[Callable[[int], None]]:
+    if not is_terminal(sys.stderr):
+        yield lambda _bytes: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        # A pipe has no size; the bar then only shows that something moves.
+        bar = progress.add_task("submitting", total=os.fstat(file.fileno()).st_size or None)
+        yield lambda count: progress.advance(bar, count)

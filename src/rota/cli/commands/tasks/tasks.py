@@ -1,0 +1,166 @@
+"""`rota tasks`: list, show, cancel and retry tasks, by id or by filter."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+import msgspec
+
+from rota.cli.connection import change_each, connected
+from rota.cli.options import page_options, yes_flag
+from rota.cli.render.formatting import absolute, relative
+from rota.cli.render.output import Facts, Table, confirm, json_text, show, show_page, table
+from rota.messages import TaskCount, TaskPage, TaskSelection, TaskState, TaskView
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
+from rota.sdk.client.requests import ApiCall
+
+
+@click.group()
+def tasks() -> None:
+    """List, show, cancel and retry tasks."""
+
+
+def task_filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that select tasks."""
+    states = click.Choice([state.value for state in TaskState])
+    function = click.option("--label", help="Only tasks with this label (KEY=VALUE or a word).")(
+        function
+    )
+    function = click.option("--name", help="Only tasks of this name.")(function)
+    function = click.option("--queue", help="Only tasks of this queue.")(function)
+    return click.option("--state", type=states, help="Only tasks in this state.")(function)
+
+
+@tasks.command("ls")
+@task_filters
+@page_options
+@connected
+def ls(client: Client, *, as_json: bool, **selection: Any) -> None:
+    """List tasks, newest first."""
+    page = client.run(calls.list_tasks(**selection))
+    show_page(page, as_json=as_json, render=_table)
+
+
+@tasks.command("show")
+@click.argument("task_id")
+@connected
+def show_one(client: Client, task_id: str, *, as_json: bool) -> None:
+    """Show everything that is known about one task."""
+    show(client.run(calls.get_task(task_id)), as_json=as_json, render=_facts)
+
+
+def _add_verb(
+    verb: str,
+    one: Callable[[str], ApiCall[TaskView]],
+    many: Callable[[TaskSelection], ApiCall[TaskCount]],
+    description: str,
+) -> None:
+    """Add a command that changes tasks by id one by one, or by filter all at once."""
+
+    @tasks.command(verb, help=description)
+    @click.argument("task_ids", nargs=-1)
+    @task_filters
+    @click.option(
+        "--dry-run", is_flag=True, help="Only print how many tasks match; change nothing."
+    )
+    @yes_flag
+    @connected
+    def change(
+        client: Client,
+        task_ids: tuple[str, ...],
+        *,
+        dry_run: bool,
+        yes: bool,
+        as_json: bool,
+        **filters: str | None,
+    ) -> None:
+        given = {name: value for name, value in filters.items() if value is not None}
+        if bool(task_ids) == bool(given):
+            raise click.UsageError(f"say which tasks to {verb}: either ids, or a filter")
+        if task_ids and not dry_run:
+            change_each(
+                client,
+                map(one, task_ids),
+                page=lambda items: TaskPage(items=items),
+                render=_table,
+                as_json=as_json,
+            )
+            return
+
+        picked = {"ids": list(task_ids)} if task_ids else given
+        selection = msgspec.convert(picked, TaskSelection)
+        count = client.run(many(msgspec.structs.replace(selection, dry_run=True)))
+        if not dry_run:
+            if count.count and not yes:
+                chosen = ", ".join(f"{name} {value}" for name, value in given.items())
+                confirm(f"{verb} {count.count} tasks ({chosen})?")
+            count = client.run(many(selection))
+        show(count, as_json=as_json, render=lambda count: _count_line(count, verb))
+
+
+_add_verb(
+    "cancel",
+    calls.cancel_task,
+    calls.cancel_tasks,
+    "Cancel tasks by id or by filter; the worker of a running task is told to stop.",
+)
+_add_verb(
+    "retry",
+    calls.retry_task,
+    calls.retry_tasks,
+    "Queue failed or cancelled tasks again, by id or by filter.",
+)
+
+
+def _count_line(count: TaskCount, verb: str) -> str:
+    if count.dry_run:
+        return f"would {verb} {count.count} tasks"
+    return f"{verb}: {count.count} tasks changed"
+
+
+def _table(page: TaskPage) -> Table:
+    columns: dict[str, Callable[[TaskView], object]] = {
+        "task": lambda task: task.id,
+        "name": lambda task: task.name,
+        "state": lambda task: task.state.value,
+        "queue": lambda task: task.queue,
+        "attempt": lambda task: f"{task.attempt}/{task.max_attempts}",
+        "worker": lambda task: task.worker_id,
+        "created": lambda task: relative(task.created_at_ms),
+        "finished": lambda task: relative(task.finished_at_ms),
+    }
+    return table(page.items, columns, empty="no tasks")
+
+
+def _facts(task: TaskView) -> Facts:
+    error = task.error
+    return Facts(
+        [
+            ("id", task.id),
+            ("name", task.name),
+            ("state", task.state.value),
+            ("queue", task.queue),
+            ("position", task.position),
+            ("priority", task.priority),
+            ("requires", ", ".join(task.requires) or None),
+            ("attempt", f"{task.attempt} of {task.max_attempts}"),
+            ("worker", task.worker_id),
+            ("key", task.key),
+            ("labels", msgspec.json.encode(task.labels).decode() if task.labels else None),
+            ("created", absolute(task.created_at_ms)),
+            ("runs at", absolute(task.run_at_ms)),
+            ("started", absolute(task.started_at_ms)),
+            ("finished", absolute(task.finished_at_ms)),
+            ("payload", json_text(task.payload)),
+            ("progress", _reported(task.progress)),
+            ("partial", _reported(task.partial)),
+            ("result", json_text(task.result) if task.state is TaskState.SUCCEEDED else None),
+            ("error", f"{error.type}: {error.message}" if error else None),
+        ]
+    )
+
+
+def _reported(value: msgspec.Raw | None) -> str | None:
+    """A JSON value of the handler, if it has reported one."""
+    return None if value is None or bytes(value) == b"null" else json_text(value)

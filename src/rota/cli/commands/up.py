@@ -1,0 +1,86 @@
+"""`rota up`: starts a coordinator."""
+
+import gc
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+import structlog
+from msgspec import Struct
+
+import rota
+from rota import telemetry
+from rota.cli import process
+from rota.cli.options import json_flag, load_settings, settings_flags
+from rota.cli.render.output import Facts, show
+from rota.node import Node
+from rota.settings import Settings
+from rota.store.opening import file_of, name_of
+
+log = structlog.get_logger("rota.up")
+
+COLLECTED_AFTER = 20_000  # new objects, until the garbage collector runs
+
+
+class Announcement(Struct):
+    """What is printed once a coordinator serves."""
+
+    url: str
+    docs: str
+    store: str
+    version: str
+    pid: int
+    shards: str | None  # where members of services connect; null: no ZeroMQ
+
+
+@click.command()
+@settings_flags()
+@json_flag
+def up(*, as_json: bool, **flags: Any) -> None:
+    """Start a coordinator.
+
+    As soon as it serves it prints its addresses; with --json that is one line, {"url": …}. It runs
+    until Ctrl-C or SIGTERM, which shut it down cleanly; a second one ends it at once.
+    """
+    settings = load_settings(flags)
+    telemetry.set_up(level=settings.log_level, log_format=settings.log_format)
+    process.run(_serve(settings, as_json=as_json))
+
+
+async def _serve(settings: Settings, *, as_json: bool) -> None:
+    node = Node(settings)
+    # What is loaded by now stays; objects of batches are freed without the collector.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECTED_AFTER, *gc.get_threshold()[1:])
+    process.stop_on_signals(node.ask_to_stop)
+    for warning in node.authenticator.warnings():
+        log.warning("insecure", detail=warning)
+    await node.serve(lambda url: announce(url, node, as_json=as_json))
+
+
+def announce(url: str, node: Node, *, as_json: bool) -> None:
+    path = file_of(node.settings.store)
+    announcement = Announcement(
+        url=url,
+        docs=f"{url}/docs",
+        store=name_of(node.settings.store) if path is None else str(Path(path).absolute()),
+        version=rota.__version__,
+        pid=os.getpid(),
+        shards=node.shards_url,
+    )
+    show(announcement, as_json=as_json, render=_facts)
+
+
+def _facts(announcement: Announcement) -> Facts:
+    return Facts(
+        [
+            (f"rota {announcement.version}", announcement.url),
+            ("docs", announcement.docs),
+            ("store", announcement.store),
+            ("shards", announcement.shards or "no ZeroMQ"),
+            ("worker", f"rota worker MODULE:APP --url {announcement.url}"),
+            ("stop", "Ctrl-C"),
+        ]
+    )

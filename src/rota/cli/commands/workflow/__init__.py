@@ -1,0 +1,1 @@
+"""Commands for workflows and their runs."""

@@ -1,0 +1,178 @@
+"""`rota runs`: list, show, steer and signal runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Raw
+
+from rota.cli.connection import change_each, connected
+from rota.cli.inputs import json_value
+from rota.cli.options import page_options
+from rota.cli.render.output import note, show, show_page
+from rota.cli.render.run_tables import (
+    artifact_table,
+    graph_table,
+    journal_table,
+    run_facts,
+    run_table,
+    token_table,
+)
+from rota.messages import ArtifactPage, JournalPage, RunPage, RunView
+from rota.sdk.client import run_calls
+from rota.sdk.client.client import Client
+from rota.sdk.client.exchange import every_item
+from rota.sdk.client.requests import ApiCall
+
+STATES = ("running", "paused", "completed", "failed", "cancelled", "timed_out")
+
+
+@click.group()
+def runs() -> None:
+    """List, show and steer runs of workflows."""
+
+
+@runs.command("ls")
+@click.option("--workflow", help="Only runs of this workflow.")
+@click.option("--state", type=click.Choice(STATES), help="Only runs in this state.")
+@page_options
+@connected
+def ls(client: Client, *, as_json: bool, **selection: Any) -> None:
+    """List runs, newest first."""
+    page = client.run(run_calls.list_runs(**selection))
+    show_page(page, as_json=as_json, render=run_table)
+
+
+@runs.command("show")
+@click.argument("run_id")
+@connected
+def show_one(client: Client, run_id: str, *, as_json: bool) -> None:
+    """Show one run: its state, its context, its output or its error."""
+    show(client.run(run_calls.get_run(run_id)), as_json=as_json, render=run_facts)
+
+
+@runs.command()
+@click.argument("run_id")
+@page_options
+@connected
+def tokens(client: Client, run_id: str, *, as_json: bool, **page_of: Any) -> None:
+    """List the tokens of a run: where it is, and where it was."""
+    page = client.run(run_calls.list_run_tokens(run_id, **page_of))
+    show_page(page, as_json=as_json, render=token_table)
+
+
+@runs.command()
+@click.argument("run_id")
+@connected
+def journal(client: Client, run_id: str, *, as_json: bool) -> None:
+    """Show the events of a run, and what was decided on each and why.
+
+    With --json the whole journal, as `rota replay --journal` takes it.
+    """
+    items = client.run(every_item(lambda at: run_calls.list_journal(run_id, after=at)))
+    show(JournalPage(items=items), as_json=as_json, render=journal_table)
+
+
+@runs.command()
+@click.argument("run_id")
+@connected
+def graph(client: Client, run_id: str, *, as_json: bool) -> None:
+    """Show the nodes of a run with the tokens at each, and the transitions with those taken."""
+    view = client.run(run_calls.get_graph(run_id))
+    show(view, as_json=as_json, render=graph_table)
+
+
+@runs.command()
+@click.argument("run_id")
+@click.argument("name", required=False)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write the content here.")
+@connected
+def artifacts(
+    client: Client, run_id: str, name: str | None, *, output: Path | None, as_json: bool
+) -> None:
+    """List the artifacts of a run; with a NAME, print the content of that one."""
+    if name is None:
+        if output is not None:
+            raise click.UsageError("say which artifact to write: rota runs artifacts RUN NAME")
+        items = client.run(every_item(lambda at: run_calls.list_artifacts(run_id, cursor=at)))
+        show(ArtifactPage(items=items), as_json=as_json, render=artifact_table)
+        return
+    if as_json:
+        raise click.UsageError("an artifact is printed as it is; --json is for the list of them")
+    content = client.run(run_calls.get_artifact(run_id, name))
+    if output is None:
+        click.echo(content, nl=False)
+        return
+    try:
+        output.write_bytes(content)
+    except OSError as error:
+        raise click.UsageError(f"{output} cannot be written: {error.strerror}") from error
+    note(f"{len(content)} bytes written to {output}")
+
+
+# --- steering -----------------------------------------------------------------------------------
+
+
+@runs.command()
+@click.argument("run_ids", nargs=-1, required=True)
+@click.option("--reason", default="", help="Why; kept with the run.")
+@connected
+def cancel(client: Client, run_ids: tuple[str, ...], *, reason: str, as_json: bool) -> None:
+    """Cancel runs; workers that run their tasks are told to stop."""
+    _change(client, run_ids, lambda one: run_calls.cancel_run(one, reason=reason), as_json=as_json)
+
+
+def _add_verb(name: str, call: Callable[[str], ApiCall[RunView]], description: str) -> None:
+    @runs.command(name, help=description)
+    @click.argument("run_ids", nargs=-1, required=True)
+    @connected
+    def verb(client: Client, run_ids: tuple[str, ...], *, as_json: bool) -> None:
+        _change(client, run_ids, call, as_json=as_json)
+
+
+_add_verb("pause", run_calls.pause_run, "Start nothing new in runs; what is running finishes.")
+_add_verb("resume", run_calls.resume_run, "Continue paused runs.")
+_add_verb("retry", run_calls.retry_run, "Continue failed runs from where they failed.")
+
+
+@runs.command()
+@click.argument("run_id")
+@click.argument("name")
+@click.option("--payload", help="The payload as JSON; @FILE reads a file, - stdin.")
+@connected
+def signal(client: Client, run_id: str, name: str, *, payload: str | None, as_json: bool) -> None:
+    """Send a signal that a run waits for, or will wait for.
+
+    An approval waits for a signal of its node's name: --payload '{"approved": true}', or true.
+    """
+    value = json_value("--payload", payload) or Raw(b"null")
+    view = client.run(run_calls.signal_run(run_id, name, value))
+    show(view, as_json=as_json, render=lambda view: f"run {view.id} got signal {name}")
+
+
+@runs.command()
+@click.argument("run_id")
+@click.option("--from-node", "--from", required=True, help="Node where the new run begins.")
+@click.option("--state", help="State to begin with, as JSON, @FILE or -.  [default: the run's own]")
+@connected
+def fork(client: Client, run_id: str, *, from_node: str, state: str | None, as_json: bool) -> None:
+    """Start a new run with the same input at another node; prints its id."""
+    view = client.run(run_calls.fork_run(run_id, from_node, json_value("--state", state)))
+    show(view, as_json=as_json, render=lambda view: view.id)
+
+
+def _change(
+    client: Client,
+    run_ids: tuple[str, ...],
+    call: Callable[[str], ApiCall[RunView]],
+    *,
+    as_json: bool,
+) -> None:
+    change_each(
+        client,
+        map(call, run_ids),
+        page=lambda items: RunPage(items=items),
+        render=run_table,
+        as_json=as_json,
+    )

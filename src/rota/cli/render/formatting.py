@@ -1,0 +1,34 @@
+"""Formats times and durations for people."""
+
+import time
+from datetime import UTC, datetime
+
+# In the largest unit that fits, rounded down: "3 h ago" is never less than three hours.
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def duration(milliseconds: float | None) -> str:
+    if milliseconds is None:
+        return "-"
+    for size, unit in _UNITS:
+        if milliseconds >= size:
+            return f"{int(milliseconds // size)} {unit}"
+    return f"{int(milliseconds)} ms"
+
+
+def relative(moment_ms: int | None, *, now_ms: int | None = None) -> str:
+    """The distance of a moment from now: "3 h ago", "in 5 s"; below a second "now"."""
+    if moment_ms is None:
+        return "-"
+    age_ms = (time.time_ns() // 1_000_000 if now_ms is None else now_ms) - moment_ms
+    if abs(age_ms) < 1_000:
+        return "now"
+    return f"{duration(age_ms)} ago" if age_ms > 0 else f"in {duration(-age_ms)}"
+
+
+def absolute(moment_ms: int | None, *, now_ms: int | None = None) -> str | None:
+    if moment_ms is None:
+        return None
+    moment = datetime.fromtimestamp(moment_ms / 1000, tz=UTC).astimezone()
+    text = moment.isoformat(sep=" ", timespec="milliseconds")
+    return f"{text} ({relative(moment_ms, now_ms=now_ms)})"

@@ -1,0 +1,148 @@
+"""A run as a model for drawing: its nodes in order, with their tokens."""
+
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from rota.core.workflow.definition.model import Definition
+from rota.messages import GraphTransition, RunGraph, RunTokenView, RunView
+
+# The columns that people watch: a token that waits at a join is done with its node.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "done": ("completed", "waiting_for_siblings"),
+    "running": ("executing",),
+    "queued": ("pending", "dispatched"),
+    "waiting": ("waiting_for_subworkflow", "waiting_for_event"),
+    "failed": ("failed", "timed_out"),
+    "cancelled": ("cancelled",),
+}
+FAILURES_SHOWN = 3
+
+
+class NodeModel(Struct, frozen=True, kw_only=True):
+    id: str
+    counts: dict[str, int]  # tokens by column, without empty columns
+    arriving: str | None = None  # arrivals at the join before it, until that has fired
+
+
+class RunModel(Struct, frozen=True, kw_only=True):
+    """A run at one moment."""
+
+    run: RunView
+    nodes: list[NodeModel]
+    failures: tuple[str, ...]
+    hints: tuple[str, ...]  # commands that people can answer its waits with
+    elapsed_ms: int
+
+    def counts(self, node_id: str) -> dict[str, int]:
+        return next(node.counts for node in self.nodes if node.id == node_id)
+
+
+def model_of(
+    run: RunView, graph: RunGraph, definition: Definition, special: Sequence[RunTokenView]
+) -> RunModel:
+    """Build the model of a graph; `special` are its failed and its compensating tokens."""
+    undoing = [one for one in special if one.compensates_token_id is not None]
+    tokens = {node.id: Counter(node.tokens) for node in graph.nodes}
+    for one in undoing:  # shown as a note, not as a second visit to the node
+        tokens[one.node_id][one.state] -= 1
+    arriving = {
+        one.to: f"{one.join.arrived} of {one.join.needed} arrived"
+        for one in graph.transitions
+        if one.join is not None and one.join.fired < one.join.scopes
+    }
+    nodes = [
+        NodeModel(id=one, counts=in_columns(tokens[one]), arriving=arriving.get(one))
+        for one in in_order(graph.initial_node, list(tokens), graph.transitions)
+    ]
+    waiting = [one.id for one in graph.nodes if one.tokens.get("waiting_for_event")]
+    return RunModel(
+        run=run,
+        nodes=nodes,
+        failures=(*_failures(special), *_compensation_lines(undoing)),
+        hints=tuple(_hint(run, node_id, definition) for node_id in waiting),
+        elapsed_ms=_elapsed_ms(run),
+    )
+
+
+def in_order(first: str, nodes: Sequence[str], transitions: Sequence[GraphTransition]) -> list[str]:
+    """The nodes in the order of their transitions; those reached only by errors come last."""
+    found: dict[str, None] = {}
+    waiting = deque([first])
+    while waiting:
+        node = waiting.popleft()
+        if node not in found:
+            found[node] = None
+            waiting += [one.to for one in transitions if one.from_ == node]
+    return [*found, *(node for node in nodes if node not in found)]
+
+
+def in_columns(tokens: Mapping[str, int]) -> dict[str, int]:
+    """Sum tokens by state into columns; empty columns are left out."""
+    counts = {
+        column: sum(tokens.get(state, 0) for state in states) for column, states in COLUMNS.items()
+    }
+    return {column: count for column, count in counts.items() if count}
+
+
+def failed_count(graph: RunGraph) -> int:
+    return sum(in_columns(node.tokens).get("failed", 0) for node in graph.nodes)
+
+
+def has_failed(token: RunTokenView) -> bool:
+    return token.state in COLUMNS["failed"]
+
+
+def _failures(tokens: Sequence[RunTokenView]) -> list[str]:
+    """Lines on the newest failures."""
+    found = sorted(filter(has_failed, tokens), key=lambda token: token.finished_at_ms or 0)
+    return [describe_failure(one) for one in found[-FAILURES_SHOWN:]]
+
+
+def _compensation_lines(tokens: Sequence[RunTokenView]) -> list[str]:
+    done = [one.node_id for one in tokens if one.state == "completed"]
+    now = [one.node_id for one in tokens if one.finished_at_ms is None]
+    lines = [f"undone: {', '.join(done)}"] if done else []
+    return [*lines, f"undoing: {', '.join(now)}"] if now else lines
+
+
+def _hint(run: RunView, node_id: str, definition: Definition) -> str:
+    node = definition.nodes[node_id]
+    name = node.awaited(node_id)
+    if node.kind == "approval":
+        title = getattr(node.approval, "title", "") or "an approval is needed"
+        answer = " --payload '{\"approved\": true}'"
+    else:
+        title, answer = f"the run waits for signal {name!r}", ""
+    return f"{node_id}: {title}  rota runs signal {run.id} {name}{answer}"
+
+
+def _elapsed_ms(run: RunView) -> int:
+    now_ms = time.time_ns() // 1_000_000
+    return max(0, (run.finished_at_ms or now_ms) - run.created_at_ms)
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {column}" for column, count in counts.items()) or "nothing"
+
+
+def describe_failure(token: RunTokenView) -> str:
+    error = token.error or {}
+    branch = ""
+    if token.branch_index is not None:
+        branch = f" (branch {token.branch_index + 1} of {token.branch_total})"
+    return f"{token.node_id}{branch}: {error.get('type', token.state)}: {error.get('message', '')}"
+
+
+def seconds(milliseconds: int) -> str:
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:.1f} s"
+    minutes, rest = divmod(milliseconds // 1000, 60)
+    return f"{minutes}:{rest:02} min"
+
+
+def describe_error(error: dict[str, object]) -> str:
+    where = f"{error['node']}: " if error.get("node") else ""
+    return f"{where}{error.get('type', 'error')}: {error.get('message', '')}"

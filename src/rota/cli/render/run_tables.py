@@ -1,0 +1,162 @@
+"""Tables of runs, tokens, journal entries, nodes and artifacts."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from rota.cli.render.formatting import absolute, relative
+from rota.cli.render.output import Facts, Table, json_text, table
+from rota.cli.render.run_model import COLUMNS, describe_error, in_columns, in_order, seconds
+from rota.core.workflow.replay import describe, encoded
+from rota.messages import (
+    ArtifactPage,
+    GraphTransition,
+    JournalEntryView,
+    JournalPage,
+    RunGraph,
+    RunPage,
+    RunTokenPage,
+    RunTokenView,
+    RunView,
+)
+
+DECISIONS_SHOWN = 4  # of one entry, besides the reasons
+
+
+def run_table(page: RunPage) -> Table:
+    columns: dict[str, Callable[[RunView], object]] = {
+        "run": lambda run: run.id,
+        "workflow": lambda run: run.workflow,
+        "version": lambda run: run.version,
+        "state": lambda run: run.state,
+        "created": lambda run: relative(run.created_at_ms),
+        "finished": lambda run: relative(run.finished_at_ms),
+        "error": lambda run: describe_error(run.error) if run.error else None,
+    }
+    return table(page.items, columns, empty="no runs")
+
+
+def run_facts(run: RunView) -> Facts:
+    context = run.context
+    return Facts(
+        [
+            ("id", run.id),
+            ("workflow", f"{run.workflow} version {run.version}"),
+            ("state", run.state),
+            ("key", run.key),
+            ("parent run", run.parent_run_id),
+            ("forked from", run.forked_from),
+            ("created", absolute(run.created_at_ms)),
+            ("finished", absolute(run.finished_at_ms)),
+            ("took", _took(run)),
+            ("input", json_text(context.input) if context else None),
+            ("state so far", json_text(context.state) if context else None),
+            ("output", json_text(run.output) if run.state == "completed" else None),
+            ("error", describe_error(run.error) if run.error else None),
+            ("details", _details(run.error)),
+            ("traceback", _traceback(run.error)),
+        ]
+    )
+
+
+def _took(run: RunView) -> str | None:
+    return None if run.finished_at_ms is None else seconds(run.finished_at_ms - run.created_at_ms)
+
+
+def _details(error: dict[str, Any] | None) -> str | None:
+    shown_already = {"type", "message", "node", "retryable"}
+    more = {name: value for name, value in (error or {}).items() if name not in shown_already}
+    if _traceback(error) is not None:
+        more["details"] = {k: v for k, v in more["details"].items() if k != "traceback"}
+    more = {name: value for name, value in more.items() if value not in (None, {}, [])}
+    return json_text(more) if more else None
+
+
+def _traceback(error: dict[str, Any] | None) -> str | None:
+    details = (error or {}).get("details")
+    text = details.get("traceback") if isinstance(details, dict) else None
+    return text.rstrip() if isinstance(text, str) else None
+
+
+def token_table(page: RunTokenPage) -> Table:
+    columns: dict[str, Callable[[RunTokenView], object]] = {
+        "token": lambda token: token.id,
+        "node": lambda token: token.node_id,
+        "state": lambda token: token.state,
+        "parent": lambda token: token.parent_token_id,
+        "path": lambda token: token.path_id,
+        "branch": lambda token: (
+            None
+            if token.branch_index is None
+            else f"{token.branch_index + 1} of {token.branch_total}"
+        ),
+        "task": lambda token: token.task_id,
+    }
+    return table(page.items, columns, empty="no tokens")
+
+
+def journal_table(page: JournalPage) -> Table:
+    first_ms = page.items[0].at_ms if page.items else 0
+    return Table(
+        ("entry", "at", "event", "decided"),
+        [
+            (entry.number, seconds(entry.at_ms - first_ms), _event(entry), _decided(entry))
+            for entry in page.items
+        ],
+        empty="no entries",
+    )
+
+
+def _event(entry: JournalEntryView) -> str:
+    event = msgspec.to_builtins(entry.event)
+    about = {"TaskEnded": "token", "ChildEnded": "token", "Signalled": "name", "TimerFired": "kind"}
+    kind = str(event["type"])
+    words = [kind, str(event.get(about.get(kind, ""), ""))]
+    if event.get("ok") is False:
+        words.append("failed")
+    return " ".join(word for word in words if word)
+
+
+def _decided(entry: JournalEntryView) -> str:
+    """All reasons, and the first few of the other decisions."""
+    decisions = encoded(entry.decisions)
+    reasons = [describe(one) for one in decisions if one["type"] == "Considered"]
+    said = [describe(one) for one in decisions if one["type"] != "Considered"]
+    if len(said) > DECISIONS_SHOWN:
+        said = [*said[:DECISIONS_SHOWN], f"and {len(said) - DECISIONS_SHOWN} more"]
+    return "; ".join([*reasons, *said])
+
+
+def graph_table(view: RunGraph) -> Table:
+    tokens = {node.id: node.tokens for node in view.nodes}
+    rows: list[tuple[object, ...]] = []
+    for node_id in in_order(view.initial_node, list(tokens), view.transitions):
+        counts = in_columns(tokens[node_id])
+        rows.append((node_id, *(counts.get(name, "") for name in COLUMNS), ""))
+        rows += [
+            (f"  → {one.to}", *("" for _ in COLUMNS), _transition(one))
+            for one in view.transitions
+            if one.from_ == node_id
+        ]
+    return Table(("node", *COLUMNS, "transitions"), rows, empty="no nodes")
+
+
+def _transition(one: GraphTransition) -> str:
+    words = f"{one.id}: taken {one.taken}"
+    if one.not_taken:
+        words += f", not taken {one.not_taken}"
+    if one.join is not None:
+        words += f", {one.join.arrived} of {one.join.needed} arrived, fired {one.join.fired}"
+    return words
+
+
+def artifact_table(page: ArtifactPage) -> Table:
+    return Table(
+        ("artifact", "media type", "bytes", "task", "created"),
+        [
+            (one.name, one.media_type, one.size, one.task_id, relative(one.created_at_ms))
+            for one in page.items
+        ],
+        empty="no artifacts",
+    )

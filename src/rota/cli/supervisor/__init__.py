@@ -1,0 +1,1 @@
+"""Worker processes under a parent that starts, watches and scales them."""

@@ -1,0 +1,1 @@
+"""Dispatch: matching of tasks and workers, wait reasons, and autoscaling."""

@@ -1,0 +1,138 @@
+"""Matches queued tasks to lease calls.
+
+A worker asks for at most so many tasks; its free capacity and the lanes that it can serve bound
+what it gets. Workers that can serve the same open lanes and ask at the same moment are one group,
+and the strategy divides the head of the queue among them: not first come, first served, but best
+first.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from rota.core.commands import LeaseWork
+from rota.core.decisions import LeaseTask
+from rota.core.ids import TaskId
+from rota.core.snapshot import Quality, Snapshot
+from rota.core.tasks.model import Lane, TaskRecord, TaskState
+from rota.core.workers import circuit_breaker, scoring, selection, statistics
+from rota.core.workers.model import Health, WorkerRecord, WorkerState, can_serve
+from rota.core.workers.registry import current_worker, health_of
+from rota.core.workers.selection import Candidate
+
+
+class LeaseCall(Struct, frozen=True, kw_only=True):
+    """The tasks that one worker may have now."""
+
+    worker: WorkerRecord
+    free: int
+    lanes: tuple[int, ...]
+    probes: tuple[int, ...] = ()  # lanes whose breaker is half open: one task, to see
+
+
+def claim(
+    snapshot: Snapshot, event: LeaseWork, open_lanes: Mapping[int, Lane], *, promised: int = 0
+) -> LeaseCall:
+    """Bound a worker's request by its state, its capacity, and the lanes that it can serve.
+
+    `promised` is the number of tasks that other calls of the same worker may get at this moment:
+    together they must not exceed its capacity.
+    """
+    worker = current_worker(snapshot, event.worker_id, event.incarnation)
+    taken = snapshot.held.get(worker.incarnation, 0) + promised
+    free = min(event.most, worker.max_concurrent_tasks - taken)
+    # A worker that fell silent while its call waits may be gone. Its next heartbeat brings it back.
+    is_healthy = health_of(snapshot, worker) is Health.HEALTHY
+    if free <= 0 or worker.state is not WorkerState.ACTIVE or not is_healthy:
+        return LeaseCall(worker=worker, free=0, lanes=())
+
+    lanes: list[int] = []
+    probes: list[int] = []
+    for number, lane in open_lanes.items():
+        if not can_serve(worker, queue=lane.queue, name=lane.name, requires=lane.requires):
+            continue
+        quality = snapshot.qualities.get((worker.id, lane.name))
+        allowed = None
+        if quality is not None:
+            allowed = circuit_breaker.allowance(
+                quality.breaker, now_ms=snapshot.now_ms, policy=snapshot.rules.breaker
+            )
+        if allowed is None:
+            lanes.append(number)
+        elif allowed > 0:
+            probes.append(number)
+    return LeaseCall(worker=worker, free=free, lanes=tuple(lanes), probes=tuple(probes))
+
+
+def turn(task: TaskRecord) -> tuple[int, TaskId]:
+    """The sort key of queued tasks: higher priority first, then first come."""
+    return -task.priority, task.id
+
+
+def groups(calls: Sequence[LeaseCall]) -> list[list[LeaseCall]]:
+    """The calls grouped by lanes: each group shares one head of the queue."""
+    by_lanes: dict[tuple[int, ...], list[LeaseCall]] = {}
+    for one in calls:
+        if one.free > 0 and one.lanes:
+            by_lanes.setdefault(one.lanes, []).append(one)
+    return list(by_lanes.values())
+
+
+def candidate(
+    snapshot: Snapshot, one: LeaseCall, qualities: Mapping[str, Quality], *, last_chosen: int
+) -> Candidate:
+    worker = one.worker
+    maximum = worker.max_concurrent_tasks
+    merits = scoring.score(
+        free=max(0, maximum - snapshot.held.get(worker.incarnation, 0)),
+        maximum=maximum,
+        statistics=statistics.combine(
+            (quality.statistics for quality in qualities.values()), now_ms=snapshot.now_ms
+        ),
+        age_ms=snapshot.now_ms - worker.started_at_ms,
+        policy=snapshot.rules.scoring,
+    )
+    return Candidate(
+        worker_id=worker.id, free=one.free, maximum=maximum, score=merits, last_chosen=last_chosen
+    )
+
+
+def assign(
+    snapshot: Snapshot,
+    head: Sequence[TaskRecord],
+    group: Sequence[LeaseCall],
+    candidates: Sequence[Candidate],
+) -> list[list[LeaseTask]]:
+    """Divide the head of the queue among the group; one list of leases for each call."""
+    if len(group) == 1:
+        return [lease_all(snapshot, head[: group[0].free], group[0].worker)]
+    shares = selection.share(
+        len(head),
+        candidates,
+        strategy=snapshot.rules.strategy,
+        dice=lambda sides: int(snapshot.dice() * sides),
+    )
+    assigned: list[list[TaskRecord]] = [[] for _ in group]
+    for task, index in zip(head, shares, strict=False):
+        assigned[index].append(task)
+    pairs = zip(assigned, group, strict=True)
+    return [lease_all(snapshot, tasks, call.worker) for tasks, call in pairs]
+
+
+def lease_all(
+    snapshot: Snapshot, tasks: Sequence[TaskRecord], worker: WorkerRecord
+) -> list[LeaseTask]:
+    now_ms, incarnation = snapshot.now_ms, worker.incarnation
+    snapshot.held[incarnation] = snapshot.held.get(incarnation, 0) + len(tasks)
+    return [
+        LeaseTask(
+            task.id,
+            TaskState.QUEUED,
+            incarnation,
+            task.fence + 1,
+            task.attempt + 1,
+            now_ms,
+            None if task.options.timeout_ms is None else now_ms + task.options.timeout_ms,
+        )
+        for task in tasks
+    ]

@@ -1,0 +1,1 @@
+"""Tasks: what they are, how they are submitted, attempted, retried and ended."""

@@ -1,0 +1,145 @@
+"""Operator commands: cancel, retry, pause, prune, and tokens."""
+
+from collections.abc import Callable, Iterable
+from typing import assert_never
+
+from rota.core.commands import (
+    AddToken,
+    CancelTasks,
+    PauseQueue,
+    PruneHistory,
+    RetryTasks,
+    RevokeToken,
+)
+from rota.core.decisions import (
+    ChangeQueue,
+    Decision,
+    DropToken,
+    ForgetCancelled,
+    ForgetHistory,
+    PutToken,
+    QueueTask,
+    ReviveTask,
+    TellCancelled,
+)
+from rota.core.ids import TaskId, to_text
+from rota.core.replies import Changed, Done
+from rota.core.snapshot import Snapshot
+from rota.core.tasks import attempts
+from rota.core.tasks.model import JOB_INCARNATION, TaskRecord, TaskState, retried_options
+from rota.errors import IllegalState, QueueNotFound, RotaError, TaskNotFound, TokenNotFound
+
+PRUNED_PER_STEP = 2_000  # finished tasks deleted in one transaction, so that none is long
+
+
+def cancel(snapshot: Snapshot, event: CancelTasks) -> tuple[list[Decision], Changed]:
+    """End live tasks at once. The worker that runs one is notified, and its result is refused."""
+    return _change_each(snapshot, event.ids, _cancel)
+
+
+def retry(snapshot: Snapshot, event: RetryTasks) -> tuple[list[Decision], Changed]:
+    """Queue failed and cancelled tasks again, and scheduled ones before their time."""
+    return _change_each(snapshot, event.ids, _retry)
+
+
+def _change_each(
+    snapshot: Snapshot,
+    ids: Iterable[TaskId],
+    rule: Callable[[Snapshot, TaskRecord], list[Decision]],
+) -> tuple[list[Decision], Changed]:
+    decisions: list[Decision] = []
+    changed: list[TaskId] = []
+    refused: dict[TaskId, RotaError] = {}
+    for task_id in ids:
+        task = snapshot.tasks.get(task_id)
+        try:
+            if task is None:
+                raise TaskNotFound(to_text(task_id))
+            decisions += rule(snapshot, task)
+            changed.append(task_id)
+        except RotaError as error:
+            refused[task_id] = error
+    return decisions, Changed(tuple(changed), refused)
+
+
+def _illegal(task: TaskRecord, change: str) -> IllegalState:
+    return IllegalState(
+        f"task {to_text(task.id)!r} is {task.state}, so it cannot be {change}",
+        task_id=to_text(task.id),
+        state=task.state,
+    )
+
+
+def _cancel(snapshot: Snapshot, task: TaskRecord) -> list[Decision]:
+    if not task.state.may_become(TaskState.CANCELLED):
+        raise _illegal(task, "cancelled")
+    incarnation = task.incarnation if task.state is TaskState.RUNNING else None
+    finish = attempts.end_task(snapshot, task, TaskState.CANCELLED)
+    if incarnation is None or incarnation == JOB_INCARNATION:
+        return [finish]
+    snapshot.to_cancel.setdefault(incarnation, set()).add(task.id)
+    return [finish, TellCancelled(incarnation, task.id)]
+
+
+def _retry(snapshot: Snapshot, task: TaskRecord) -> list[Decision]:
+    decisions: list[Decision]
+    match task.state:
+        case TaskState.FAILED | TaskState.CANCELLED:
+            options = retried_options(task.options, now_ms=snapshot.now_ms)
+            changed = None if options is task.options else options
+            decisions = [ReviveTask(task.id, changed), *_void_cancellation(snapshot, task)]
+        case TaskState.SCHEDULED:
+            decisions = [QueueTask(task.id)]
+        case TaskState.QUEUED | TaskState.RUNNING | TaskState.SUCCEEDED:
+            raise _illegal(task, "retried")
+        case _:
+            assert_never(task.state)
+    snapshot.note_state(task.id, TaskState.QUEUED)
+    return decisions
+
+
+def _void_cancellation(snapshot: Snapshot, task: TaskRecord) -> list[Decision]:
+    """Drop the notification of a worker, which may get the task again.
+
+    If it still runs the cancelled attempt, the answer to its next heartbeat lists that as lost.
+    """
+    if task.state is not TaskState.CANCELLED or task.incarnation in {None, JOB_INCARNATION}:
+        return []
+    assert task.incarnation is not None
+    snapshot.to_cancel.get(task.incarnation, set()).discard(task.id)
+    return [ForgetCancelled(task.incarnation, task.id)]
+
+
+def queue_due(snapshot: Snapshot) -> tuple[list[Decision], Done]:
+    """Queue due tasks, except those that an earlier command of this batch has changed."""
+    moved_on = {
+        task_id
+        for task_id in snapshot.due
+        if task_id in snapshot.tasks and snapshot.tasks[task_id].state is not TaskState.SCHEDULED
+    }
+    due = [task_id for task_id in snapshot.due if task_id not in moved_on]
+    for task_id in due:
+        if task_id in snapshot.tasks:
+            snapshot.note_state(task_id, TaskState.QUEUED)
+    return [QueueTask(task_id) for task_id in due], Done(len(due))
+
+
+def pause(snapshot: Snapshot, event: PauseQueue) -> tuple[list[Decision], Done]:
+    """Pause or resume a queue. A queue may be paused before its first task."""
+    if not event.paused and event.queue not in snapshot.known_queues:
+        raise QueueNotFound(event.queue)
+    return [ChangeQueue(event.queue, event.paused, snapshot.now_ms)], Done()
+
+
+def prune(event: PruneHistory) -> tuple[list[Decision], Done]:
+    return [ForgetHistory(event.finished_before_ms, PRUNED_PER_STEP)], Done()
+
+
+def add_token(event: AddToken) -> tuple[list[Decision], Done]:
+    return [PutToken(event.token)], Done()
+
+
+def revoke_token(snapshot: Snapshot, event: RevokeToken) -> tuple[list[Decision], Done]:
+    if event.token_id not in snapshot.token_ids:
+        raise TokenNotFound(event.token_id)
+    return [DropToken(event.token_id)], Done()

@@ -1,0 +1,1 @@
+"""Workers: registration, health, quality, and the choice between them."""

@@ -1,0 +1,1 @@
+"""Workflow definitions: the model, the parser, and the validator with its analyses."""

@@ -1,0 +1,251 @@
+"""The workflow definition: a graph of nodes and transitions, as data.
+
+A definition is one immutable value, whether it was written as YAML, as JSON or in Python. It is
+known by the hash of its content: the same content is the same version.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, assert_never
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from rota.core import limits
+from rota.core.tasks.model import Backoff, Name
+
+NodeId = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Source = Annotated[str, Meta(min_length=1, max_length=4_096)]  # of a CEL expression
+Mapping = Annotated[dict[str, Any], Meta(max_length=200)]
+Milliseconds = Annotated[int, Meta(ge=1, le=limits.MAX_TIMEOUT_MS)]
+
+MAX_SPAWN = 100_000  # branches of one fan-out
+
+
+class RetryPolicy(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    max_attempts: Annotated[int, Meta(ge=1, le=limits.MAX_ATTEMPTS)] = 3
+    backoff: Backoff | None = None
+
+
+class WaitFor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    event: Name
+    timeout_ms: Milliseconds | None = None
+
+
+class Approval(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Wait for an approval or a rejection."""
+
+    title: str = ""
+    timeout_ms: Milliseconds | None = None
+
+
+class ErrorRoute(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The route of a failing node's token; `match` is CEL over `error`, absent: any error."""
+
+    to: NodeId
+    match: Source | None = None
+
+
+NodeKind = Literal["task", "workflow", "wait_for", "sleep_ms", "end", "approval", "pass"]
+# Each is the field of a node that makes it one of that kind. A node without any passes through.
+NODE_KINDS: tuple[NodeKind, ...] = (
+    "task",
+    "workflow",
+    "wait_for",
+    "sleep_ms",
+    "end",
+    "approval",
+)
+
+
+class NodeDefinition(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A step of a workflow, of the kind that one of its first fields makes it."""
+
+    task: Name | None = None
+    workflow: Name | None = None
+    wait_for: WaitFor | None = None
+    approval: Approval | bool | None = None
+    sleep_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
+    end: Literal["completed", "failed"] | None = None
+
+    input: Mapping | None = None
+    output: Mapping | None = None
+    output_schema: dict[str, Any] | bool | None = None
+    requires: tuple[Name, ...] = ()
+    queue: Name = "default"
+    priority: Annotated[int, Meta(ge=-limits.MAX_PRIORITY, le=limits.MAX_PRIORITY)] = 0
+    retry: RetryPolicy | None = None
+    timeout_ms: Milliseconds | None = None
+    on_error: tuple[ErrorRoute, ...] = ()
+    compensate: Name | None = None
+
+    @property
+    def kinds(self) -> Iterator[NodeKind]:
+        """Every kind that the fields name; a valid node has one at most."""
+        for name in NODE_KINDS:
+            value = getattr(self, name)
+            if value is not None and value is not False:
+                yield name
+
+    @property
+    def kind(self) -> NodeKind:
+        return next(self.kinds, "pass")
+
+    def awaited(self, node_id: str) -> str:
+        """The name of the signal that it waits for; an approval's is its own id."""
+        return self.wait_for.event if self.wait_for is not None else node_id
+
+    @property
+    def patience_ms(self) -> int | None:
+        """The time limit for its signal; None: no limit."""
+        asked = self.wait_for if self.wait_for is not None else self.approval
+        own = asked.timeout_ms if isinstance(asked, WaitFor | Approval) else None
+        return self.timeout_ms if own is None else own
+
+
+class Quorum(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    m_of_n: Annotated[int, Meta(ge=1, le=MAX_SPAWN)]
+
+
+class Merge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of each branch that a join writes, and where it writes it."""
+
+    source: Source = "branch.output"
+    target: str
+    strategy: Literal["append", "collect", "merge", "keyed", "last_wins"] = "append"
+    key: Source | None = None
+
+
+class Synchronization(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A join: waits for branches of one scope, and continues as one token."""
+
+    wait_for: Literal["any", "all"] | Quorum = "all"
+    joins_transition: str
+    merge: Merge | tuple[Merge, ...] = ()
+    timeout_ms: Milliseconds | None = None
+    on_timeout: Literal["fail", "proceed"] = "fail"
+    late: Literal["cancel", "absorb"] = "cancel"
+    on_branch_failure: Literal["fail", "continue"] = "fail"
+
+    @property
+    def merges(self) -> tuple[Merge, ...]:
+        return self.merge if isinstance(self.merge, tuple) else (self.merge,)
+
+    @property
+    def needed(self) -> int | None:
+        """The number of branches that must arrive; None: all that still can."""
+        match self.wait_for:
+            case "all":
+                return None
+            case "any":
+                return 1
+            case Quorum():
+                return self.wait_for.m_of_n
+            case _:
+                assert_never(self.wait_for)
+
+
+class Transition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    from_: str = field(name="from")
+    to: str
+    id: Name | None = None
+    priority: int = 1
+    condition: Source | None = None
+    spawn_count: Annotated[int, Meta(ge=0, le=MAX_SPAWN)] | Source | None = None
+    foreach: Source | None = None
+    sibling_group: Name | None = None
+    max_parallel: Annotated[int, Meta(ge=1, le=MAX_SPAWN)] | None = None
+    synchronization: Synchronization | None = None
+    max_iterations: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+
+
+class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    name: Name
+    description: str = ""
+    input: dict[str, Any] | bool | None = None
+    state: dict[str, Any] | bool | None = None
+    initial_node: str
+    nodes: Annotated[dict[NodeId, NodeDefinition], Meta(min_length=1, max_length=limits.MAX_NODES)]
+    transitions: Annotated[tuple[Transition, ...], Meta(max_length=limits.MAX_TRANSITIONS)] = ()
+    output: Mapping | None = None
+    output_schema: dict[str, Any] | bool | None = None
+    on_no_route: Literal["end", "fail"] = "end"
+    timeout_ms: Milliseconds | None = None
+    max_depth: Annotated[int, Meta(ge=1, le=100)] = 10  # of sub-workflows inside each other
+
+
+class DefinitionProblem(Struct, frozen=True, kw_only=True):
+    """A problem of a definition, with its place."""
+
+    path: str  # such as transitions[2].condition
+    code: str
+    message: str
+    line: int | None = None
+
+
+def problem(path: str, code: str, message: str) -> DefinitionProblem:
+    return DefinitionProblem(path=path, code=code, message=message)
+
+
+def canonical(definition: Definition) -> bytes:
+    """The content as bytes, equal for equal definitions."""
+    return msgspec.json.encode(msgspec.to_builtins(definition), order="sorted")
+
+
+def hash_of(definition: Definition) -> str:
+    return hashlib.sha256(canonical(definition)).hexdigest()
+
+
+class Join(Struct, frozen=True, kw_only=True):
+    """The transitions that join one scope before one node, as one; their rules are the same."""
+
+    node: str  # that it leads to
+    name: str  # how the journal calls it
+    rule: Synchronization
+
+
+class Graph:
+    """A definition with its indexes: the transitions that leave a node, open and join a scope."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        joins: dict[str, dict[str, Join]] = {}  # scope key -> node -> join
+        leaving: dict[str, dict[int, list[int]]] = {node: {} for node in definition.nodes}
+        for number, transition in enumerate(definition.transitions):
+            rule = transition.synchronization
+            if rule is not None:
+                join = Join(node=transition.to, name=self.name_of(number), rule=rule)
+                joins.setdefault(rule.joins_transition, {}).setdefault(transition.to, join)
+            tiers = leaving.setdefault(transition.from_, {})
+            tiers.setdefault(transition.priority, []).append(number)
+        self.joins = {key: tuple(by_node.values()) for key, by_node in joins.items()}
+        self.leaving = {node: sorted(tiers.items()) for node, tiers in leaving.items()}
+
+    def transition(self, number: int) -> Transition:
+        return self.definition.transitions[number]
+
+    def name_of(self, number: int) -> str:
+        """The name of a transition in the journal."""
+        return self.transition(number).id or f"transitions[{number}]"
+
+    def joins_of(self, key: str) -> tuple[Join, ...]:
+        """The joins of a scope, in the order of the definition."""
+        return self.joins.get(key, ())
+
+    def scope_key(self, number: int) -> str | None:
+        """The key of the scope a transition opens; None when it opens none."""
+        transition = self.transition(number)
+        if transition.synchronization is not None:
+            return None
+        if transition.sibling_group is not None:
+            return transition.sibling_group
+        fans_out = transition.foreach is not None or transition.spawn_count is not None
+        if fans_out or transition.id in self.joins:
+            return self.name_of(number)
+        return None

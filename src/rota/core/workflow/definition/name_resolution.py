@@ -1,0 +1,78 @@
+"""Checks that every expression parses and uses only names that exist where it runs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rota.core.workflow.definition.expressions import NAMES, ExpressionError, compiled
+from rota.core.workflow.definition.model import (
+    Definition,
+    DefinitionProblem,
+    NodeDefinition,
+    Transition,
+    problem,
+)
+from rota.core.workflow.definition.reachability import Stack
+
+EVERYWHERE = frozenset({"input", "state", "output", "nodes"})
+_BRANCH = frozenset({"branch"})
+
+
+def expressions(
+    definition: Definition, inside: dict[str, set[Stack]] | None
+) -> Iterator[DefinitionProblem]:
+    """Problems of all expressions; without `inside`, any place may be in a branch."""
+
+    def names_at(node_id: str) -> frozenset[str]:
+        is_in_branch = inside is None or any(inside.get(node_id, ()))
+        return EVERYWHERE | _BRANCH if is_in_branch else EVERYWHERE
+
+    for node_id, node in definition.nodes.items():
+        yield from _of_node(f"nodes.{node_id}", node, names_at(node_id))
+    for number, transition in enumerate(definition.transitions):
+        yield from _of_transition(number, transition, names_at(transition.from_))
+    for field, source in (definition.output or {}).items():
+        yield from _check(f"output.{field}", source, EVERYWHERE)
+
+
+def _of_node(path: str, node: NodeDefinition, names: frozenset[str]) -> Iterator[DefinitionProblem]:
+    for field, source in (node.input or {}).items():
+        yield from _check(f"{path}.input.{field}", source, names)
+    for target, source in (node.output or {}).items():
+        yield from _check(f"{path}.output.{target}", source, names | {"result"})
+    for place, route in enumerate(node.on_error):
+        yield from _check(f"{path}.on_error[{place}].match", route.match, names | {"error"})
+
+
+def _of_transition(
+    number: int, transition: Transition, names: frozenset[str]
+) -> Iterator[DefinitionProblem]:
+    for field in ("condition", "foreach", "spawn_count"):
+        yield from _check(f"transitions[{number}].{field}", getattr(transition, field), names)
+    rule = transition.synchronization
+    for place, merge in enumerate(rule.merges if rule is not None else ()):
+        path = merge_path(number, transition, place)
+        yield from _check(f"{path}.source", merge.source, EVERYWHERE | _BRANCH)
+        yield from _check(f"{path}.key", merge.key, EVERYWHERE | _BRANCH)
+
+
+def merge_path(number: int, transition: Transition, place: int) -> str:
+    """The path of a merge, which is written by itself or in a list."""
+    rule = transition.synchronization
+    path = f"transitions[{number}].synchronization.merge"
+    is_list = rule is not None and isinstance(rule.merge, tuple)
+    return f"{path}[{place}]" if is_list else path
+
+
+def _check(path: str, source: Any, names: frozenset[str]) -> Iterator[DefinitionProblem]:
+    if not isinstance(source, str):
+        return
+    try:
+        expression = compiled(source)
+    except ExpressionError as error:
+        is_unknown = "undeclared reference" in str(error)
+        code = error.code or ("unknown_name" if is_unknown else "bad_expression")
+        yield problem(path, code, f"{source!r}: {error}")
+        return
+    for name in sorted(expression.names - names):
+        there = ", ".join(one for one in NAMES if one in names)
+        yield problem(path, "name_out_of_scope", f"{name!r} is not known here; there is {there}")

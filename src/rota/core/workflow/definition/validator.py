@@ -1,0 +1,128 @@
+"""The validator: every problem of a definition at once, each with its place.
+
+A valid definition cannot hang: each join is of a scope that can be open there, every cycle has a
+limit, and every name that an expression uses exists when it is evaluated.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rota.core.workflow.definition import name_resolution, reachability, schemas
+from rota.core.workflow.definition.model import (
+    Definition,
+    DefinitionProblem,
+    Graph,
+    problem,
+)
+
+TARGETS = ("state.", "output.")
+
+
+def problems_of(definition: Definition) -> list[DefinitionProblem]:
+    """All problems; none when the definition may be run."""
+    graph = Graph(definition)
+    unknown = list(_references(definition))
+    inside = reachability.scopes_by_node(graph)
+    found = [
+        *unknown,
+        *_kinds(definition),
+        *_schemas(definition),
+        *_identifiers(definition),
+        *_merges(definition),
+        *reachability.quorums(graph),
+        *reachability.cycles(definition),
+        *reachability.own_insides(graph, inside),
+    ]
+    if not unknown:  # with an unknown name, reachability is not known
+        found += reachability.unreachable(definition)
+        found += reachability.joins(graph, inside)
+    found += name_resolution.expressions(definition, None if unknown else inside)
+    return found
+
+
+def _references(definition: Definition) -> Iterator[DefinitionProblem]:
+    nodes = definition.nodes
+    if definition.initial_node not in nodes:
+        yield problem("initial_node", "unknown_node", f"no node {definition.initial_node!r}")
+    for number, transition in enumerate(definition.transitions):
+        for field, name in (("from", transition.from_), ("to", transition.to)):
+            if name not in nodes:
+                yield problem(f"transitions[{number}].{field}", "unknown_node", f"no node {name!r}")
+    for node_id, node in nodes.items():
+        for place, route in enumerate(node.on_error):
+            if route.to not in nodes:
+                path = f"nodes.{node_id}.on_error[{place}].to"
+                yield problem(path, "unknown_node", f"no node {route.to!r}")
+
+
+def _kinds(definition: Definition) -> Iterator[DefinitionProblem]:
+    for node_id, node in definition.nodes.items():
+        path = f"nodes.{node_id}"
+        kinds = list(node.kinds)
+        if len(kinds) > 1:
+            yield problem(path, "several_kinds", f"a node is one of {', '.join(kinds)}")
+        if node.kind == "end" and any(one.from_ == node_id for one in definition.transitions):
+            yield problem(path, "leaves_the_end", "nothing can follow an end")
+        yield from _targets(f"{path}.output", node.output)
+
+
+def _targets(
+    path: str, mapping: dict[str, Any] | None, *, field: str | None = None
+) -> Iterator[DefinitionProblem]:
+    for target in mapping or {}:
+        if not target.startswith(TARGETS) or "" in target.split("."):
+            message = f"{target!r} is neither in state nor in output"
+            yield problem(f"{path}{field or f'.{target}'}", "bad_target", message)
+
+
+def _schemas(definition: Definition) -> Iterator[DefinitionProblem]:
+    places: list[tuple[str, Any]] = [
+        ("input", definition.input),
+        ("state", definition.state),
+        ("output_schema", definition.output_schema),
+    ]
+    places += [
+        (f"nodes.{node_id}.output_schema", node.output_schema)
+        for node_id, node in definition.nodes.items()
+    ]
+    for path, schema in places:
+        found = None if schema is None else schemas.schema_problem(schema)
+        if found is not None:
+            yield problem(path, found.code, found.message)
+
+
+def _identifiers(definition: Definition) -> Iterator[DefinitionProblem]:
+    seen: dict[str, int] = {}
+    groups: dict[str, str] = {}
+    identifiers = {one.id for one in definition.transitions} - {None}
+    for number, transition in enumerate(definition.transitions):
+        path = f"transitions[{number}]"
+        if transition.id is not None:
+            if transition.id in seen:
+                first = seen[transition.id]
+                message = f"{transition.id!r} is the id of transitions[{first}] already"
+                yield problem(f"{path}.id", "duplicate_id", message)
+            seen.setdefault(transition.id, number)
+        if transition.sibling_group is not None:
+            owner = groups.setdefault(transition.sibling_group, transition.from_)
+            if owner != transition.from_:
+                message = f"group {transition.sibling_group!r} is of node {owner!r} already"
+                yield problem(f"{path}.sibling_group", "split_group", message)
+        if transition.sibling_group in identifiers:
+            message = f"{transition.sibling_group!r} is the id of a transition"
+            yield problem(f"{path}.sibling_group", "duplicate_id", message)
+        if transition.foreach is not None and transition.spawn_count is not None:
+            yield problem(path, "two_fan_outs", "foreach and spawn_count exclude each other")
+        fans_out = transition.foreach is not None or transition.spawn_count is not None
+        if transition.synchronization is not None and (fans_out or transition.sibling_group):
+            yield problem(path, "join_and_fan_out", "a transition either joins or fans out")
+
+
+def _merges(definition: Definition) -> Iterator[DefinitionProblem]:
+    for number, transition in enumerate(definition.transitions):
+        rule = transition.synchronization
+        for place, merge in enumerate(rule.merges if rule is not None else ()):
+            path = name_resolution.merge_path(number, transition, place)
+            yield from _targets(path, {merge.target: None}, field=".target")
+            if merge.key is not None and merge.strategy != "keyed":
+                yield problem(f"{path}.key", "needless_key", "only a keyed merge has a key")

@@ -1,0 +1,81 @@
+"""The branches of a scope: how they are opened and cancelled."""
+
+from rota.core.workflow.decisions import CancelChild, CancelTask
+from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.tokens import Branch, BranchScope
+from rota.core.workflow.states import BranchState, TokenState
+
+
+def start_branches(run: Run, scope: BranchScope) -> None:
+    """Start branches, up to `max_parallel` at a time."""
+    limit = scope.max_parallel or scope.total
+    while scope.next_index < scope.total and scope.count(BranchState.LIVE) < limit:
+        index = scope.next_index
+        scope.next_index += 1
+        run.set_branch(scope, scope.branches[index], BranchState.LIVE)
+        stack = (*scope.stack, (scope.number, index))
+        run.create_token(scope.targets[index], parent=scope.parent, stack=stack, via=scope.key)
+
+
+def cancel_token(run: Run, number: int) -> None:
+    """Cancel a token, and the task or child run that works for it."""
+    token = run.tokens[number]
+    if token.state is TokenState.DISPATCHED:
+        run.decisions.append(CancelTask(number))
+    elif token.state is TokenState.WAITING_FOR_SUBWORKFLOW:
+        run.decisions.append(CancelChild(number))
+    run.end_token(number, TokenState.CANCELLED)
+
+
+def empty_branch(run: Run, branch: Branch) -> None:
+    """Cancel all tokens in a branch and in its inner scopes; its own state stays."""
+    for number in list(branch.tokens):
+        cancel_token(run, number)
+    for number in list(branch.scopes):
+        inner = run.scopes[number]
+        for one in inner.branches:
+            cancel_branch(run, inner, one)
+        if inner.is_closed:
+            run.forget_scope(inner)
+        else:
+            run.close_scope(inner, "the branch it was in came to its end")
+
+
+def cancel_branch(run: Run, scope: BranchScope, branch: Branch) -> None:
+    empty_branch(run, branch)
+    if branch.state in {BranchState.WAITING, BranchState.LIVE}:
+        run.set_branch(scope, branch, BranchState.CANCELLED)
+
+
+def release(run: Run, scope: BranchScope, merged: frozenset[str], *, absorb: bool) -> None:
+    """End the tokens of a scope whose joins have fired: waiting, late, and not started ones."""
+    late = 0
+    for branch in scope.branches:
+        if branch.state is BranchState.ARRIVED:
+            is_merged = not merged.isdisjoint(branch.arrivals)
+            for number in list(branch.tokens):
+                ended = TokenState.COMPLETED if is_merged else TokenState.CANCELLED
+                run.end_token(number, ended)
+        elif branch.state is BranchState.LIVE and branch.live and absorb:
+            _stop_holding(run, branch)
+            late += branch.live
+        elif branch.state in {BranchState.LIVE, BranchState.WAITING}:
+            cancel_branch(run, scope, branch)
+    for place in run.counted(scope.stack):
+        run.branch(place).live -= late  # the branches outside do not wait for absorbed tokens
+
+
+def _stop_holding(run: Run, branch: Branch) -> None:
+    """End the tokens of a late branch that wait at a join, which does not fire again."""
+    for number in list(branch.tokens):
+        if run.tokens[number].state is TokenState.WAITING_FOR_SIBLINGS:
+            run.end_token(number, TokenState.COMPLETED)
+
+
+def cancel_everything(run: Run) -> None:
+    """Cancel all tokens and timers of a run."""
+    run.todo.clear()
+    for number in list(run.tokens):
+        cancel_token(run, number)
+    for kind, number in list(run.timers):
+        run.drop_timer(kind, number)

@@ -1,0 +1,143 @@
+"""Failure handling: an error route, the end of a branch, or the end of the run.
+
+Before a run ends as failed, it is compensated: the compensating tasks of completed nodes run one
+after the other, the last completed first. The run's error lists those that failed.
+"""
+
+from typing import Any
+
+from rota.core.workflow.runtime import branches, routing
+from rota.core.workflow.runtime import joins as runtime_joins
+from rota.core.workflow.runtime.errors import RunError
+from rota.core.workflow.runtime.run import Failure, Run
+from rota.core.workflow.runtime.tokens import BranchScope, Place, Token
+from rota.core.workflow.states import BranchState, RunState, TokenState
+
+
+def fail_token(
+    run: Run, number: int, error: dict[str, Any], state: TokenState = TokenState.FAILED
+) -> None:
+    """Fail a token: follow its error route, or fail the branch or the run."""
+    token = run.tokens[number]
+    route = _route(run, token, error)
+    late = run.late_depth(token.stack)
+    scope = _judging_scope(run, token, late)
+    if route is not None:
+        run.write(("nodes", token.node), {"error": error}, token.stack)
+        run.create_token(route, parent=number, stack=token.stack, via="on_error")
+        run.end_token(number, state, error)
+    elif scope is not None and _tolerates_failures(run, scope):
+        run.end_token(number, state, error)
+        _fail_branch(run, scope, token, error)
+    elif late is not None:
+        run.end_token(number, state, error)
+        _end_late_branch(run, token.stack[late])
+    else:
+        fail_run(run, {**error, "node": token.node}, culprit=number, culprit_state=state)
+
+
+def _route(run: Run, token: Token, error: dict[str, Any]) -> str | None:
+    for place, route in enumerate(run.graph.definition.nodes[token.node].on_error):
+        if route.match is None:
+            return route.to
+        values = run.values(token.stack, error=error)
+        where = f"nodes.{token.node}.on_error[{place}].match"
+        if routing.holds(route.match, values, where, token.number):
+            return route.to
+    return None
+
+
+def _judging_scope(run: Run, token: Token, late: int | None) -> BranchScope | None:
+    """The innermost open scope of a token with a join, whose rule decides on a failure."""
+    open_ones = token.stack if late is None else token.stack[late + 1 :]
+    for number, _ in reversed(open_ones):
+        if run.graph.joins_of(run.scopes[number].key):
+            return run.scopes[number]
+    return None
+
+
+def _tolerates_failures(run: Run, scope: BranchScope) -> bool:
+    joins = run.graph.joins_of(scope.key)
+    return all(join.rule.on_branch_failure == "continue" for join in joins)
+
+
+def _fail_branch(run: Run, scope: BranchScope, token: Token, error: dict[str, Any]) -> None:
+    """Fail one branch; the others continue."""
+    place = token.stack[scope.depth]
+    outside = run.counted(scope.stack)
+    branch = run.branch(place)
+    branches.empty_branch(run, branch)
+    branch.error = {**error, "node": token.node}
+    branch.failed_at = token.node
+    run.set_branch(scope, branch, BranchState.FAILED)
+    runtime_joins.evaluate(run, scope)
+    runtime_joins.close_branches(run, outside)
+
+
+def _end_late_branch(run: Run, place: Place) -> None:
+    """End a failed branch whose join has fired without it; the failure has no effect."""
+    branches.empty_branch(run, run.branch(place))
+    runtime_joins.close_branches(run, (place,))
+
+
+def take_up(run: Run, error: RunError) -> None:
+    """Fail the run with the place and the reason; a late branch just ends."""
+    token = None if error.token is None else run.tokens.get(error.token)
+    stack = error.stack if token is None else token.stack
+    late = run.late_depth(stack)
+    if late is not None:
+        if token is not None:
+            run.end_token(token.number, TokenState.FAILED, error.error)
+        _end_late_branch(run, stack[late])
+    else:
+        fail_run(run, error.error, culprit=error.token)
+
+
+def fail_run(
+    run: Run,
+    error: dict[str, Any],
+    state: RunState = RunState.FAILED,
+    *,
+    culprit: int | None = None,
+    culprit_state: TokenState = TokenState.FAILED,
+) -> None:
+    """Cancel what is under way, then compensate, then end the run as failed."""
+    assert run.failure is None
+    run.interrupted = [
+        token for token in run.tokens.values() if run.late_depth(token.stack) is None
+    ]
+    if culprit is not None and culprit in run.tokens:
+        run.end_token(culprit, culprit_state, error)
+    branches.cancel_everything(run)
+    for scope in list(run.scopes.values()):
+        if scope.is_closed:
+            for branch in scope.branches:
+                branches.cancel_branch(run, scope, branch)
+            run.forget_scope(scope)
+    run.failure = Failure(error, state)
+    undo_next(run)
+
+
+def undo_next(run: Run) -> None:
+    """Compensate the next completed node; when none is left, the run has failed."""
+    failure = run.failure
+    assert failure is not None
+    if run.undo:
+        failure.undoing = undo = run.undo.pop()
+        run.has_undone = True
+        run.create_token(undo.node, parent=undo.token, stack=(), compensates=undo.token)
+        return
+    run.failure = None
+    error = dict(failure.error)
+    if failure.not_undone:
+        error["not_undone"] = failure.not_undone
+    run.set_state(failure.state, error=error)
+
+
+def undone(run: Run, token: Token, error: dict[str, Any] | None) -> None:
+    """Take up the end of a compensating task; the next one follows, whether it worked or not."""
+    assert run.failure is not None
+    run.end_token(token.number, TokenState.COMPLETED if error is None else TokenState.FAILED, error)
+    if error is not None:
+        run.failure.not_undone.append({"node": token.node, "error": error})
+    undo_next(run)

@@ -1,0 +1,97 @@
+"""Fan-out: one token, or a scope of branches by count, by item, or by sibling group."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from rota.core.workflow.definition.expressions import ExpressionError
+from rota.core.workflow.definition.model import MAX_SPAWN
+from rota.core.workflow.runtime import joins
+from rota.core.workflow.runtime.context import evaluate
+from rota.core.workflow.runtime.errors import failing_as
+from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.tokens import BranchScope, Token
+
+
+class FanOut(Struct, frozen=True):
+    """A scope that is about to be opened."""
+
+    key: str
+    targets: list[str]
+    items: list[Any] | None
+    max_parallel: int | None
+
+
+def fan_outs(run: Run, token: Token, numbers: list[int]) -> list[FanOut]:
+    """The scopes that these transitions open. Changes nothing, so that an error leaves no half."""
+    groups: dict[str, list[int]] = {}
+    for number in numbers:
+        key = run.graph.scope_key(number)
+        if key is not None:
+            groups.setdefault(key, []).append(number)
+    planned = []
+    for key, members in groups.items():
+        with failing_as("fan_out_failed", key, token=token.number):
+            targets, items = _branches(run, token, members)
+        limits = [run.graph.transition(one).max_parallel for one in members]
+        parallel = min((limit for limit in limits if limit is not None), default=None)
+        planned.append(FanOut(key, targets, items, parallel))
+    return planned
+
+
+def open_scope(run: Run, token: Token, fan_out: FanOut) -> BranchScope:
+    """Open a scope. Its evaluation starts its branches, or fires its empty join."""
+    scope = run.open_scope(fan_out.key, token, fan_out.targets, fan_out.items, fan_out.max_parallel)
+    joins.arm_timeout(run, scope)
+    return scope
+
+
+def follow(run: Run, token: Token, number: int) -> None:
+    """Create the next token, in the same branch."""
+    target = run.graph.transition(number).to
+    run.create_token(target, parent=token.number, stack=token.stack, via=run.graph.name_of(number))
+
+
+def _branches(run: Run, token: Token, members: list[int]) -> tuple[list[str], list[Any] | None]:
+    """The first node of each branch, and the items where there are any."""
+    targets: list[str] = []
+    items: list[Any] = []
+    has_items = False
+    values = run.values(token.stack)
+    for number in members:
+        transition = run.graph.transition(number)
+        if transition.foreach is not None:
+            has_items = True
+            found = _items(run, number, values)
+        else:
+            found = [None] * _count(run, number, values)
+        items += found
+        targets += [transition.to] * len(found)
+    if len(targets) > MAX_SPAWN:
+        raise ExpressionError(f"{len(targets)} branches are more than {MAX_SPAWN}")
+    return targets, items if has_items else None
+
+
+def _items(run: Run, number: int, values: dict[str, Any]) -> list[Any]:
+    place = f"{run.graph.name_of(number)}.foreach"
+    source = run.graph.transition(number).foreach
+    found = evaluate(source, values, place)
+    if not isinstance(found, list):
+        raise ExpressionError(f"{source!r} gave {_kind(found)}, not a list", place)
+    return found
+
+
+def _count(run: Run, number: int, values: dict[str, Any]) -> int:
+    source = run.graph.transition(number).spawn_count
+    if source is None:
+        return 1
+    place = f"{run.graph.name_of(number)}.spawn_count"
+    count = evaluate(source, values, place)
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_SPAWN:
+        message = f"{source!r} gave {count!r}, not a count from 0 to {MAX_SPAWN}"
+        raise ExpressionError(message, place)
+    return count
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__

@@ -1,0 +1,146 @@
+"""The work of a node: how a token starts it, and what follows from its outcome."""
+
+from typing import Any, assert_never
+
+from rota.core.workflow.decisions import DispatchTask, StartChild
+from rota.core.workflow.definition import schemas
+from rota.core.workflow.definition.model import NodeDefinition, RetryPolicy
+from rota.core.workflow.runtime import branches, completion, failures, routing
+from rota.core.workflow.runtime.context import evaluate, evaluated, path_of
+from rota.core.workflow.runtime.errors import RunError, failing_as
+from rota.core.workflow.runtime.run import Run, Undo
+from rota.core.workflow.runtime.tokens import Token
+from rota.core.workflow.states import RunState, TokenState
+
+
+def start(run: Run, token: Token) -> None:
+    """Start the work of a token's node, or complete it at once."""
+    if run.state is RunState.PAUSED:
+        return  # it stays pending until the run resumes
+    node = run.graph.definition.nodes[token.node]
+    if token.compensates is not None:
+        _dispatch_undoing(run, token, node)
+        return
+    place = f"nodes.{token.node}.input"
+    with failing_as("mapping_failed", place, token=token.number):
+        payload = evaluated(node.input, run.values(token.stack), place)
+    match node.kind:
+        case "task":
+            assert node.task is not None
+            _dispatch(run, token, node, node.task, payload)
+        case "workflow":
+            assert node.workflow is not None
+            run.set_token(token.number, TokenState.WAITING_FOR_SUBWORKFLOW)
+            child = StartChild(token.number, node.workflow, payload, node.timeout_ms)
+            run.decisions.append(child)
+        case "wait_for" | "approval":
+            _wait(run, token, node)
+        case "sleep_ms":
+            assert node.sleep_ms is not None
+            run.set_token(token.number, TokenState.EXECUTING)
+            run.set_timer("sleep", token.number, run.now_ms + node.sleep_ms)
+        case "end" if run.late_depth(token.stack) is None:
+            _end(run, token, node, payload)
+        case "end" | "pass":  # a late branch does not end the run
+            complete(run, token.number, payload)
+        case _:
+            assert_never(node.kind)
+
+
+def _dispatch(run: Run, token: Token, node: NodeDefinition, task: str, payload: Any) -> None:
+    retry = node.retry or RetryPolicy()
+    run.set_token(token.number, TokenState.DISPATCHED)
+    run.decisions.append(
+        DispatchTask(
+            token.number,
+            task,
+            payload,
+            node.queue,
+            node.priority,
+            node.requires,
+            node.timeout_ms,
+            retry.max_attempts,
+            retry.backoff,
+        )
+    )
+
+
+def _dispatch_undoing(run: Run, token: Token, node: NodeDefinition) -> None:
+    assert run.failure is not None
+    assert run.failure.undoing is not None
+    assert node.compensate is not None
+    result, error = run.failure.undoing.result, run.failure.error
+    payload = {"node": token.node, "result": result, "error": error}
+    _dispatch(run, token, node, node.compensate, payload)
+
+
+def _wait(run: Run, token: Token, node: NodeDefinition) -> None:
+    name = node.awaited(token.node)
+    run.start_waiting(token.number, name)
+    if name in run.signals:
+        signalled(run, token.number, run.take_signal(name))
+    elif node.patience_ms is not None:
+        run.set_timer("wait", token.number, run.now_ms + node.patience_ms)
+
+
+def signalled(run: Run, number: int, payload: Any) -> None:
+    """Complete a waiting token with the signal that it waited for."""
+    node = run.graph.definition.nodes[run.tokens[number].node]
+    if node.kind == "approval" and not _is_approved(payload):
+        error = {"type": "rejected", "message": "the approval was refused", "details": payload}
+        failures.fail_token(run, number, error)
+    else:
+        complete(run, number, payload)
+
+
+def _is_approved(payload: Any) -> bool:
+    return payload.get("approved") is True if isinstance(payload, dict) else payload is True
+
+
+def _end(run: Run, token: Token, node: NodeDefinition, payload: Any) -> None:
+    """End the run at once, whatever is under way."""
+    _keep(run, token, node, payload)
+    match node.end:
+        case "failed":
+            message = f"the run ended at {token.node!r}"
+            error = {"type": "ended_failed", "message": message, "node": token.node}
+            if payload is not None:
+                error["details"] = payload
+            failures.fail_run(run, error, culprit=token.number)
+        case "completed":
+            run.end_token(token.number, TokenState.COMPLETED)
+            branches.cancel_everything(run)
+            run.scopes.clear()
+            completion.complete(run)
+        case None:
+            raise AssertionError("a node that is no end does not end the run")
+        case _:
+            assert_never(node.end)
+
+
+def complete(run: Run, number: int, result: Any) -> None:
+    """Complete a node: keep its result, then follow its transitions."""
+    token = run.tokens[number]
+    node = run.graph.definition.nodes[token.node]
+    problems = schemas.value_problems(node.output_schema, result)
+    if problems:
+        place = f"nodes.{token.node}.output_schema"
+        raise RunError("output_invalid", "; ".join(problems), place, token=number)
+    _keep(run, token, node, result)
+    if node.compensate is not None:
+        run.undo.append(Undo(number, token.node, result))
+    routing.follow_transitions(run, token, result)
+
+
+def _keep(run: Run, token: Token, node: NodeDefinition, result: Any) -> None:
+    """Write a node's result, and the values of its output mapping."""
+    place = f"nodes.{token.node}.output"
+    with failing_as("mapping_failed", place, token=token.number):
+        values = run.values(token.stack, result=result)
+        writes = [
+            (path_of(target), evaluate(source, values, f"{place}.{target}"))
+            for target, source in (node.output or {}).items()
+        ]
+    run.write(("nodes", token.node), {"result": result}, token.stack)
+    for path, value in writes:
+        run.write(path, value, token.stack)

@@ -1,0 +1,171 @@
+"""The reducer of a run: what follows from an event.
+
+A work-list in memory, without I/O: everything that follows from an event is decided here and
+returned at once. The same run and the same event always give the same decisions; that is what makes
+a journal a proof. Tokens on the list start one by one; their errors are taken up here.
+"""
+
+from typing import Any, assert_never
+
+from rota.core.workflow.decisions import RunDecision
+from rota.core.workflow.definition.expressions import Spending
+from rota.core.workflow.definition.model import Graph
+from rota.core.workflow.events import (
+    ChildEnded,
+    RunCancelRequested,
+    RunEvent,
+    RunPaused,
+    RunResumed,
+    RunRetried,
+    RunStarted,
+    Signalled,
+    TaskEnded,
+    TimerFired,
+)
+from rota.core.workflow.runtime import completion, failures, joins, nodes, retries
+from rota.core.workflow.runtime.context import Context
+from rota.core.workflow.runtime.errors import RunError
+from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.states import RunState, TokenState
+
+MOST_STEPS = 1_000_000  # of one event; more are a loop that does not end
+
+
+def new_run(graph: Graph, run_input: Any) -> Run:
+    return Run(graph=graph, context=Context(run_input, {}, {}, {}))
+
+
+def reduce(run: Run, event: RunEvent) -> list[RunDecision]:
+    """Apply one event to the run; the answer is its decisions."""
+    run.now_ms = event.at_ms
+    run.decisions = []
+    run.context.spending = Spending()
+    try:
+        _take_up(run, event)
+    except RunError as error:
+        failures.take_up(run, error)
+    steps, is_more = 0, True
+    while is_more:
+        try:
+            is_more = _step(run)
+        except RunError as error:
+            failures.take_up(run, error)
+        steps += 1
+        if steps == MOST_STEPS and run.failure is None and not run.is_ended:
+            message = f"more than {MOST_STEPS} steps without an outside event"
+            failures.take_up(run, RunError("too_many_steps", message, "run"))
+    return run.decisions
+
+
+def _step(run: Run) -> bool:
+    """Start the next token, or end the run when there is none; whether there may be more to do."""
+    if run.is_ended:
+        return False
+    if run.todo:
+        token = run.tokens.get(run.todo.popleft())
+        if token is not None and token.state is TokenState.PENDING:
+            nodes.start(run, token)
+        return True
+    if completion.is_due(run):
+        completion.complete(run)
+    return False
+
+
+def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
+    match event:
+        case RunStarted():
+            assert run.started is None, "a run starts once"
+            run.started = event
+            retries.start(run)
+        case TaskEnded():
+            _task_ended(run, event)
+        case ChildEnded():
+            _child_ended(run, event)
+        case Signalled():
+            _signal(run, event)
+        case TimerFired():
+            _timer(run, event)
+        case RunCancelRequested():
+            if not run.is_ended:
+                completion.cancel(run, event.reason)
+        case RunPaused():
+            if run.state is RunState.RUNNING:
+                run.set_state(RunState.PAUSED)
+        case RunResumed():
+            _resume(run)
+        case RunRetried():
+            retries.retry(run)
+        case _:
+            assert_never(event)
+
+
+def _task_ended(run: Run, event: TaskEnded) -> None:
+    token = run.tokens.get(event.token)
+    if token is None or token.state is not TokenState.DISPATCHED:
+        return  # cancelled before its result came
+    error = None if event.ok else event.error or {"type": "error", "message": "failed"}
+    if token.compensates is not None:
+        failures.undone(run, token, error)
+    elif error is None:
+        nodes.complete(run, event.token, event.result)
+    else:
+        failures.fail_token(run, event.token, error, _ended_state(event, error))
+
+
+def _ended_state(event: TaskEnded, error: dict[str, Any]) -> TokenState:
+    if event.cancelled:
+        return TokenState.CANCELLED
+    return TokenState.TIMED_OUT if error.get("type") == "timeout" else TokenState.FAILED
+
+
+def _child_ended(run: Run, event: ChildEnded) -> None:
+    token = run.tokens.get(event.token)
+    if token is None or token.state is not TokenState.WAITING_FOR_SUBWORKFLOW:
+        return
+    if event.ok:
+        nodes.complete(run, event.token, event.result)
+    else:
+        error = event.error or {"type": "error", "message": "failed"}
+        failures.fail_token(run, event.token, error)
+
+
+def _signal(run: Run, event: Signalled) -> None:
+    """Give a signal to the token that has waited longest, or keep it."""
+    if run.is_ended:
+        return
+    waiting = run.waiting.get(event.name)
+    if waiting:
+        nodes.signalled(run, next(iter(waiting)), event.payload)
+    else:
+        run.keep_signal(event.name, event.payload)
+
+
+def _timer(run: Run, event: TimerFired) -> None:
+    if run.timers.pop((event.kind, event.number), None) is None:
+        return  # dropped meanwhile
+    match event.kind:
+        case "sleep":
+            nodes.complete(run, event.number, None)
+        case "wait":
+            node = run.tokens[event.number].node
+            error = {"type": "timeout", "message": f"nothing came for {node!r} in time"}
+            failures.fail_token(run, event.number, error, TokenState.TIMED_OUT)
+        case "join":
+            scope = run.scopes[event.number]
+            outside = run.counted(scope.stack)
+            joins.time_out(run, scope)
+            joins.close_branches(run, outside)
+        case "run":
+            error = {"type": "timeout", "message": "the run took longer than it may"}
+            failures.fail_run(run, error, RunState.TIMED_OUT)
+        case _:
+            assert_never(event.kind)
+
+
+def _resume(run: Run) -> None:
+    if run.state is not RunState.PAUSED:
+        return
+    run.set_state(RunState.RUNNING)
+    for token in run.tokens.values():
+        if token.state is TokenState.PENDING:
+            run.todo.append(token.number)

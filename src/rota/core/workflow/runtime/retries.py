@@ -1,0 +1,83 @@
+"""The start of a run, and its retry from where it failed, in branches too.
+
+Each token that the failure cut short starts its node again; those that waited at a join wait there
+again; a quorum that failed branches put out of reach gets these branches again. Timers start again
+from now. A run that has been compensated starts over.
+"""
+
+from rota.core.workflow.runtime import joins
+from rota.core.workflow.runtime.context import Context
+from rota.core.workflow.runtime.errors import RunError
+from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.tokens import BranchScope
+from rota.core.workflow.states import RUN_ACTIONS, BranchState, RunState, TokenState
+
+
+def start(run: Run) -> None:
+    """Create the first token of a run, at its initial node or where a fork starts."""
+    started = run.started
+    assert started is not None
+    definition = run.graph.definition
+    if started.state is not None:
+        run.write(("state",), started.state, ())
+    _arm_timeout(run)
+    first = started.from_node or definition.initial_node
+    if first not in definition.nodes:
+        raise RunError("unknown_node", f"there is no node {first!r}", "from_node")
+    run.create_token(first, parent=None, stack=())
+
+
+def _arm_timeout(run: Run) -> None:
+    assert run.started is not None
+    timeout_ms = run.started.timeout_ms or run.graph.definition.timeout_ms
+    if timeout_ms is not None:
+        run.set_timer("run", 0, run.now_ms + timeout_ms)
+
+
+def retry(run: Run) -> None:
+    if run.state not in RUN_ACTIONS["retry"]:
+        return
+    run.set_state(RunState.RUNNING)
+    if run.has_undone:
+        _start_over(run)
+        return
+    _arm_timeout(run)
+    interrupted, run.interrupted = run.interrupted, []
+    for token in interrupted:
+        again = run.create_token(token.node, parent=token.number, stack=token.stack, via="retry")
+        if token.state is TokenState.WAITING_FOR_SIBLINGS:
+            run.hold_token(again.number, token.stack)
+    for number in sorted(run.scopes):
+        joins.arm_timeout(run, run.scopes[number])
+    for number in sorted(run.scopes, reverse=True):  # from the inside out
+        scope = run.scopes.get(number)
+        if scope is not None:
+            _evaluate_again(run, scope)
+
+
+def _evaluate_again(run: Run, scope: BranchScope) -> None:
+    if joins.out_of_reach(scope, run.graph.joins_of(scope.key)) is not None:
+        _revive(run, scope)
+    for branch in scope.in_state(BranchState.LIVE):
+        joins.close_branches(run, ((scope.number, branch.index),))
+    joins.evaluate(run, scope)
+
+
+def _revive(run: Run, scope: BranchScope) -> None:
+    for branch in scope.in_state(BranchState.FAILED):
+        assert branch.failed_at is not None
+        node, branch.failed_at, branch.error = branch.failed_at, None, None
+        run.set_branch(scope, branch, BranchState.LIVE)
+        stack = (*scope.stack, (scope.number, branch.index))
+        run.create_token(node, parent=scope.parent, stack=stack, via="retry")
+
+
+def _start_over(run: Run) -> None:
+    run.context = Context(run.context.input, {}, {}, {})
+    run.scopes.clear()
+    run.iterations.clear()
+    run.interrupted.clear()
+    run.has_undone = False
+    for document in ("state", "output", "nodes"):
+        run.write((document,), {}, ())
+    start(run)

@@ -1,0 +1,285 @@
+"""The state of one run. Only the methods of `Run` change it.
+
+Every method that changes something also records the decision, so the stored and the known state
+cannot differ. A run is a working value: filled by replaying its journal, and free of I/O.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rota.core.workflow.decisions import (
+    CloseScope,
+    Considered,
+    CountIteration,
+    CreateToken,
+    DropTimer,
+    KeepSignal,
+    OpenScope,
+    RunDecision,
+    SetBranchState,
+    SetRunState,
+    SetTimer,
+    SetTokenState,
+    TakeSignal,
+    WriteContext,
+)
+from rota.core.workflow.definition.model import Graph
+from rota.core.workflow.events import RunStarted, TimerKind
+from rota.core.workflow.runtime.context import Context
+from rota.core.workflow.runtime.tokens import Branch, BranchScope, Place, Token
+from rota.core.workflow.states import RUN_ENDED, BranchState, RunState, TokenState
+
+
+@dataclass
+class Undo:
+    """A completed node with a compensating task."""
+
+    token: int
+    node: str
+    result: Any
+
+
+@dataclass
+class Failure:
+    """The error of a run that is being compensated, and the state in which it will end."""
+
+    error: dict[str, Any]
+    state: RunState  # failed or timed_out
+    undoing: Undo | None = None
+    not_undone: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Run(Struct):
+    graph: Graph
+    context: Context
+    state: RunState = RunState.RUNNING
+    tokens: dict[int, Token] = {}  # those that have not ended
+    scopes: dict[int, BranchScope] = {}  # those that still have tokens or inner scopes
+    last_token: int = 0
+    last_scope: int = 0
+    timers: dict[tuple[TimerKind, int], int] = {}
+    signals: dict[str, deque[Any]] = {}  # that no token has waited for yet
+    waiting: dict[str, dict[int, None]] = {}  # signal -> tokens
+    iterations: dict[str, int] = {}  # of loops outside any branch
+    started: RunStarted | None = None
+    undo: list[Undo] = []  # completed nodes to undo, in order
+    failure: Failure | None = None  # while compensation runs
+    has_undone: bool = False  # a failure has undone something
+    interrupted: list[Token] = []  # by a failure
+    output: Any = None
+    error: dict[str, Any] | None = None
+    now_ms: int = 0
+    decisions: list[RunDecision] = []
+    todo: deque[int] = msgspec.field(default_factory=deque)  # tokens to start
+
+    # --- tokens -------------------------------------------------------------------------------
+
+    def create_token(
+        self,
+        node: str,
+        *,
+        parent: int | None,
+        stack: tuple[Place, ...],
+        via: str | None = None,
+        compensates: int | None = None,
+    ) -> Token:
+        """Create a token, which starts after everything decided before it."""
+        self.last_token += 1
+        token = Token(
+            number=self.last_token, node=node, parent=parent, stack=stack, compensates=compensates
+        )
+        self.tokens[token.number] = token
+        if stack:
+            self.branch(stack[-1]).tokens[token.number] = None
+        for place in self.counted(stack):
+            self.branch(place).live += 1
+        self.decisions.append(CreateToken(token.number, node, parent, stack, via, compensates))
+        self.todo.append(token.number)
+        return token
+
+    def set_token(self, number: int, state: TokenState) -> None:
+        token = self.tokens[number]
+        self.tokens[number] = msgspec.structs.replace(token, state=token.state.to(state))
+        self.decisions.append(SetTokenState(number, state))
+
+    def hold_token(self, number: int, stack: tuple[Place, ...]) -> None:
+        """Let a token wait at a join of the innermost scope of this stack; it leaves inner ones."""
+        token = self.tokens[number]
+        for place in self.counted(token.stack)[-(len(token.stack) - len(stack) + 1) :]:
+            self.branch(place).live -= 1
+        del self.branch(token.stack[-1]).tokens[number]
+        self.branch(stack[-1]).tokens[number] = None
+        held = token.state.to(TokenState.WAITING_FOR_SIBLINGS)
+        self.tokens[number] = msgspec.structs.replace(token, state=held, stack=stack)
+        self.decisions.append(SetTokenState(number, held))
+        self.stop_waiting(token)
+
+    def end_token(
+        self, number: int, state: TokenState, error: dict[str, Any] | None = None
+    ) -> Token:
+        """Remove a token. The branches that count it no longer do."""
+        token = self.tokens.pop(number)
+        self.decisions.append(SetTokenState(number, token.state.to(state), error))
+        stack = token.stack
+        if stack:
+            del self.branch(stack[-1]).tokens[number]
+            is_held = token.state is TokenState.WAITING_FOR_SIBLINGS
+            counted = self.counted(stack)
+            for place in counted[:-1] if is_held else counted:
+                self.branch(place).live -= 1
+        self.drop_timer("sleep", number)
+        self.stop_waiting(token)
+        return token
+
+    def branch(self, place: Place) -> Branch:
+        number, index = place
+        return self.scopes[number].branches[index]
+
+    def late_depth(self, stack: tuple[Place, ...]) -> int | None:
+        """The depth of the innermost closed scope of a stack: tokens in it are late."""
+        for depth in range(len(stack) - 1, -1, -1):
+            if self.scopes[stack[depth][0]].is_closed:
+                return depth
+        return None
+
+    def counted(self, stack: tuple[Place, ...]) -> tuple[Place, ...]:
+        """The branches that count a token of this stack: none outside a closed scope."""
+        late = self.late_depth(stack)
+        return stack if late is None else stack[late:]
+
+    # --- scopes -------------------------------------------------------------------------------
+
+    def open_scope(
+        self,
+        key: str,
+        token: Token,
+        targets: list[str],
+        items: list[Any] | None,
+        max_parallel: int | None,
+    ) -> BranchScope:
+        self.last_scope += 1
+        values = self.values(token.stack)
+        scope = BranchScope(
+            number=self.last_scope,
+            key=key,
+            node=token.node,
+            parent=token.number,
+            stack=token.stack,
+            targets=targets,
+            items=items,
+            opened_at_ms=self.now_ms,
+            documents=self.context.documents_at(token.stack, self.scopes),
+            outside=values.get("branch"),
+            max_parallel=max_parallel,
+            branches=[Branch(index) for index in range(len(targets))],
+            counts={BranchState.WAITING: len(targets)},
+        )
+        self.scopes[scope.number] = scope
+        if token.stack:
+            self.branch(token.stack[-1]).scopes[scope.number] = None
+            self.scopes[token.stack[-1][0]].inner += 1
+        self.decisions.append(
+            OpenScope(
+                scope.number,
+                key,
+                token.node,
+                token.number,
+                len(targets),
+                token.stack,
+                max_parallel,
+            )
+        )
+        return scope
+
+    def set_branch(self, scope: BranchScope, branch: Branch, state: BranchState) -> None:
+        scope.set_state(branch, state)
+        join = None
+        if state is BranchState.ARRIVED:
+            for join in branch.arrivals:
+                scope.arrived[join] = scope.arrived.get(join, 0) + 1
+        self.decisions.append(SetBranchState(scope.number, branch.index, state, join))
+
+    def close_scope(self, scope: BranchScope, because: str) -> None:
+        scope.is_closed = True
+        self.drop_timer("join", scope.number)
+        self.decisions.append(CloseScope(scope.number, because))
+        self.forget_scope(scope)
+
+    def forget_scope(self, scope: BranchScope) -> None:
+        """Drop a closed scope that nothing is left in."""
+        is_left = scope.count(BranchState.LIVE) or scope.inner
+        if scope.is_closed and not is_left and scope.number in self.scopes:
+            del self.scopes[scope.number]
+            if scope.stack:
+                del self.branch(scope.stack[-1]).scopes[scope.number]
+                outer = self.scopes[scope.stack[-1][0]]
+                outer.inner -= 1
+                self.forget_scope(outer)
+
+    # --- context, timers, signals, counters ----------------------------------------------------
+
+    def write(self, path: tuple[str, ...], value: Any, stack: tuple[Place, ...]) -> None:
+        self.context.write(path, value, stack, self.scopes)
+        self.decisions.append(WriteContext(path, value, stack[-1] if stack else None))
+
+    def values(self, stack: tuple[Place, ...], **more: Any) -> dict[str, Any]:
+        return self.context.values(stack, self.scopes, **more)
+
+    def set_timer(self, kind: TimerKind, number: int, due_at_ms: int) -> None:
+        self.timers[kind, number] = due_at_ms
+        self.decisions.append(SetTimer(kind, number, due_at_ms))
+
+    def drop_timer(self, kind: TimerKind, number: int) -> None:
+        if self.timers.pop((kind, number), None) is not None:
+            self.decisions.append(DropTimer(kind, number))
+
+    def keep_signal(self, name: str, payload: Any) -> None:
+        self.signals.setdefault(name, deque()).append(payload)
+        self.decisions.append(KeepSignal(name, payload))
+
+    def take_signal(self, name: str) -> Any:
+        """Take the oldest kept signal of that name."""
+        kept = self.signals[name]
+        payload = kept.popleft()
+        if not kept:
+            del self.signals[name]
+        self.decisions.append(TakeSignal(name))
+        return payload
+
+    def start_waiting(self, number: int, name: str) -> None:
+        self.set_token(number, TokenState.WAITING_FOR_EVENT)
+        self.waiting.setdefault(name, {})[number] = None
+
+    def stop_waiting(self, token: Token) -> None:
+        self.drop_timer("wait", token.number)
+        if token.state is TokenState.WAITING_FOR_EVENT:
+            name = self.graph.definition.nodes[token.node].awaited(token.node)
+            del self.waiting[name][token.number]
+            if not self.waiting[name]:
+                del self.waiting[name]
+
+    def iterations_at(self, stack: tuple[Place, ...]) -> dict[str, int]:
+        """The number of times that each limited transition was taken in this branch."""
+        return self.branch(stack[-1]).iterations if stack else self.iterations
+
+    def count_iteration(self, transition: str, stack: tuple[Place, ...]) -> None:
+        iterations = self.iterations_at(stack)
+        iterations[transition] = iterations.get(transition, 0) + 1
+        self.decisions.append(CountIteration(transition, stack, iterations[transition]))
+
+    def consider(self, transition: str, because: str, *, taken: bool) -> None:
+        self.decisions.append(Considered(transition, taken, because))
+
+    def set_state(
+        self, state: RunState, *, output: Any = None, error: dict[str, Any] | None = None
+    ) -> None:
+        self.state, self.output, self.error = self.state.to(state), output, error
+        self.decisions.append(SetRunState(state, output, error))
+
+    @property
+    def is_ended(self) -> bool:
+        return self.state in RUN_ENDED

@@ -1,0 +1,1 @@
+"""The path of a batch: load, decide, write, commit, reply, notify."""

@@ -1,0 +1,205 @@
+"""Turns decisions into writes, grouped by kind. Only this module knows both sides."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from rota.core.decisions import (
+    AddTask,
+    ChangeQueue,
+    ChangeWorkerState,
+    Decision,
+    DropToken,
+    FinishTask,
+    ForgetCancelled,
+    ForgetHistory,
+    LeaseTask,
+    NoteHeartbeat,
+    NoteProgress,
+    NoteQuality,
+    NoteWatch,
+    PutToken,
+    PutWorker,
+    QueueTask,
+    RemoveWorker,
+    RequeueTask,
+    ReviveTask,
+    TellCancelled,
+)
+from rota.core.ids import TaskId
+from rota.core.tasks.model import TaskRecord
+from rota.store.access import TokenStore
+from rota.store.database import Transaction
+from rota.store.sessions import SessionStore
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.queues import QueueStore
+from rota.store.tasks.tasks import TaskStore
+from rota.store.workers import WorkerStore
+
+
+class Applied(Struct):
+    """The effects of a batch's writes that callers may wait for."""
+
+    opened: set[int]  # lanes with new work
+    finished: list[TaskId]
+    forgotten: int = 0
+
+
+def by_kind(decisions: Iterable[Decision]) -> dict[type[Decision], list[Any]]:
+    """Group decisions by kind; decisions of one kind keep their order."""
+    sorted_out: dict[type[Decision], list[Any]] = {}
+    for decision in decisions:
+        sorted_out.setdefault(type(decision), []).append(decision)
+    return sorted_out
+
+
+class _Writer:
+    """Writes decisions: one method for each kind, which takes all decisions of its kind."""
+
+    def __init__(
+        self,
+        tx: Transaction,
+        lanes: Lanes,
+        *,
+        now_ms: int,
+        tasks: dict[TaskId, TaskRecord],
+        queues_new: bool,
+    ) -> None:
+        self._tx = tx
+        self._lanes = lanes
+        self._now_ms = now_ms
+        self._known = tasks
+        self._queues_new = queues_new
+        self.applied = Applied(opened=set(), finished=[])
+
+    # The stores are made on use: few batches need more than one.
+
+    @property
+    def _tasks(self) -> TaskStore:
+        return TaskStore(self._tx, self._lanes)
+
+    @property
+    def _workers(self) -> WorkerStore:
+        return WorkerStore(self._tx)
+
+    def add(self, decisions: Sequence[AddTask]) -> None:
+        self.applied.opened |= self._tasks.add(decisions, is_queued=self._queues_new)
+
+    def finish(self, decisions: Sequence[FinishTask]) -> None:
+        self._tasks.finish(decisions)
+        self.applied.finished += [one.id for one in decisions]
+
+    def requeue(self, decisions: Sequence[RequeueTask]) -> None:
+        self.applied.opened |= self._tasks.requeue(decisions, now_ms=self._now_ms)
+
+    def queue(self, decisions: Sequence[QueueTask]) -> None:
+        ids = list(dict.fromkeys(one.id for one in decisions))
+        self.applied.opened |= self._tasks.queue([*ids], now_ms=self._now_ms)
+
+    def revive(self, decisions: Sequence[ReviveTask]) -> None:
+        self.applied.opened |= self._tasks.revive(decisions, now_ms=self._now_ms)
+
+    def progress(self, decisions: Sequence[NoteProgress]) -> None:
+        self._tasks.note_progress(decisions)
+
+    def put_workers(self, decisions: Sequence[PutWorker]) -> None:
+        for one in decisions:
+            self._workers.put(one.worker)
+
+    def beat(self, decisions: Sequence[NoteHeartbeat]) -> None:
+        self._workers.record_heartbeats(decisions)
+
+    def set_worker_states(self, decisions: Sequence[ChangeWorkerState]) -> None:
+        for one in decisions:
+            self._workers.set_state(one.worker_id, one.incarnation, one.state)
+
+    def remove_workers(self, decisions: Sequence[RemoveWorker]) -> None:
+        for one in decisions:
+            self._workers.delete(one.worker_id, one.incarnation)
+
+    def note_qualities(self, decisions: Sequence[NoteQuality]) -> None:
+        self._workers.put_qualities(decisions)
+
+    def tell_cancelled(self, decisions: Sequence[TellCancelled]) -> None:
+        self._workers.add_cancelled([(one.incarnation, one.task_id) for one in decisions])
+
+    def forget_cancelled(self, decisions: Sequence[ForgetCancelled]) -> None:
+        self._workers.drop_cancelled([(one.incarnation, one.task_id) for one in decisions])
+
+    def change_queues(self, decisions: Sequence[ChangeQueue]) -> None:
+        for one in decisions:
+            QueueStore(self._tx).set_paused(one.queue, paused=one.paused, at_ms=one.at_ms)
+            if not one.paused:
+                self.applied.opened |= set(self._lanes.matching(queue=one.queue))
+
+    def put_tokens(self, decisions: Sequence[PutToken]) -> None:
+        for one in decisions:
+            TokenStore(self._tx).put(one.token)
+
+    def drop_tokens(self, decisions: Sequence[DropToken]) -> None:
+        for one in decisions:
+            TokenStore(self._tx).delete(one.token_id)
+
+    def lease(self, decisions: Sequence[LeaseTask]) -> None:
+        self._tasks.lease(decisions, self._known)
+
+    def forget_history(self, decisions: Sequence[ForgetHistory]) -> None:
+        for one in decisions:
+            gone = self._tasks.prune(one.finished_before_ms, one.most, now_ms=self._now_ms)
+            if gone:
+                # These ids must not be used again, even if the clock is set back before the next
+                # start.
+                self._workers.raise_counter("task", max(gone))
+                SessionStore(self._tx).drop_tasks([*gone])
+            self.applied.forgotten += len(gone)
+
+    def watch(self, decisions: Sequence[NoteWatch]) -> None:
+        """Write nothing: the engine keeps the watch, which is about this coordinator."""
+
+
+# In the order of the union: decisions that free something come before decisions that take it.
+ORDER: tuple[tuple[type[Any], Callable[[_Writer, Any], None]], ...] = (
+    (NoteProgress, _Writer.progress),
+    (AddTask, _Writer.add),
+    (FinishTask, _Writer.finish),
+    (RequeueTask, _Writer.requeue),
+    (QueueTask, _Writer.queue),
+    (ReviveTask, _Writer.revive),
+    (PutWorker, _Writer.put_workers),
+    (NoteHeartbeat, _Writer.beat),
+    (ChangeWorkerState, _Writer.set_worker_states),
+    (NoteQuality, _Writer.note_qualities),
+    (TellCancelled, _Writer.tell_cancelled),
+    (ForgetCancelled, _Writer.forget_cancelled),
+    (RemoveWorker, _Writer.remove_workers),
+    (ChangeQueue, _Writer.change_queues),
+    (PutToken, _Writer.put_tokens),
+    (DropToken, _Writer.drop_tokens),
+    (LeaseTask, _Writer.lease),
+    (ForgetHistory, _Writer.forget_history),
+    (NoteWatch, _Writer.watch),
+)
+
+
+WRITERS = dict(ORDER)
+PLACES = {kind: place for place, (kind, _) in enumerate(ORDER)}
+
+
+def apply(
+    tx: Transaction,
+    lanes: Lanes,
+    decisions: Mapping[type[Decision], list[Any]],
+    *,
+    now_ms: int,
+    tasks: dict[TaskId, TaskRecord],
+    queues_new: bool = True,
+) -> Applied:
+    """Write all decisions, sorted by kind, in the caller's transaction.
+
+    Queues new: False leaves new tasks out of the queue; the caller then queues or leases them.
+    """
+    writer = _Writer(tx, lanes, now_ms=now_ms, tasks=tasks, queues_new=queues_new)
+    for kind in sorted(decisions, key=PLACES.__getitem__):
+        WRITERS[kind](writer, decisions[kind])
+    return writer.applied

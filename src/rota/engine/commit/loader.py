@@ -1,0 +1,275 @@
+"""Loads in bulk everything that the reducer needs to decide the commands of a batch."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from rota.core.commands import (
+    BeatWorker,
+    CancelTasks,
+    CompleteJob,
+    ExpireAttempts,
+    FailJob,
+    LeaseWork,
+    LeaveWorker,
+    PauseQueue,
+    QueueDueTasks,
+    RegisterWorker,
+    ReportProgress,
+    ReportResults,
+    RetryTasks,
+    ReturnLeases,
+    RevokeToken,
+    SetWorkerState,
+    StartJob,
+    SubmitTasks,
+    SweepWorkers,
+    TakeInbox,
+    TaskCommand,
+)
+from rota.core.snapshot import Snapshot
+from rota.core.tasks.inbox import UNACCEPTED, read_item
+from rota.core.tasks.keys import KeyPlace, kept_key
+from rota.core.tasks.submission import key_place
+from rota.core.workers.model import Health
+from rota.core.workers.registry import health_of
+from rota.store.access import TokenStore
+from rota.store.database import Transaction
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.queues import InboxStore, QueueStore
+from rota.store.tasks.tasks import TaskStore
+from rota.store.workers import WorkerStore
+
+DUE_PER_STEP = 2_000  # tasks that a duty moves in one transaction; the rest follow in the next
+OVERDUE_PER_STEP = 500
+TAKEN_PER_STEP = 1_000
+TAKEN_BYTES_PER_STEP = 16 * 1024 * 1024
+
+WORKER_CALLS = (
+    RegisterWorker,
+    BeatWorker,
+    LeaseWork,
+    ReportResults,
+    ReportProgress,
+    ReturnLeases,
+    LeaveWorker,
+    SetWorkerState,
+)
+NAMES_TASKS = {SubmitTasks, CancelTasks, RetryTasks, StartJob, CompleteJob, FailJob}
+NAMES_WORKERS = {*WORKER_CALLS, SweepWorkers}
+NAMES_LEASES = {ReportResults, ReportProgress, ReturnLeases}
+DUTIES = {QueueDueTasks, ExpireAttempts}
+
+
+def load(
+    tx: Transaction,
+    lanes: Lanes,
+    snapshot: Snapshot,
+    events: Sequence[TaskCommand],
+    *,
+    has_cancelled: bool,
+    unwell: Collection[str],
+) -> None:
+    """Fill the snapshot for the commands; unwell: workers not healthy at the last sweep."""
+    kinds = {type(event) for event in events}
+    tasks, workers = TaskStore(tx, lanes), WorkerStore(tx)
+    if kinds & NAMES_TASKS:
+        _load_tasks(tasks, snapshot, events)
+    if TakeInbox in kinds:
+        _load_inbox(tx, tasks, snapshot, events)
+    if SubmitTasks in kinds or snapshot.inbox:
+        wanted = [task for event in events if type(event) is SubmitTasks for task in event.tasks]
+        wanted += [item.task for item in snapshot.inbox]
+        snapshot.lane_room = lanes.room_for(tx, wanted, snapshot.now_ms)
+    if kinds & NAMES_WORKERS:
+        _load_workers(workers, tasks, snapshot, events, has_cancelled=has_cancelled, unwell=unwell)
+    if kinds & DUTIES:
+        _load_duties(tasks, snapshot, kinds)
+    if kinds & NAMES_LEASES:
+        _load_results(tasks, workers, snapshot, events)
+    if PauseQueue in kinds:
+        snapshot.known_queues = QueueStore(tx).known()
+    if RevokeToken in kinds:
+        snapshot.token_ids = TokenStore(tx).ids()
+
+
+def _load_tasks(tasks: TaskStore, snapshot: Snapshot, events: Iterable[TaskCommand]) -> None:
+    keys: list[KeyPlace] = []
+    ids: list[int] = []
+    for event in events:
+        match event:
+            case SubmitTasks():
+                space = event.key_space
+                keys += [
+                    (task.queue, kept_key(task.key, space))
+                    for task in event.tasks
+                    if task.key is not None
+                ]
+            case CancelTasks() | RetryTasks():
+                ids += event.ids
+            case StartJob() | CompleteJob() | FailJob():
+                ids.append(event.task_id)
+            case _:
+                pass
+    if keys:
+        snapshot.keys = tasks.by_keys(keys)
+    if ids:
+        remember_tasks(tasks, snapshot, ids)
+
+
+def _load_inbox(
+    tx: Transaction, tasks: TaskStore, snapshot: Snapshot, events: Iterable[TaskCommand]
+) -> None:
+    """Take tasks from the inbox, once even if the batch has several such commands."""
+    wish = next(event for event in events if isinstance(event, TakeInbox))
+    taken = InboxStore(tx).take(TAKEN_PER_STEP, most_bytes=TAKEN_BYTES_PER_STEP)
+    items = [read_item(one.key, one.task, most_bytes=wish.max_payload_bytes) for one in taken]
+    snapshot.inbox = items
+    places = [place for item in items if (place := key_place(item.task)) is not None]
+    # A task that finds no lane in its own queue may end up in this one.
+    elsewhere = [(UNACCEPTED.queue, key) for _, key in places]
+    snapshot.keys |= tasks.by_keys([*places, *elsewhere])
+
+
+def remember_tasks(tasks: TaskStore, snapshot: Snapshot, ids: list[int]) -> None:
+    """Load whole tasks, and the leases of the running ones."""
+    snapshot.tasks |= tasks.by_ids(ids)
+    snapshot.leases |= tasks.leases(ids)
+
+
+def _load_workers(
+    workers: WorkerStore,
+    tasks: TaskStore,
+    snapshot: Snapshot,
+    events: Iterable[TaskCommand],
+    *,
+    has_cancelled: bool,
+    unwell: Collection[str],
+) -> None:
+    calls = [event for event in events if isinstance(event, WORKER_CALLS)]
+    sweeps = any(isinstance(event, SweepWorkers) for event in events)
+    fails = any(isinstance(event, ReportResults) and _fails(event) for event in events)
+    if fails:
+        snapshot.workers = workers.all()
+        snapshot.fleet = len(snapshot.workers)
+    elif sweeps:
+        also = {*unwell, *(event.worker_id for event in calls)}
+        snapshot.workers, snapshot.fleet = workers.silent(
+            now_ms=snapshot.now_ms,
+            intervals=snapshot.rules.health.degraded_after,
+            also=also,
+        )
+    elif calls:
+        _load_callers(workers, snapshot, calls)
+    if not calls and not sweeps:
+        return
+    if fails:
+        # Whether one more breaker may open for a task depends on how many are open already.
+        snapshot.qualities |= workers.all_qualities(open_only=True)
+    if any(isinstance(event, RegisterWorker) for event in calls):
+        snapshot.fleet = workers.count()
+        snapshot.next_incarnation = workers.counter("incarnation") + 1
+    incarnations = [worker.incarnation for worker in snapshot.workers.values()]
+    if has_cancelled:
+        snapshot.to_cancel = workers.cancelled(incarnations)
+    if not snapshot.held and any(isinstance(event, LeaseWork) for event in calls):
+        snapshot.held = tasks.lease_counts(incarnations)
+    _load_leases_at_stake(tasks, snapshot, calls, sweeps=sweeps)
+
+
+def _load_callers(workers: WorkerStore, snapshot: Snapshot, calls: Sequence[Any]) -> None:
+    ids = list({event.worker_id for event in calls})
+    if any(isinstance(event, LeaseWork) for event in calls):
+        snapshot.workers, snapshot.held = workers.with_lease_counts(ids)
+    else:
+        snapshot.workers = workers.by_ids(ids)
+
+
+def _load_leases_at_stake(
+    tasks: TaskStore, snapshot: Snapshot, calls: Sequence[Any], *, sweeps: bool
+) -> None:
+    """Load the leases of workers that may lose or return some, and the tasks of lost ones."""
+    registering = {event.worker_id for event in calls if isinstance(event, RegisterWorker)}
+    at_stake = registering | {
+        event.worker_id
+        for event in calls
+        if (type(event) is BeatWorker and event.running is not None) or type(event) is LeaveWorker
+    }
+    if sweeps:
+        at_stake |= {
+            worker.id
+            for worker in snapshot.workers.values()
+            if health_of(snapshot, worker) is Health.UNHEALTHY
+        }
+    standing = at_stake & snapshot.workers.keys()
+    if not standing:
+        return
+    held = tasks.leases_of([snapshot.workers[one].incarnation for one in standing])
+    if not held:
+        return
+    snapshot.leases |= held
+    losing = standing if sweeps else standing & registering
+    lost = {snapshot.workers[one].incarnation for one in losing}
+    ids = [task_id for task_id, lease in held.items() if lease.incarnation in lost]
+    snapshot.tasks |= tasks.by_ids([*ids])
+
+
+def _fails(event: ReportResults) -> bool:
+    return any(not result.ok for result in event.results)
+
+
+def _load_duties(
+    tasks: TaskStore, snapshot: Snapshot, kinds: Collection[type[TaskCommand]]
+) -> None:
+    """Load each kind of duty once, even if the batch repeats it.
+
+    `take_unstarted` returns each task only once, so it is called once for a batch.
+    """
+    if QueueDueTasks in kinds:
+        snapshot.due = tasks.due(snapshot.now_ms, DUE_PER_STEP)
+    if ExpireAttempts in kinds:
+        snapshot.overdue = tasks.overdue(snapshot.now_ms, OVERDUE_PER_STEP)
+        snapshot.unstarted = tasks.take_unstarted(snapshot.now_ms, OVERDUE_PER_STEP)
+        remember_tasks(tasks, snapshot, [*snapshot.overdue, *snapshot.unstarted])
+
+
+def _load_results(
+    tasks: TaskStore, workers: WorkerStore, snapshot: Snapshot, events: Iterable[TaskCommand]
+) -> None:
+    ids: list[int] = []
+    failing: list[int] = []
+    reporters: set[str] = set()
+    for event in events:
+        match event:
+            case ReportResults():
+                ids += [result.task_id for result in event.results]
+                failing += [result.task_id for result in event.results if not result.ok]
+                reporters.add(event.worker_id)
+            case ReportProgress():
+                ids += [item.task_id for item in event.items]
+            case ReturnLeases():
+                ids += [task_id for task_id, _ in event.leases]
+            case _:
+                pass
+    if not ids:
+        return
+    snapshot.leases |= tasks.leases(ids)
+    wanted = [number for number in ids if number not in snapshot.leases] + failing
+    wanted += _moved_on(snapshot, events)
+    if wanted:
+        snapshot.tasks |= tasks.by_ids([one for one in wanted if one not in snapshot.tasks])
+    for worker_id, qualities in workers.qualities([*reporters]).items():
+        for name, quality in qualities.items():
+            snapshot.qualities[worker_id, name] = quality
+
+
+def _moved_on(snapshot: Snapshot, events: Iterable[TaskCommand]) -> Iterator[int]:
+    """Yield tasks with a newer lease than the result's: their rows say why it is too late."""
+    leases = snapshot.leases
+    for event in events:
+        if isinstance(event, ReportResults):
+            for result in event.results:
+                lease = leases.get(result.task_id)
+                if lease is not None and (
+                    lease.fence != result.fence or lease.incarnation != event.incarnation
+                ):
+                    yield result.task_id

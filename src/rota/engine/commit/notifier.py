@@ -1,0 +1,147 @@
+"""Resolves every caller of a committed batch, and notifies everything that waits for a commit."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+import structlog
+
+from rota.core.decisions import TellCancelled
+from rota.core.ids import TaskId
+from rota.core.locks import LockState
+from rota.engine.commit.request import Delivery, QueuedCommand, ReplyCallback
+from rota.engine.events.stream import EventStream
+from rota.engine.kv.lock_waiters import LockWaiters
+from rota.engine.shards.assignments import AssignmentWaiters
+from rota.engine.waiters import Waiters
+
+log = structlog.get_logger("rota.engine")
+
+SessionsCallback = Callable[[AbstractSet[str]], None]
+PresentSessions = Callable[[], Iterable[str]]
+CancellationsCallback = Callable[[Sequence[TellCancelled]], None]
+IsPresent = Callable[[], bool]  # whether the watcher has a connected worker to notify
+
+
+class Notifier:
+    """All waiters of one coordinator, except lease calls, which wait in the writer's waitlist."""
+
+    def __init__(self, events: EventStream, *, is_shared: bool) -> None:
+        self.events = events
+        self._is_shared = is_shared
+        self.ends: Waiters[TaskId, TaskId] = Waiters()
+        self.assignments = AssignmentWaiters()
+        self.lock_waiters = LockWaiters()
+        self._sessions: list[tuple[SessionsCallback, PresentSessions]] = []
+        self._cancellations: list[tuple[CancellationsCallback, IsPresent]] = []
+        self._told_cancelled: set[tuple[int, int]] = set()
+
+    def watch_sessions(
+        self, callback: SessionsCallback, present: PresentSessions
+    ) -> Callable[[], None]:
+        entry = callback, present
+        self._sessions.append(entry)
+        return lambda: self._sessions.remove(entry)
+
+    def watch_cancellations(
+        self, callback: CancellationsCallback, is_wanted: IsPresent
+    ) -> Callable[[], None]:
+        entry = callback, is_wanted
+        self._cancellations.append(entry)
+        return lambda: self._cancellations.remove(entry)
+
+    def notify(self, delivery: Delivery) -> None:
+        """Notify all waiters of a commit; runs on the loop, after the commit's callers resolve."""
+        self.wake(delivery.finished)
+        self.assignments.push(delivery.pushes)
+        self.events.publish(delivery.events)
+        self.lock_waiters.call(delivery.granted_locks)
+        if delivery.sessions:
+            self.tell_sessions(delivery.sessions)
+        if delivery.cancelled:
+            if self._is_shared:
+                told = [(one.incarnation, one.task_id) for one in delivery.cancelled]
+                self._told_cancelled.update(told)
+            for callback, _ in self._cancellations:
+                callback(delivery.cancelled)
+
+    def close(self) -> None:
+        """End all waits: no further commit follows."""
+        self.ends.close()
+        self.assignments.close()
+        self.events.close()
+        self.lock_waiters.close()
+
+    # --- commits of peers -------------------------------------------------------------------------
+
+    @property
+    def sessions(self) -> list[str]:
+        """The sessions that are open on this coordinator."""
+        return [session for _, present in self._sessions for session in present()]
+
+    @property
+    def has_streams(self) -> bool:
+        """Whether a connected worker can be notified of cancellations at once."""
+        return any(is_wanted() for _, is_wanted in self._cancellations)
+
+    def wake(self, ended: Iterable[int]) -> None:
+        """Resume the callers that wait for the end of these tasks and runs."""
+        if len(self.ends):
+            for one in ended:
+                self.ends.resolve(TaskId(one), TaskId(one))
+
+    def call(self, locks: Sequence[LockState]) -> None:
+        self.lock_waiters.look(locks)
+
+    def tell_sessions(self, sessions: AbstractSet[str]) -> None:
+        for callback, _ in self._sessions:
+            callback(sessions)
+
+    def tell_cancelled(self, standing: Sequence[tuple[int, int]]) -> None:
+        """Notify of the cancellations that are new here, given all that workers do not know of."""
+        new = set(standing) - self._told_cancelled
+        self._told_cancelled = set(standing)
+        if new:
+            told = [TellCancelled(incarnation, TaskId(task)) for incarnation, task in sorted(new)]
+            for callback, _ in self._cancellations:
+                callback(told)
+
+
+def resolve_all(
+    answers: Sequence[tuple[QueuedCommand, object]],
+    *,
+    take_back: Callable[[QueuedCommand, object], None],
+) -> None:
+    """Resolve each caller with its outcome; take back the outcome of a caller that has gone."""
+    called: list[tuple[ReplyCallback, object]] = []
+    for entry, outcome in answers:
+        if entry.on_reply is not None:
+            called.append((entry.on_reply, outcome))
+        elif entry.future.done():
+            take_back(entry, outcome)
+        else:
+            if isinstance(outcome, Exception):
+                entry.future.set_exception(outcome)
+            else:
+                entry.future.set_result(outcome)
+            if entry.on_resolved is not None:
+                _call(entry.on_resolved)
+    if called:
+        # Not at once: messages of earlier commits to the same clients come first.
+        asyncio.get_running_loop().call_soon(_give, called)
+
+
+def _call(on_resolved: Callable[[], None]) -> None:
+    try:
+        on_resolved()
+    except Exception:
+        log.exception("reply_callback_failed")
+
+
+def _give(answers: Iterable[tuple[ReplyCallback, object]]) -> None:
+    for answer, outcome in answers:
+        try:
+            answer(outcome)
+        except Exception:
+            # One failed callback must not keep the other callers from their replies.
+            log.exception("reply_failed")

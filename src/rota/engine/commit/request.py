@@ -1,0 +1,155 @@
+"""Commands on their way through the engine, with their callers and their cost class.
+
+Each command has a weight, and is cheap or not. The writer uses both to decide where a batch runs
+and when it is full.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from rota.core.commands import (
+    BeatWorker,
+    Command,
+    CompleteJob,
+    FailJob,
+    LeaseWork,
+    ReportProgress,
+    ReportResults,
+    ReturnLeases,
+    StartJob,
+    SubmitTasks,
+)
+from rota.core.decisions import TellCancelled
+from rota.core.ids import TaskId
+from rota.core.locks import LockAnswer
+from rota.core.replies import Granted
+from rota.core.sessions import ClearNotifications
+from rota.core.shards.commands import BeatMember, SaveCheckpoint
+from rota.core.shards.members import Assignment
+from rota.core.workflow.commands import StartRun
+from rota.engine.commit.batch import Outcome
+from rota.engine.events.recorder import EventBatch
+
+CHEAP_TASKS = 20  # a command about no more tasks than this takes microseconds
+CHEAP_SHARDS = 1_000  # the same for the shards that a member's beat lists
+
+
+ReplyCallback = Callable[[Any], None]  # takes the outcome, or the exception
+
+
+class QueuedCommand:
+    """One command on its way through the engine, with its caller."""
+
+    __slots__ = (
+        "can_wait",
+        "event",
+        "future",
+        "is_abandoned",
+        "is_cheap",
+        "is_subscription",
+        "is_waiting",
+        "on_reply",
+        "on_resolved",
+        "remainder",
+        "weight",
+    )
+
+    def __init__(
+        self,
+        event: Command,
+        future: "asyncio.Future[Any]",
+        *,
+        can_wait: bool = False,
+        on_reply: ReplyCallback | None = None,
+        is_subscription: bool = False,
+    ) -> None:
+        self.event = event
+        self.future = future
+        self.on_reply = on_reply  # called with the outcome, instead of resolving the future
+        # Called as soon as the future is done, before any task that awaits a future resumes.
+        self.on_resolved: Callable[[], None] | None = None
+        self.can_wait = can_wait  # a lease call that may wait for work
+        self.is_subscription = is_subscription  # after a grant, the remainder goes on waiting
+        self.remainder: QueuedCommand | None = None  # the call that waits for the remainder
+        self.is_waiting = False  # a batch has had no work for it
+        self.is_abandoned = False  # the caller has stopped waiting
+        self.weight, self.is_cheap = _cost_of(event)
+
+
+def _cost_of(event: Command) -> tuple[int, bool]:
+    """Return the number of changes in a command, and whether they take microseconds."""
+    burden = COSTS.get(type(event))
+    return (1, False) if burden is None else burden(event)
+
+
+def _of_tasks(count: int) -> tuple[int, bool]:
+    return count, count <= CHEAP_TASKS
+
+
+def _trifle(_: Any) -> tuple[int, bool]:
+    return 1, True
+
+
+# Kinds that are not listed are not cheap. A table, since every command is looked up.
+COSTS: dict[type[Any], Callable[[Any], tuple[int, bool]]] = {
+    SubmitTasks: lambda event: _of_tasks(len(event.tasks)),
+    ReportResults: lambda event: _of_tasks(len(event.results)),
+    LeaseWork: lambda event: (1, event.most <= CHEAP_TASKS),
+    BeatMember: lambda event: (1, len(event.holds) <= CHEAP_SHARDS),
+    BeatWorker: _trifle,
+    ReportProgress: _trifle,
+    StartJob: _trifle,
+    CompleteJob: _trifle,
+    FailJob: _trifle,
+    StartRun: _trifle,
+    SaveCheckpoint: _trifle,
+    ClearNotifications: _trifle,
+}
+
+
+class Delivery(Struct):
+    """The replies and notifications of a committed batch."""
+
+    answers: list[tuple[QueuedCommand, Outcome | Exception]] = []
+    finished: list[TaskId] = []
+    next_moment_ms: int | None = None
+    pushes: list[Assignment] = []
+    next_sweep_ms: int | None = None
+    granted_locks: list[LockAnswer] = []  # to waiting callers
+    events: list[EventBatch] = []
+    sessions: set[str] = set()  # sessions with new notifications
+    cancelled: list[TellCancelled] = []
+
+    def add(self, other: "Delivery") -> None:
+        self.answers += other.answers
+        self.finished += other.finished
+        moments = [one for one in (self.next_moment_ms, other.next_moment_ms) if one is not None]
+        self.next_moment_ms = min(moments, default=None)
+        self.pushes += other.pushes
+        sweeps = [one for one in (self.next_sweep_ms, other.next_sweep_ms) if one is not None]
+        self.next_sweep_ms = min(sweeps, default=None)
+        self.granted_locks += other.granted_locks
+        self.events += other.events
+        self.sessions |= other.sessions
+        self.cancelled += other.cancelled
+
+
+def returned_by(entry: QueuedCommand, outcome: object) -> Iterator[ReturnLeases]:
+    """Yield the commands that return the leases granted to a caller that has gone."""
+    remainder, entry.remainder = entry.remainder, None
+    if remainder is not None:
+        remainder.is_abandoned = True
+        if not remainder.future.cancel() and not remainder.future.cancelled():
+            yield from returned_by(
+                remainder, remainder.future.exception() or remainder.future.result()
+            )
+    event = entry.event
+    if isinstance(event, LeaseWork) and isinstance(outcome, Granted) and outcome.leases:
+        yield ReturnLeases(
+            worker_id=event.worker_id,
+            incarnation=event.incarnation,
+            leases=tuple((task.id, task.fence) for task in outcome.leases),
+        )

@@ -1,0 +1,250 @@
+"""Runs batches: on a thread, on the event loop for cheap ones, or inline in tests.
+
+A writer takes all waiting commands, runs them as one batch, and hands the delivery to the event
+loop in one callback. While a batch runs, the next one gathers. So batches grow under load, and
+their commands share the cost of a commit.
+
+A switch to another thread and back costs about as much as a small commit. So when the thread is
+idle and all waiting commands are cheap, the batch runs on the event loop, as long as the disk is
+fast. The loop is blocked for no longer than such a batch takes. Only one batch runs at a time.
+
+A caller that is alone does not even wait for the next turn of the loop: no other caller could share
+the commit. The writer judges by the recent commands. As soon as two arrive within one turn of the
+loop, it gathers callers again, until `ALONE_AFTER` batches in a row had one command.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+import structlog
+
+from rota.engine.commit.request import Delivery, QueuedCommand
+
+log = structlog.get_logger("rota.engine")
+
+MOST_PER_BATCH = 10_000  # weight after which a batch is closed, so that none takes too long
+MOST_LIGHT_ENTRIES = 64  # a batch of more commands than this is not cheap
+QUICK_S = 0.004  # cheap batches that take longer than this on average go to the thread
+DURATION_SHARE = 0.1  # the weight of the newest duration in that average
+ALONE_AFTER = 16  # batches of one command in a row, after which a caller counts as alone
+
+Run = Callable[[Sequence[QueuedCommand]], Delivery]
+Deliver = Callable[[Delivery], None]
+
+
+class Writer(Protocol):
+    is_running: bool
+    weight: int  # of the commands that were put and are not yet delivered
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None: ...
+
+    def put(self, entry: QueuedCommand) -> None: ...
+
+    def put_alone(self, entry: QueuedCommand) -> None:
+        """As `put`, for a caller that sends no other command in this turn of the loop.
+
+        The command may be resolved before this returns.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Execute all commands that were put, then end."""
+        ...
+
+
+class ThreadWriter:
+    def __init__(self, run: Run, deliver: Deliver, *, is_shared: bool = False) -> None:
+        """Is shared: a batch may have to wait for a peer's, so none runs on the loop."""
+        self._is_shared = is_shared
+        self._run = run
+        self._deliver = deliver
+        self._gathered: list[QueuedCommand] = []  # for the next batch on the loop
+        self._handed_over = 0  # commands with the thread; 0: it is idle
+        self._waiting: SimpleQueue[QueuedCommand | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="rota-writer", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._usual_s = 0.0  # the average duration of recent cheap batches
+        self._ones = 0  # batches of one command in a row
+        self._is_turn_used = False  # whether a lone command was run in this turn of the loop
+        self._is_busy = False  # whether the loop runs or delivers a batch right now
+        self.is_running = False
+        self.weight = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.is_running = True
+        self._thread.start()
+
+    def put(self, entry: QueuedCommand) -> None:
+        self.weight += entry.weight
+        if self._loop is None:
+            self._hand_over([entry])
+        elif not self._handed_over:
+            if not self._gathered:
+                self._loop.call_soon(self._set_out)
+            self._gathered.append(entry)
+        elif entry.is_cheap and not self._is_shared and len(self._gathered) < MOST_LIGHT_ENTRIES:
+            # With the thread it would wait as well. Here it runs on the loop as soon as the thread
+            # is idle. Otherwise a steady stream of cheap commands would keep the thread busy.
+            self._gathered.append(entry)
+        else:
+            entries, self._gathered = self._gathered, []
+            self._hand_over([*entries, entry])
+
+    def put_alone(self, entry: QueuedCommand) -> None:
+        if (
+            self._ones < ALONE_AFTER
+            or self._is_turn_used
+            or self._is_busy
+            or self._gathered
+            or self._loop is None
+            or not self._is_trifle([entry])
+        ):
+            if self._is_turn_used:
+                self._ones = 0  # the caller is not alone
+            self.put(entry)
+            return
+        self.weight += entry.weight
+        self._is_turn_used = True
+        self._loop.call_soon(self._end_turn)
+        self._run_here([entry])
+
+    def _end_turn(self) -> None:
+        self._is_turn_used = False
+
+    async def stop(self) -> None:
+        if self.is_running:
+            self.is_running = False
+            self._hand_over(self._gathered)
+            self._gathered = []
+            self._waiting.put(None)
+            await asyncio.to_thread(self._thread.join)
+            # The last delivery was posted before the thread ended; let it arrive.
+            await asyncio.sleep(0)
+
+    def _set_out(self) -> None:
+        """Run the gathered commands on the loop, or hand them to the thread."""
+        entries, self._gathered = self._gathered, []
+        self._ones = self._ones + 1 if len(entries) == 1 else 0
+        if not self._is_trifle(entries):
+            self._hand_over(entries)
+        elif entries:
+            self._run_here(entries)
+
+    def _is_trifle(self, entries: Sequence[QueuedCommand]) -> bool:
+        return (
+            not self._handed_over
+            and not self._is_shared
+            and len(entries) <= MOST_LIGHT_ENTRIES
+            and self._usual_s < QUICK_S
+            and all(entry.is_cheap for entry in entries)
+        )
+
+    def _run_here(self, entries: Sequence[QueuedCommand]) -> None:
+        self._is_busy = True
+        try:
+            delivery, seconds = self._timed(entries)
+            self._note_duration(seconds)
+            self._arrive(delivery, sum(entry.weight for entry in entries))
+        finally:
+            self._is_busy = False
+
+    def _timed(self, entries: Sequence[QueuedCommand]) -> tuple[Delivery, float]:
+        """Run a batch; return its delivery and its duration in seconds."""
+        started = time.perf_counter()
+        try:
+            delivery = self._run(entries)
+        except Exception as error:
+            # A bug of the engine, after the commit. The callers get the error, and the writer goes
+            # on.
+            log.exception("batch_delivery_failed")
+            delivery = Delivery([(entry, error) for entry in entries])
+        return delivery, time.perf_counter() - started
+
+    def _note_duration(self, seconds: float) -> None:
+        self._usual_s += (seconds - self._usual_s) * DURATION_SHARE
+
+    def _hand_over(self, entries: Sequence[QueuedCommand]) -> None:
+        self._handed_over += len(entries)
+        for entry in entries:
+            self._waiting.put(entry)
+
+    def _work(self) -> None:
+        assert self._loop is not None
+        is_last = False
+        while not is_last:
+            entries, is_last = self._take()
+            if entries:
+                delivery, seconds = self._timed(entries)
+                self._loop.call_soon_threadsafe(self._come_back, delivery, entries, seconds)
+
+    def _take(self) -> tuple[list[QueuedCommand], bool]:
+        """Wait for a command, and take all that wait with it; True: the writer is to end."""
+        entry = self._waiting.get()
+        entries: list[QueuedCommand] = []
+        weight = 0
+        while entry is not None:
+            entries.append(entry)
+            weight += entry.weight
+            if weight >= MOST_PER_BATCH:
+                return entries, False
+            try:
+                entry = self._waiting.get_nowait()
+            except Empty:
+                return entries, False
+        return entries, True
+
+    def _come_back(
+        self, delivery: Delivery, entries: Sequence[QueuedCommand], seconds: float
+    ) -> None:
+        self._handed_over -= len(entries)
+        if len(entries) <= MOST_LIGHT_ENTRIES and all(entry.is_cheap for entry in entries):
+            self._note_duration(seconds)
+        self._arrive(delivery, sum(entry.weight for entry in entries))
+        if self._gathered and not self._handed_over:
+            self._set_out()
+
+    def _arrive(self, delivery: Delivery, weight: int) -> None:
+        self.weight -= weight
+        self._deliver(delivery)
+
+
+class InlineWriter:
+    """Runs the same batches on the loop, without a thread, so the order of steps is fixed."""
+
+    def __init__(self, run: Run, deliver: Deliver) -> None:
+        self._run = run
+        self._deliver = deliver
+        self._waiting: list[QueuedCommand] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.is_running = False
+        self.weight = 0
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.is_running = True
+
+    def put(self, entry: QueuedCommand) -> None:
+        assert self._loop is not None
+        self.weight += entry.weight
+        self._waiting.append(entry)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._work)
+
+    def put_alone(self, entry: QueuedCommand) -> None:
+        self.put(entry)
+
+    async def stop(self) -> None:
+        self.is_running = False
+        self._work()
+
+    def _work(self) -> None:
+        entries, self._waiting = self._waiting, []
+        if entries:
+            delivery = self._run(entries)
+            self.weight -= sum(entry.weight for entry in entries)
+            self._deliver(delivery)

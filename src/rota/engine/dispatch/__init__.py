@@ -1,0 +1,1 @@
+"""Assigns queued tasks to the workers that wait for work."""

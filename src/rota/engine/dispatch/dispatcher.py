@@ -1,0 +1,299 @@
+"""Assigns queued tasks to lease calls, inside the batch's transaction.
+
+The lease calls of the batch compete with some calls of the waitlist: one for each new task, and a
+few more, so that the dispatcher can choose among them. While work is left over, the dispatcher
+takes more calls from the waitlist, until no work is left or no call can take it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import msgspec
+
+from rota.core.commands import LeaseWork
+from rota.core.decisions import AddTask, LeaseTask
+from rota.core.dispatch import matching
+from rota.core.dispatch.matching import LeaseCall
+from rota.core.ids import TaskId
+from rota.core.replies import Granted
+from rota.core.snapshot import Snapshot, added_task
+from rota.core.tasks.model import Lane, TaskRecord, TaskState, lane_of
+from rota.core.workers.model import WorkerRecord
+from rota.core.workers.selection import Candidate
+from rota.engine.dispatch.waitlist import WaitingLease, Waitlist
+from rota.errors import RotaError, WorkerNotFound
+from rota.store.database import Transaction
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.tasks import TaskStore
+from rota.store.workers import WorkerStore
+from rota.store.workflow.runs import RunStore
+
+MOST_TURNS = 10_000  # workers whose last turn is remembered; forgotten ones come first again
+CHOICE = 16  # waiting calls to choose among, beyond one for each new task
+GROWTH = 4  # the factor by which the number of calls grows in each round that leaves work
+
+LeaseReply = Granted | RotaError
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        tx: Transaction,
+        lanes: Lanes,
+        snapshot: Snapshot,
+        turns: dict[str, int],
+        *,
+        paused: Collection[str],
+        has_open_breakers: bool,
+        names_runs: bool,
+        new: Sequence[AddTask] = (),
+    ) -> None:
+        """Set up the dispatch of one batch.
+
+        Names runs: whether any task works for a run; only then are the runs of leases looked up.
+        New: tasks of this batch that are not in the queue yet; those not leased are queued.
+        """
+        self._tasks = TaskStore(tx, lanes)
+        self._runs = RunStore(tx) if names_runs else None
+        self._workers = WorkerStore(tx)
+        self._paused = paused
+        self._has_open_breakers = has_open_breakers
+        self._lanes = lanes
+        self._snapshot = snapshot
+        self._turns = turns
+        self._open: dict[int, Lane] = {}  # lanes that may have work
+        self._waiting: Collection[int] = ()  # lanes that have queued tasks
+        self._new = self._sorted_in(new)
+        self.leased: list[LeaseTask] = []
+
+    def assign(
+        self,
+        asking: Sequence[LeaseWork],
+        waitlist: Waitlist[Any],
+        *,
+        changed: Collection[str] = (),
+        expected: int = 0,
+    ) -> tuple[list[LeaseReply], list[tuple[WaitingLease, LeaseReply]]]:
+        """Return the replies to the batch's lease calls, and to calls of the waitlist.
+
+        Changed: workers that registered or left in this batch; their waiting calls get a reply,
+        which may be an error. Expected: how much new work there is.
+        """
+        answers = self._assign(asking, waitlist, changed, expected)
+        self._tasks.queue_new(self._new)
+        return answers
+
+    def _assign(
+        self,
+        asking: Sequence[LeaseWork],
+        waitlist: Waitlist[Any],
+        changed: Collection[str],
+        expected: int,
+    ) -> tuple[list[LeaseReply], list[tuple[WaitingLease, LeaseReply]]]:
+        concerned: list[WaitingLease] = waitlist.of_workers(changed) if changed else []
+        self._open = self._find_open_lanes()
+        if not self._open and not concerned:
+            # Without work, even a long waitlist costs nothing.
+            return [self._nothing_for(event.worker_id) for event in asking], []
+        asked: dict[WaitingLease, LeaseReply] = {}
+        most, now = expected + CHOICE, len(asking)
+        calls = [*concerned, *waitlist.some(self._open, most, but=concerned)]
+        answers = self._assign_round([*asking, *map(_wish, calls)])
+        asked.update(zip(calls, answers[now:], strict=True))
+        while calls and self._open:
+            most *= GROWTH
+            calls = waitlist.some(self._open, most, but=asked)
+            asked.update(zip(calls, self._assign_round([*map(_wish, calls)]), strict=True))
+        given = [(call, answer) for call, answer in asked.items() if _says(answer)]
+        given += [(call, asked[call]) for call in concerned if not _says(asked[call])]
+        answers = answers[:now]
+        if self._runs is not None and self.leased:
+            whose = self._runs.tasks([one.id for one in self.leased])
+            _name_runs([*answers, *(answer for _, answer in given)], whose)
+        return answers, given
+
+    def _nothing_for(self, worker_id: str) -> LeaseReply:
+        """Reply that there is no work; a worker that has left in this batch must not wait."""
+        return Granted([]) if worker_id in self._snapshot.workers else WorkerNotFound(worker_id)
+
+    @property
+    def open_lanes(self) -> Collection[Lane]:
+        """The lanes that may have work left."""
+        return self._open.values()
+
+    def _assign_round(self, asking: Sequence[LeaseWork]) -> list[LeaseReply]:
+        if not asking:
+            return []
+        self._meet(asking, with_breakers=bool(self._open))
+        answers: list[LeaseReply] = []
+        claims: dict[int, LeaseCall] = {}
+        promised: Counter[str] = Counter()  # by worker; a worker may have several calls at once
+        for number, event in enumerate(asking):
+            try:
+                claim = matching.claim(
+                    self._snapshot, event, self._open, promised=promised[event.worker_id]
+                )
+            except RotaError as error:
+                answers.append(error)
+            else:
+                claims[number] = claim
+                promised[event.worker_id] += claim.free
+                answers.append(Granted([]))
+        if self._open:
+            self._assign_groups(claims, answers)
+            self._assign_probes(claims, answers)
+        return answers
+
+    def _find_open_lanes(self) -> dict[int, Lane]:
+        self._waiting = numbers = self._tasks.open_lanes()
+        if self._new:
+            numbers = sorted({*numbers, *(number for number, _ in self._new.values())})
+        paused, known = self._paused, self._lanes.by_number
+        return {number: known[number] for number in numbers if known[number].queue not in paused}
+
+    def _sorted_in(self, new: Sequence[AddTask]) -> dict[TaskId, tuple[int, TaskRecord]]:
+        """New tasks that may be leased now, each with the number of its lane."""
+        found: dict[TaskId, tuple[int, TaskRecord]] = {}
+        for one in new:
+            if one.due_at_ms is None:
+                number = self._lanes.number_of(lane_of(one.task))
+                found[one.id] = number, added_task(one, self._lanes.by_number[number])
+        return found
+
+    def _head(self, lanes: Collection[int], most: int) -> list[TaskRecord]:
+        """Return the next tasks of these lanes, from the queue and from the batch's new tasks."""
+        waiting = [lane for lane in lanes if lane in self._waiting]
+        head = self._tasks.head(waiting, most) if waiting else []
+        new = [task for number, task in self._new.values() if number in lanes]
+        if not new:
+            return head
+        return sorted([*head, *new], key=matching.turn)[:most]
+
+    def _meet(self, asking: Sequence[LeaseWork], *, with_breakers: bool) -> None:
+        """Load what the snapshot lacks about the asking workers."""
+        snapshot = self._snapshot
+        missing = {event.worker_id for event in asking} - snapshot.workers.keys()
+        if missing:
+            workers, held = self._workers.with_lease_counts(list(missing))
+            snapshot.workers |= workers
+            snapshot.held |= held
+        uncounted = {
+            worker.incarnation for worker in snapshot.workers.values()
+        } - snapshot.held.keys()
+        if uncounted:
+            snapshot.held |= self._tasks.lease_counts(list(uncounted))
+        if with_breakers and self._has_open_breakers:
+            for key, quality in self._workers.all_qualities(open_only=True).items():
+                snapshot.qualities.setdefault(key, quality)
+
+    def _assign_groups(self, claims: Mapping[int, LeaseCall], answers: list[LeaseReply]) -> None:
+        by_claim = {id(claim): number for number, claim in claims.items()}
+        for group in matching.groups(list(claims.values())):
+            lanes, most = group[0].lanes, sum(claim.free for claim in group)
+            head = self._head(lanes, most)
+            if len(head) < most:
+                for lane in lanes:
+                    self._open.pop(lane, None)
+            candidates = self._candidates(group) if len(group) > 1 and head else []
+            dealt = matching.assign(self._snapshot, head, group, candidates)
+            self._write(list(chain.from_iterable(dealt)), head)
+            known = {task.id: task for task in head}
+            for claim, leases in zip(group, dealt, strict=True):
+                answers[by_claim[id(claim)]] = Granted(granted(leases, known))
+                if leases:
+                    self._take_turn(claim.worker.id)
+
+    def _candidates(self, group: Sequence[LeaseCall]) -> list[Candidate]:
+        qualities = self._workers.qualities([claim.worker.id for claim in group])
+        return [
+            matching.candidate(
+                self._snapshot,
+                claim,
+                qualities.get(claim.worker.id, {}),
+                last_chosen=self._turns.get(claim.worker.id, 0),
+            )
+            for claim in group
+        ]
+
+    def _take_turn(self, worker_id: str) -> None:
+        """Move the worker to the end of the turns, which are ordered by each worker's last."""
+        latest = next(reversed(self._turns.values()), 0)
+        self._turns.pop(worker_id, None)
+        self._turns[worker_id] = latest + 1
+        if len(self._turns) > MOST_TURNS:
+            del self._turns[next(iter(self._turns))]
+
+    def _assign_probes(self, claims: Mapping[int, LeaseCall], answers: list[LeaseReply]) -> None:
+        """Assign probes: a half-open breaker lets one task at a time through, as a trial."""
+        for number, claim in claims.items():
+            answer = answers[number]
+            for lane in claim.probes:
+                if not isinstance(answer, Granted) or len(answer.leases) >= claim.free:
+                    break
+                if self._is_probing(claim.worker, self._lanes.by_number[lane].name):
+                    continue
+                head = self._head([lane], 1)
+                leases = matching.lease_all(self._snapshot, head, claim.worker)
+                self._write(leases, head)
+                answer.leases.extend(granted(leases, {task.id: task for task in head}))
+
+    def _is_probing(self, worker: WorkerRecord, name: str) -> bool:
+        """Whether the worker runs a task of this name, from any lane."""
+        return any(
+            self._tasks.lease_count_in_lane(worker.incarnation, lane)
+            for lane in self._lanes.matching(name=name)
+        )
+
+    def _write(self, leases: list[LeaseTask], head: Sequence[TaskRecord]) -> None:
+        if leases:
+            known = {task.id: task for task in head}
+            self._tasks.lease(leases, known, unqueued=self._new)
+            self.leased += leases
+            for one in leases if self._new else ():
+                self._new.pop(one.id, None)
+
+
+def _wish(call: WaitingLease) -> LeaseWork:
+    """Return the command of a waiting call."""
+    assert isinstance(call.event, LeaseWork)
+    return call.event
+
+
+def _says(answer: LeaseReply) -> bool:
+    """Whether a reply is an error or grants at least one lease."""
+    return isinstance(answer, RotaError) or bool(answer.leases)
+
+
+def granted(leases: Sequence[LeaseTask], known: Mapping[TaskId, TaskRecord]) -> list[TaskRecord]:
+    """Return the leased tasks as their worker sees them, with the fence of its lease."""
+    replace, running = msgspec.structs.replace, TaskState.QUEUED.to(TaskState.RUNNING)
+    return [
+        replace(
+            known[one.id],
+            state=running,
+            fence=one.fence,
+            attempt=one.attempt,
+            started_at_ms=one.started_at_ms,
+            deadline_ms=one.deadline_ms,
+        )
+        for one in leases
+    ]
+
+
+def _name_runs(answers: Sequence[LeaseReply], working: Mapping[int, tuple[int, int]]) -> None:
+    """Put into each granted task the run and token that it works for."""
+    if not working:
+        return
+    for answer in answers:
+        if isinstance(answer, Granted):
+            answer.leases[:] = [of_run(task, working.get(task.id)) for task in answer.leases]
+
+
+def of_run(task: TaskRecord, whose: tuple[int, int] | None) -> TaskRecord:
+    """Return the task with the run and token that it works for, if any."""
+    if whose is None:
+        return task
+    run, token = whose
+    return msgspec.structs.replace(task, run=run, token=token)

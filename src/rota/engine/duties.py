@@ -1,0 +1,118 @@
+"""The duties: commands that the coordinator executes by time, each at its interval."""
+
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from rota.core.commands import (
+    ExpireAttempts,
+    PruneHistory,
+    QueueDueTasks,
+    SweepWorkers,
+    TakeInbox,
+)
+from rota.core.events import PruneEvents
+from rota.core.kv import SweepValues
+from rota.core.locks import SweepLocks
+from rota.core.replies import CommandBase, Done, Taken
+from rota.core.shards.commands import SweepServices
+from rota.core.tasks.operations import PRUNED_PER_STEP
+from rota.core.workers.registry import SWEEP_INTERVAL_MS
+from rota.core.workflow.commands import FireRunTimers, PruneRuns
+from rota.engine.commit.loader import DUE_PER_STEP, OVERDUE_PER_STEP, TAKEN_PER_STEP
+from rota.engine.events.recorder import PRUNED_PER_STEP as EVENTS_PRUNED_PER_STEP
+from rota.engine.kv.domains import SWEPT_PER_STEP
+from rota.engine.queries.queries import Queries
+from rota.engine.runs.run_commands import RUNS_PRUNED_PER_STEP, TIMERS_PER_STEP
+from rota.settings import Settings
+
+
+class Duty(Struct, frozen=True, kw_only=True):
+    """A command that is due at an interval."""
+
+    name: str
+    interval_ms: int = 1_000  # the longest pause; a hint of an earlier due time shortens it
+    command: Callable[[int, Settings], CommandBase[Done | Taken]]  # made from time and settings
+    full_step: int | None = None  # after a step of this size more may be due: run again at once
+    follows_hints: bool = False  # commits hint at the next due time
+    listens: bool = False  # a hint from a peer on the store runs it earlier
+    is_due: Callable[[Queries], Awaitable[bool]] | None = None  # None: always
+
+
+DUE_TASKS = Duty(
+    name="due_tasks",
+    command=lambda _now_ms, _settings: QueueDueTasks(),
+    full_step=DUE_PER_STEP,
+    follows_hints=True,
+)
+DEADLINES = Duty(
+    name="deadlines",
+    command=lambda _now_ms, _settings: ExpireAttempts(),
+    full_step=OVERDUE_PER_STEP,
+    follows_hints=True,
+)
+INBOX = Duty(
+    name="inbox",
+    command=lambda _now_ms, settings: TakeInbox(settings.max_payload_bytes),
+    full_step=TAKEN_PER_STEP,
+    listens=True,
+    # A read beside the writer, because most stores have an empty inbox.
+    is_due=lambda queries: queries.has_inbox(),
+)
+RUN_TIMERS = Duty(
+    name="run_timers",
+    command=lambda _now_ms, _settings: FireRunTimers(),
+    full_step=TIMERS_PER_STEP,
+    follows_hints=True,
+)
+HEALTH = Duty(
+    name="health",
+    interval_ms=SWEEP_INTERVAL_MS,
+    command=lambda _now_ms, _settings: SweepWorkers(),
+)
+# While there are services or locks, the reply of each sweep says when the next one is due.
+SHARDS = Duty(name="shards", command=lambda _now_ms, _settings: SweepServices())
+LOCKS = Duty(
+    name="locks", command=lambda _now_ms, _settings: SweepLocks(), full_step=SWEPT_PER_STEP
+)
+VALUES = Duty(
+    name="memory",
+    interval_ms=5_000,
+    command=lambda _now_ms, _settings: SweepValues(),
+    full_step=SWEPT_PER_STEP,
+)
+PRUNING = Duty(
+    name="pruning",
+    interval_ms=10_000,
+    command=lambda now_ms, settings: PruneHistory(now_ms - settings.history_keep_ms),
+    full_step=PRUNED_PER_STEP,
+)
+RUN_PRUNING = Duty(
+    name="run_pruning",
+    interval_ms=10_000,
+    command=lambda now_ms, settings: PruneRuns(now_ms - settings.history_keep_ms),
+    full_step=RUNS_PRUNED_PER_STEP,
+)
+EVENT_PRUNING = Duty(
+    name="event_pruning",
+    interval_ms=10_000,
+    command=lambda now_ms, settings: PruneEvents(
+        before_ms=now_ms - settings.events_keep_ms, most=settings.max_events
+    ),
+    full_step=EVENTS_PRUNED_PER_STEP,
+)
+
+DUTIES = (
+    DUE_TASKS,
+    DEADLINES,
+    INBOX,
+    RUN_TIMERS,
+    HEALTH,
+    SHARDS,
+    LOCKS,
+    VALUES,
+    PRUNING,
+    RUN_PRUNING,
+    EVENT_PRUNING,
+)
+SWEEPS = (SHARDS, LOCKS)  # they end leases, which must not end early

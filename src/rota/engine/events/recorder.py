@@ -1,0 +1,247 @@
+"""Turns the outcome of a batch into public events, written in the same transaction.
+
+`task_events` makes the events about tasks. Runs, values and locks make their own events.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from rota.core.decisions import (
+    AddTask,
+    ChangeQueue,
+    ChangeWorkerState,
+    Decision,
+    DropToken,
+    FinishTask,
+    LeaseTask,
+    NoteWatch,
+    PutToken,
+    PutWorker,
+    RemoveWorker,
+    RequeueTask,
+    ReviveTask,
+)
+from rota.core.events import Event, LoggedEvent, healths_now
+from rota.core.snapshot import Snapshot
+from rota.core.workers.model import Health
+from rota.engine.commit.outcome import BatchOutcome
+from rota.engine.events import task_events
+from rota.engine.shards.changes import ServiceChanges
+from rota.store.database import Transaction
+from rota.store.events import EventStore
+
+PRUNED_PER_STEP = 10_000  # events examined in one transaction, so that none is long
+
+Data = dict[str, Any]
+
+
+class EventBatch(Struct, frozen=True):
+    """The events of one commit, and their position in the log."""
+
+    events: Sequence[Event]
+    last_seq: int  # of these events; without any, of the log before the commit
+    at_ms: int
+
+    def noted(self) -> list[LoggedEvent]:
+        first = self.last_seq - len(self.events) + 1
+        return [
+            LoggedEvent(
+                seq=seq, at_ms=self.at_ms, type=one.type, subject=one.subject, data=one.data
+            )
+            for seq, one in enumerate(self.events, first)
+        ]
+
+
+def write_events(tx: Transaction, outcome: BatchOutcome, *, last_seq: int) -> EventBatch:
+    """Write the batch's events after number `last_seq`, in the batch's own transaction."""
+    notices, at_ms = events_of(outcome), outcome.snapshot.now_ms
+    if notices:
+        EventStore(tx).add(notices, after=last_seq, at_ms=at_ms)
+    return EventBatch(notices, last_seq + len(notices), at_ms)
+
+
+def events_of(outcome: BatchOutcome) -> Sequence[Event]:
+    """Return the batch's events, causes first: a task's end comes before its run's next step."""
+    decisions = outcome.decisions
+    kinds: list[type[Any]] = [kind for kind in decisions if kind in MAKERS]
+    if not outcome.events and not outcome.services and len(kinds) < 2:  # nearly always
+        return MAKERS[kinds[0]](outcome, decisions[kinds[0]]) if kinds else ()
+    sources: dict[type[Any], Any] = {kind: decisions[kind] for kind in kinds}
+    if outcome.events:
+        sources[Event] = outcome.events
+    if outcome.services:
+        sources[ServiceChanges] = outcome.services
+    return [
+        notice
+        for kind in sorted(sources, key=PLACES.__getitem__)
+        for notice in MAKERS[kind](outcome, sources[kind])
+    ]
+
+
+# --- workers ------------------------------------------------------------------------------------
+
+
+def healths_after(
+    before: Mapping[str, Health],
+    decisions: Mapping[type[Decision], list[Any]],
+    snapshot: Snapshot,
+) -> Mapping[str, Health]:
+    """Return the workers that are not healthy, as the last sweep judged them."""
+    if sweeps := decisions.get(NoteWatch):
+        return healths_now(
+            snapshot.workers,
+            resumed_at_ms=sweeps[-1].watch.resumed_at_ms,
+            now_ms=snapshot.now_ms,
+            policy=snapshot.rules.health,
+        )
+    if not before:
+        return before
+    # A worker that registers again starts as healthy, and a removed worker has no health.
+    gone = {one.worker.id for one in decisions.get(PutWorker, ())}
+    gone |= {one.worker_id for one in decisions.get(RemoveWorker, ())}
+    return {one: health for one, health in before.items() if one not in gone} if gone else before
+
+
+def _swept(outcome: BatchOutcome, _: Sequence[NoteWatch]) -> list[Event]:
+    """Report each worker whose health differs from the last sweep; evicted ones are unhealthy."""
+    before, after = outcome.healths, outcome.healths_now
+    workers = outcome.snapshot.workers
+    standing = (before.keys() | after.keys()) & workers.keys()
+    found = {
+        one: (after.get(one, Health.HEALTHY), workers[one].incarnation, workers[one].queues)
+        for one in standing
+    }
+    for removed in outcome.decisions.get(RemoveWorker, ()):
+        if removed.reason == Health.UNHEALTHY:
+            found[removed.worker_id] = Health.UNHEALTHY, removed.incarnation, removed.queues
+    return [
+        Event(
+            type="worker-health",
+            subject=worker_id,
+            data={
+                "health": health,
+                "was": before.get(worker_id, Health.HEALTHY),
+                "incarnation": incarnation,
+                **_served(queues),
+            },
+        )
+        for worker_id, (health, incarnation, queues) in sorted(found.items())
+        if health is not before.get(worker_id, Health.HEALTHY)
+    ]
+
+
+def _served(queues: tuple[str, ...] | None) -> Data:
+    """Return the worker's queues, which decide who may see the event; none if it serves all."""
+    return {} if queues is None else {"queues": queues}
+
+
+def _registered(_: BatchOutcome, put: Sequence[PutWorker]) -> list[Event]:
+    notices = []
+    for one in put:
+        worker = one.worker
+        data: Data = {"incarnation": worker.incarnation, "node_id": worker.node_id}
+        if worker.capabilities:
+            data["capabilities"] = worker.capabilities
+        data |= _served(worker.queues)
+        if worker.group is not None:
+            data["group"] = worker.group
+        notices.append(Event(type="worker-registered", subject=worker.id, data=data))
+    return notices
+
+
+def _steered(outcome: BatchOutcome, changed: Sequence[ChangeWorkerState]) -> list[Event]:
+    workers = outcome.snapshot.workers
+    notices = []
+    for one in changed:
+        worker = workers.get(one.worker_id)
+        data: Data = {"state": one.state, "incarnation": one.incarnation}
+        data |= _served(None if worker is None else worker.queues)
+        notices.append(Event(type="worker-state", subject=one.worker_id, data=data))
+    return notices
+
+
+def _removed(_: BatchOutcome, removed: Sequence[RemoveWorker]) -> list[Event]:
+    return [
+        Event(
+            type="worker-unregistered",
+            subject=one.worker_id,
+            data={"incarnation": one.incarnation, "reason": one.reason, **_served(one.queues)},
+        )
+        for one in removed
+    ]
+
+
+# --- queues, tokens, services -------------------------------------------------------------------
+
+
+def _queue_changed(outcome: BatchOutcome, changed: Sequence[ChangeQueue]) -> list[Event]:
+    paused = set(outcome.paused)
+    notices = []
+    for one in changed:
+        if one.paused != (one.queue in paused):  # a repeated request changes nothing
+            kind = "queue-paused" if one.paused else "queue-resumed"
+            notices.append(Event(type=kind, subject=one.queue))
+            paused ^= {one.queue}
+    return notices
+
+
+def _token_put(_: BatchOutcome, put: Sequence[PutToken]) -> list[Event]:
+    notices = []
+    for one in put:
+        data: Data = {"name": one.token.name, "scopes": one.token.scopes}
+        if one.token.expires_at_ms is not None:
+            data["expires_at_ms"] = one.token.expires_at_ms
+        notices.append(Event(type="token-created", subject=one.token.id, data=data))
+    return notices
+
+
+def _token_dropped(_: BatchOutcome, dropped: Sequence[DropToken]) -> list[Event]:
+    return [Event(type="token-revoked", subject=one.token_id) for one in dropped]
+
+
+def _told(_: BatchOutcome, told: Sequence[Event]) -> Sequence[Event]:
+    """Return the events that runs, values and locks have made, unchanged."""
+    return told
+
+
+def _services_changed(_: BatchOutcome, services: Mapping[str, ServiceChanges]) -> list[Event]:
+    return [one for name, changes in services.items() for one in _of_service(name, changes)]
+
+
+def _of_service(name: str, changes: ServiceChanges) -> Iterator[Event]:
+    for left in changes.removed:
+        yield _member("member-left", name, left.worker_id, left.incarnation, reason=left.reason)
+    for joined in changes.joined:
+        yield _member("member-joined", name, joined.worker_id, joined.incarnation)
+    for one in changes.rebalances:
+        data = {"moved": one.moved, "placed": one.placed}
+        yield Event(type="shards-rebalanced", subject=name, data=data)
+
+
+def _member(kind: str, service: str, worker_id: str, incarnation: str, **more: str) -> Event:
+    data: Data = {"worker_id": worker_id}
+    if incarnation:
+        data["incarnation"] = incarnation
+    return Event(type=kind, subject=service, data=data | more)
+
+
+# The order of the entries is the order of the events in the log.
+MAKERS: dict[type[Any], Callable[[BatchOutcome, Any], Sequence[Event]]] = {
+    NoteWatch: _swept,
+    RemoveWorker: _removed,
+    PutWorker: _registered,
+    ChangeWorkerState: _steered,
+    FinishTask: task_events.finished,
+    RequeueTask: task_events.requeued,
+    ReviveTask: task_events.revived,
+    Event: _told,
+    AddTask: task_events.submitted,
+    ChangeQueue: _queue_changed,
+    PutToken: _token_put,
+    DropToken: _token_dropped,
+    LeaseTask: task_events.started,
+    ServiceChanges: _services_changed,
+}
+PLACES = {kind: place for place, kind in enumerate(MAKERS)}

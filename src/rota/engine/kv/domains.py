@@ -1,0 +1,162 @@
+"""Values and locks inside a batch: load what the commands need, reduce them, write the decisions.
+
+A batch reads each value or lock once and writes it once, even if many commands concern it.
+"""
+
+from collections.abc import Sequence
+from typing import get_args
+
+from rota.core import kv, locks
+from rota.core.context import Context
+from rota.core.events import Event
+from rota.core.kv import DropEntry, KvCommand, KvDecision, KvReply, KvState, PutEntry, PutValue
+from rota.core.locks import ChangeLock, LockAnswer, LockCommand, LockState, LockTable, Numbers
+from rota.core.quotas import Usage
+from rota.core.replies import Done
+from rota.store.database import Transaction
+from rota.store.kv import KvStore
+from rota.store.locks import LockStore
+from rota.store.workers import WorkerStore
+
+SWEPT_PER_STEP = 1_000  # values or locks that a sweep drops in one transaction
+# Where peers write, too, the usage is counted again when the last count is older than this.
+USAGE_KNOWN_MS = 60_000
+
+
+class KvDomain:
+    """The values of one batch."""
+
+    COMMANDS = frozenset(get_args(KvCommand))
+
+    def __init__(
+        self, tx: Transaction, context: Context, *, usage: Usage | None, is_shared: bool
+    ) -> None:
+        self._store = KvStore(tx)
+        self._counters = WorkerStore(tx)
+        self._context = context
+        self._is_shared = is_shared
+        self._decisions: list[KvDecision] = []
+        self._has_puts = False
+        # A copy, since the batch may not be committed.
+        self.state = KvState({}, [], 0, None if usage is None else usage.copy())
+
+    def load(self, commands: Sequence[KvCommand]) -> None:
+        state, store, now_ms = self.state, self._store, self._context.now_ms
+        for key in {kv.needs(command) for command in commands}:
+            if key is None:
+                state.expired = store.expired(now_ms, SWEPT_PER_STEP)
+            else:
+                state.entries[key] = store.get(key)
+        self._has_puts = any(isinstance(command, PutValue) for command in commands)
+        if self._has_puts:
+            state.last_version = self._counters.counter("memory")
+            known = state.usage
+            is_old = known is not None and now_ms - known.read_at_ms > USAGE_KNOWN_MS
+            if known is None or (is_old and self._is_shared):
+                state.usage = store.usage(now_ms)
+
+    def reduce(self, command: KvCommand) -> KvReply:
+        decisions, reply = kv.reduce(self.state, command, self._context)
+        self._decisions += decisions
+        return reply
+
+    def write(self) -> None:
+        last = {_key_of(one): one for one in self._decisions}
+        dropped = [key for key, one in last.items() if isinstance(one, DropEntry)]
+        if dropped:
+            self._store.delete(*dropped)
+        for one in last.values():
+            if isinstance(one, PutEntry):
+                self._store.put(one.entry)
+        if self._has_puts:
+            self._counters.raise_counter("memory", self.state.last_version)
+
+    @property
+    def events(self) -> list[Event]:
+        return [_kv_event(one) for one in self._decisions]
+
+
+def _key_of(decision: KvDecision) -> str:
+    return decision.entry.key if isinstance(decision, PutEntry) else decision.key
+
+
+def _kv_event(decision: KvDecision) -> Event:
+    if isinstance(decision, PutEntry):
+        entry = decision.entry
+        return Event(type="memory-set", subject=entry.key, data={"version": entry.version})
+    data: dict[str, object] = {"version": decision.version}
+    if decision.is_expired:
+        data["reason"] = "expired"
+    return Event(type="memory-deleted", subject=decision.key, data=data)
+
+
+class LockDomain:
+    """The locks of one batch."""
+
+    COMMANDS = frozenset(get_args(LockCommand))
+
+    def __init__(self, tx: Transaction, context: Context, *, replica: str | None) -> None:
+        """Replica: the coordinator that new waiters wait with, where several share the store."""
+        self._store = LockStore(tx)
+        self._counters = WorkerStore(tx)
+        self._context = context
+        self._replica = replica
+        self._has_swept = False
+        self._stored: dict[str, LockState] = {}  # the locks before the batch
+        self._changes: list[ChangeLock] = []
+        self._state = LockTable({}, [], Numbers(0))
+        self.next_moment_ms: int | None = None
+
+    def load(self, commands: Sequence[LockCommand]) -> None:
+        names = {locks.needs(command) for command in commands}
+        self._has_swept = None in names
+        if self._has_swept:
+            self._state.expired = self._store.expired(self._context.steady_ms, SWEPT_PER_STEP)
+        for name in {*names, *self._state.expired} - {None}:
+            assert name is not None
+            self._stored[name] = self._state.locks[name] = self._store.get(name)
+        self._state.numbers = Numbers(self._counters.counter("lock"))
+
+    def reduce(self, command: LockCommand) -> LockAnswer | Done:
+        changes, reply = locks.reduce(self._state, command, self._context)
+        self._changes += changes
+        return reply
+
+    def write(self) -> None:
+        moments = []
+        for name, after in self._state.locks.items():
+            before = self._stored[name]
+            if after != before:
+                self._store.put(after, before=before, replica=self._replica)
+            moments.append(locks.next_moment_ms(after))
+        if self._has_swept:
+            moments.append(self._store.next_expiry_ms())
+        self.next_moment_ms = min((one for one in moments if one is not None), default=None)
+        self._counters.raise_counter("lock", self._state.numbers.last)
+
+    @property
+    def events(self) -> list[Event]:
+        return [event for one in self._changes for event in _lock_events(one)]
+
+    @property
+    def granted(self) -> list[LockAnswer]:
+        """The locks that the batch granted to waiting callers."""
+        return [
+            locks.answer(one.after, one.after.owner)
+            for one in self._changes
+            if one.after.owner is not None
+            and one.before.fence != one.after.fence
+            and any(waiter.owner == one.after.owner for waiter in one.before.waiters)
+        ]
+
+
+def _lock_events(change: ChangeLock) -> list[Event]:
+    before, after = change.before, change.after
+    events = []
+    if before.owner is not None and (after.owner is None or after.fence != before.fence):
+        data = {"owner": before.owner, "fence": before.fence}
+        events.append(Event(type="lock-released", subject=before.name, data=data))
+    if after.owner is not None and before.fence != after.fence:
+        data = {"owner": after.owner, "fence": after.fence}
+        events.append(Event(type="lock-acquired", subject=after.name, data=data))
+    return events

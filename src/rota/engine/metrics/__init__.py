@@ -1,0 +1,1 @@
+"""The coordinator's metrics: totals, rates and time series."""

@@ -1,0 +1,165 @@
+"""In-memory metrics of this coordinator: totals, rates and latencies."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rota.core.replicas import QueueCounts, Replica
+from rota.engine.metrics.time_series import TimeSeries
+from rota.engine.replicas.counters import ReplicaCounters
+from rota.engine.shards.changes import ServiceChanges, ServiceGauges
+
+RATE_WINDOW_S = 60
+
+
+class Rate:
+    """Events a second over the last minute, counted in slots of a second.
+
+    The slots are a ring of fixed size, so one thread may count while others read.
+    """
+
+    def __init__(self) -> None:
+        self._slots: list[tuple[int, int]] = [(0, 0)] * RATE_WINDOW_S  # a second, and its count
+
+    def add(self, count: int, now_ms: int) -> None:
+        second = now_ms // 1000
+        slot = second % RATE_WINDOW_S
+        counted_for, before = self._slots[slot]
+        self._slots[slot] = (second, before + count if counted_for == second else count)
+
+    def per_second(self, now_ms: int) -> float:
+        newest = now_ms // 1000
+        oldest = newest - RATE_WINDOW_S  # excluded, and so are seconds in the future
+        total = sum(count for second, count in self._slots if oldest < second <= newest)
+        return total / RATE_WINDOW_S
+
+
+@dataclass
+class QueueRates:
+    submitted: Rate = field(default_factory=Rate)
+    finished: Rate = field(default_factory=Rate)
+    failed: Rate = field(default_factory=Rate)
+
+
+@dataclass
+class ServiceMetrics:
+    """Counters of a service since the start of this process, and gauges of its last sweep."""
+
+    beats: int = 0
+    rebalances: int = 0
+    moved: int = 0  # shards that got another target
+    granted: int = 0
+    forced: int = 0  # shards taken from owners that may not know of it
+    departures: Counter[str] = field(default_factory=Counter)  # of members, by reason
+    fenced_effects: int = 0  # results and checkpoints refused for their epochs
+    gauges: ServiceGauges | None = None  # None: not swept yet
+    # Since when shards have no owner although a member has room; None: there are no such shards.
+    stranded_since_ms: int | None = None
+
+    def note(self, changes: ServiceChanges) -> None:
+        self.beats += changes.beats
+        self.granted += changes.granted
+        self.forced += changes.forced
+        self.rebalances += len(changes.rebalances)
+        self.moved += sum(one.moved for one in changes.rebalances)
+        self.departures.update([str(one.reason) for one in changes.removed])
+
+    def note_gauges(self, gauges: ServiceGauges) -> None:
+        self.gauges = gauges
+        if not gauges.stranded:
+            self.stranded_since_ms = None
+        elif self.stranded_since_ms is None:
+            self.stranded_since_ms = gauges.swept_ms
+
+
+@dataclass
+class WireMetrics:
+    """The ZeroMQ gateway: messages since the start of this process, and open connections."""
+
+    received: Counter[str] = field(default_factory=Counter)  # messages by type
+    refused: Counter[str] = field(default_factory=Counter)  # messages by the code of the refusal
+    sent: int = 0
+    dropped: int = 0  # messages that their receivers did not take in time
+    connections: int = 0  # open now
+    peers: int = 0  # members that the gateway can send to without a request
+    refused_connections: Counter[str] = field(default_factory=Counter)  # by reason
+    dropped_peers: Counter[str] = field(default_factory=Counter)  # connections, by reason
+
+
+@dataclass
+class Metrics:
+    """Counters since the start of this process, and current gauges."""
+
+    submitted: Counter[str] = field(default_factory=Counter)  # by queue
+    finished: Counter[tuple[str, str]] = field(default_factory=Counter)  # by queue and state
+    requeued: Counter[str] = field(default_factory=Counter)  # by how the attempt ended
+    leased: int = 0
+    refused_results: Counter[str] = field(default_factory=Counter)  # by outcome
+    inbox: Counter[str] = field(default_factory=Counter)  # tasks taken from the inbox, by outcome
+    evicted_workers: int = 0
+    held_sweeps: Counter[str] = field(default_factory=Counter)  # by reason
+    forgotten: int = 0
+    events: int = 0  # public events written
+    watchers: int = 0  # of the event stream, now
+    batches: int = 0
+    batched_events: int = 0
+    failed_batches: int = 0
+    commit_seconds: float = 0.0
+    overloads: int = 0
+    waiting: int = 0  # changes waiting for their commit
+    parked: int = 0  # lease calls waiting for work
+    duty_runs_ms: dict[str, int] = field(default_factory=dict)  # when each duty last ran
+    rates: dict[str, QueueRates] = field(default_factory=dict)
+    series: TimeSeries = field(default_factory=TimeSeries)
+    tallies: ReplicaCounters | None = None  # None: no peer shares the store
+    services: dict[str, ServiceMetrics] = field(default_factory=dict)
+    fenced_effects: int = 0  # of all services, unknown ones included
+    wire: WireMetrics = field(default_factory=WireMetrics)
+
+    def note_submitted(self, by_queue: Mapping[str, int], now_ms: int) -> None:
+        for queue, count in by_queue.items():
+            self.submitted[queue] += count
+            self._note_own(queue, QueueCounts(submitted=count), now_ms)
+
+    def note_finished(self, ends: Mapping[tuple[str, str], int], now_ms: int) -> None:
+        for (queue, state), count in ends.items():
+            self.finished[queue, state] += count
+            failed = count if state == "failed" else 0
+            self._note_own(queue, QueueCounts(finished=count, failed=failed), now_ms)
+
+    def note_others(self, replicas: Iterable[Replica], now_ms: int) -> None:
+        """Add what peers counted to rates and charts; all other metrics are this coordinator's."""
+        if self.tallies is not None:
+            for queues in self.tallies.new_of(replicas):
+                for queue, counts in queues.items():
+                    self._pace(queue, counts, now_ms)
+
+    def _note_own(self, queue: str, counts: QueueCounts, now_ms: int) -> None:
+        if self.tallies is not None:
+            self.tallies.add(queue, counts)
+        self._pace(queue, counts, now_ms)
+
+    def _pace(self, queue: str, counts: QueueCounts, now_ms: int) -> None:
+        rates, series = self._rates(queue), self.series
+        submitted, finished, failed = counts
+        if submitted:
+            rates.submitted.add(submitted, now_ms)
+            series.add(queue, "submitted", submitted, now_ms)
+        if finished:
+            rates.finished.add(finished, now_ms)
+            series.add(queue, "finished", finished, now_ms)
+        if failed:
+            rates.failed.add(failed, now_ms)
+            series.add(queue, "failed", failed, now_ms)
+
+    def service(self, name: str) -> ServiceMetrics:
+        known = self.services.get(name)
+        if known is None:
+            known = self.services[name] = ServiceMetrics()
+        return known
+
+    def _rates(self, queue: str) -> QueueRates:
+        known = self.rates.get(queue)
+        if known is None:
+            known = self.rates[queue] = QueueRates()
+        return known

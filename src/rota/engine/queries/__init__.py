@@ -1,0 +1,1 @@
+"""Reads of committed state, beside the writer."""

@@ -1,0 +1,1 @@
+"""Coordinators that share one PostgreSQL: presence, changes by peers, shared counters."""

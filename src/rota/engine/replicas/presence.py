@@ -1,0 +1,46 @@
+"""Announces this coordinator to its peers on a shared store."""
+
+import secrets
+import socket
+
+from rota import __version__
+from rota.core.replicas import BEAT_MS, BeatReplica, Replica
+from rota.engine.clock import Clock
+from rota.engine.duties import Duty
+from rota.settings import Settings
+
+
+class Presence:
+    """Identity and heartbeat of this coordinator among its peers."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._clock = clock
+        self._host = socket.gethostname()
+        self.name = settings.replica_name or f"{self._host}-{secrets.token_hex(4)}"
+        self.url: str | None = None  # where it is reached; None: not yet, or not at all
+        self.started_at_ms = clock.now_ms()
+
+    @property
+    def replica(self) -> Replica:
+        return Replica(
+            name=self.name,
+            url=self.url,
+            host=self._host,
+            version=__version__,
+            started_at_ms=self.started_at_ms,
+            seen_ms=self._clock.now_ms(),
+        )
+
+    @property
+    def duty(self) -> Duty:
+        """The duty that sends the heartbeat."""
+        return Duty(
+            name="replicas",
+            interval_ms=BEAT_MS,
+            command=lambda _now_ms, _settings: BeatReplica(replica=self.replica),
+        )
+
+    @property
+    def goodbye(self) -> BeatReplica:
+        """The last heartbeat before a stop, so that peers need not wait for the time-out."""
+        return BeatReplica(replica=self.replica, is_leaving=True)

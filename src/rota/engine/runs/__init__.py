@@ -1,0 +1,1 @@
+"""Workflow runs inside the batch, and the projections of their journals."""

@@ -1,0 +1,326 @@
+"""Projections of a run's journal: its tokens, scopes and transitions at any entry.
+
+They are pure functions of the journal entries, which contain every decision.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeVar
+
+from rota.core.workflow.decisions import (
+    Considered,
+    CreateToken,
+    DispatchTask,
+    OpenScope,
+    SetBranchState,
+    SetRunState,
+    SetTokenState,
+    StartChild,
+)
+from rota.core.workflow.definition.model import Definition, Graph, Join
+from rota.core.workflow.records import JournalEntry
+from rota.core.workflow.runtime.tokens import Place
+from rota.core.workflow.states import TOKEN_ENDED, BranchState, RunState, TokenState
+from rota.engine.runs.counter_history import CounterHistory, CounterSnapshot
+from rota.store.database import Transaction
+from rota.store.workflow.runs import NEWEST, RunStore
+
+T = TypeVar("T")
+
+MOST_CACHED = 6  # projections, of the runs that were viewed last
+
+
+@dataclass
+class TokenProjection:
+    """A token, from its creation to its end."""
+
+    number: int
+    node: str
+    parent: int | None
+    stack: tuple[Place, ...]
+    via: str | None
+    compensates: int | None
+    created_at_ms: int
+    state: TokenState = TokenState.PENDING
+    finished_at_ms: int | None = None
+    error: dict[str, Any] | None = None
+    task: int | None = None
+    child: int | None = None
+    has_arrived: bool = False  # it has waited at a join
+
+
+@dataclass
+class ScopeProjection:
+    """A scope: the fan-out that opened it, its node, and its number of branches."""
+
+    number: int
+    key: str
+    node: str
+    total: int
+
+
+# The first parts of the counters' names. Each comment lists the other parts and what is counted.
+TOKENS = "tokens"  # node, state: tokens
+CAME = "came"  # transition or group, from, to, state: tokens that came by it
+ARRIVED = "arrived"  # node: tokens that waited there for their siblings
+OPEN = "open"  # node: tokens that have not ended
+FIRST = "first"  # node: when the first token came, in ms
+LAST = "last"  # node: when the last one ended, in ms
+NOT_TAKEN = "not taken"  # transition: how often it was considered and not taken
+SCOPES = "scopes"  # fan-out: scopes that it opened
+BRANCHES = "branches"  # fan-out: branches of these scopes
+JOINED = "joined"  # fan-out, node of the join: branches that arrived at the join
+CANCELLED = "cancelled"  # fan-out: cancelled branches
+FAILED = "failed"  # fan-out: failed branches
+RUN = "run"  # the state of the run, as an index into `RunProjection.run_states`
+
+
+class RunProjection:
+    """The tokens, scopes and counters of a run, folded from its journal."""
+
+    def __init__(self, entries: Iterable[JournalEntry] = ()) -> None:
+        self.tokens: dict[int, TokenProjection] = {}
+        self.scopes: dict[int, ScopeProjection] = {}
+        self.film = CounterHistory()
+        # All states of the run so far; the counter `RUN` is an index into this list.
+        self.run_states = [RunState.RUNNING]
+        self.number = 0  # of the entry that was read last
+        self.executing: Collection[int] = ()  # dispatched tokens that have a worker
+        for entry in entries:
+            self.read(entry)
+
+    def read(self, entry: JournalEntry) -> None:
+        for decision in entry.decisions:
+            self._take(decision, entry)
+        self.number = entry.number
+        self.film.cut(entry.number, entry.at_ms)
+
+    def state(self, token: TokenProjection) -> TokenState:
+        if token.state is TokenState.DISPATCHED and token.number in self.executing:
+            return TokenState.EXECUTING
+        return token.state
+
+    def moment(self, at: int | None = None) -> CounterSnapshot:
+        """Return the counters after entry `at`; None: the current ones, with executing tokens."""
+        if at is not None and at < self.number:
+            return self.film.at(at)
+        now = self.film.at(self.number)
+        for number in self.executing:
+            token = self.tokens.get(number)
+            if token is not None and token.state is TokenState.DISPATCHED:
+                for by, state in ((-1, TokenState.DISPATCHED), (1, TokenState.EXECUTING)):
+                    now.add(by, TOKENS, token.node, state.value)
+                    now.add(by, CAME, *self._way(token), state.value)
+        return now
+
+    def run_state(self, moment: CounterSnapshot) -> RunState:
+        return self.run_states[moment.get(RUN)]
+
+    def _take(self, decision: Any, entry: JournalEntry) -> None:
+        match decision:
+            case CreateToken():
+                self._create(decision, entry.at_ms)
+            case SetTokenState():
+                self._set_state(decision, entry.at_ms)
+            case DispatchTask():
+                self.tokens[decision.number].task = entry.links.get(str(decision.number))
+            case StartChild():
+                made = entry.links.get(str(decision.number))
+                self.tokens[decision.number].child = made or None  # 0: it could not start
+            case OpenScope():
+                self.scopes[decision.number] = ScopeProjection(
+                    decision.number, decision.key, decision.node, decision.total
+                )
+                self.film.add(1, SCOPES, decision.key)
+                self.film.add(decision.total, BRANCHES, decision.key)
+            case SetBranchState():
+                self._set_branch(decision)
+            case Considered(taken=False):
+                self.film.add(1, NOT_TAKEN, decision.transition)
+            case SetRunState():
+                self.run_states.append(decision.state)
+                self.film.put(len(self.run_states) - 1, RUN)
+            case _:
+                pass  # does not change a token, scope, branch, transition or run state
+
+    def _create(self, decision: CreateToken, at_ms: int) -> None:
+        token = self.tokens[decision.number] = TokenProjection(
+            number=decision.number,
+            node=decision.node,
+            parent=decision.parent,
+            stack=decision.stack,
+            via=decision.via,
+            compensates=decision.compensates,
+            created_at_ms=at_ms,
+        )
+        self._count(token, 1)
+        self.film.add(1, OPEN, token.node)
+        if not self.film.get(FIRST, token.node):
+            self.film.put(at_ms, FIRST, token.node)
+
+    def _set_state(self, decision: SetTokenState, at_ms: int) -> None:
+        token = self.tokens[decision.number]
+        self._count(token, -1)
+        token.state, token.error = decision.state, decision.error
+        self._count(token, 1)
+        if decision.state in TOKEN_ENDED:
+            if token.finished_at_ms is None:
+                self.film.add(-1, OPEN, token.node)
+            token.finished_at_ms = at_ms
+            self.film.put(max(at_ms, self.film.get(LAST, token.node)), LAST, token.node)
+        elif decision.state is TokenState.WAITING_FOR_SIBLINGS and not token.has_arrived:
+            token.has_arrived = True
+            self.film.add(1, ARRIVED, token.node)
+
+    def _set_branch(self, decision: SetBranchState) -> None:
+        key = self.scopes[decision.scope].key
+        if decision.state is BranchState.ARRIVED and decision.join is not None:
+            self.film.add(1, JOINED, key, decision.join)
+        elif decision.state is BranchState.CANCELLED:
+            self.film.add(1, CANCELLED, key)
+        elif decision.state is BranchState.FAILED:
+            self.film.add(1, FAILED, key)
+
+    def _count(self, token: TokenProjection, by: int) -> None:
+        self.film.add(by, TOKENS, token.node, token.state.value)
+        self.film.add(by, CAME, *self._way(token), token.state.value)
+
+    def _way(self, token: TokenProjection) -> tuple[str, str, str]:
+        """Return the transition or group that the token came by, its source and its target."""
+        source = self.scopes[token.stack[-1][0]].node if token.stack else ""
+        return token.via or "", source, token.node
+
+    def path_id(self, token: TokenProjection) -> str:
+        """Return the path of a token: `root`, then `.node.index` for each open scope."""
+        places = [f".{self.scopes[scope].node}.{index}" for scope, index in token.stack]
+        return "root" + "".join(places)
+
+
+class RunProjectionCache:
+    """Projections of the runs that were viewed last, extended as their journals grow.
+
+    A run of ten thousand branches has a journal of megabytes. A journal only grows, so the
+    projection of its first entries stays valid.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, RunProjection] = OrderedDict()
+        # Several threads read and extend the shared projections, one at a time.
+        self._lock = Lock()
+
+    def look(self, tx: Transaction, run_id: int, seen: Callable[[RunProjection], T]) -> T:
+        """Return what `seen` returns for the current projection of a run."""
+        with self._lock:
+            trace = self._folded(tx, run_id)
+            trace.executing = frozenset(RunStore(tx).executing(run_id))
+            return seen(trace)
+
+    def _folded(self, tx: Transaction, run_id: int) -> RunProjection:
+        trace = self._kept.pop(run_id, None) or RunProjection()
+        for entry in RunStore(tx).journal(run_id, after=trace.number, limit=NEWEST):
+            trace.read(entry)
+        self._kept[run_id] = trace
+        while len(self._kept) > MOST_CACHED:
+            self._kept.popitem(last=False)
+        return trace
+
+
+@dataclass
+class JoinFigures:
+    """The progress of a join, summed over all scopes that it has to join so far."""
+
+    arrived: int = 0
+    needed: int = 0
+    scopes: int = 0
+    fired: int = 0
+    cancelled: int = 0  # branches
+    failed: int = 0
+
+
+@dataclass
+class TransitionFigures:
+    id: str
+    source: str
+    target: str
+    taken: int
+    not_taken: int
+    tokens: Counter[str]
+    join: JoinFigures | None
+
+
+def tokens_by_node(definition: Definition, moment: CounterSnapshot) -> dict[str, Counter[str]]:
+    """Return the tokens of each node by state; a node that the run has not reached has none."""
+    return {node: moment.counts(TOKENS, node) for node in definition.nodes}
+
+
+def span_of(node: str, moment: CounterSnapshot) -> tuple[int | None, int | None]:
+    """Return when a node's first token came, and its last one ended; None: not yet."""
+    first_ms = moment.get(FIRST, node)
+    if not first_ms:
+        return None, None
+    return first_ms, None if moment.get(OPEN, node) else moment.get(LAST, node)
+
+
+def transitions(definition: Definition, moment: CounterSnapshot) -> list[TransitionFigures]:
+    graph = Graph(definition)
+    came = _came_by(graph, moment)
+    found = []
+    for number, transition in enumerate(definition.transitions):
+        rule, name = transition.synchronization, graph.name_of(number)
+        tokens = came.get(number, Counter())
+        join = None
+        if rule is not None:
+            joins = graph.joins_of(rule.joins_transition)
+            join = _join(next(one for one in joins if one.node == transition.to), moment)
+        found.append(
+            TransitionFigures(
+                id=name,
+                source=transition.from_,
+                target=transition.to,
+                taken=tokens.total() if join is None else moment.get(ARRIVED, transition.from_),
+                not_taken=moment.get(NOT_TAKEN, name),
+                tokens=tokens,
+                join=join,
+            )
+        )
+    return found
+
+
+def _came_by(graph: Graph, moment: CounterSnapshot) -> dict[int, Counter[str]]:
+    """Return the tokens that came by each transition, by state.
+
+    A branch of a shared group is counted under the group's name. Its source and target identify the
+    transition.
+    """
+    by_name: dict[str, int] = {}
+    by_group: dict[tuple[str, str, str], int] = {}
+    for number, transition in enumerate(graph.definition.transitions):
+        by_name.setdefault(graph.name_of(number), number)
+        key = graph.scope_key(number)
+        if key is not None:
+            by_group.setdefault((key, transition.from_, transition.to), number)
+    came: dict[int, Counter[str]] = {}
+    for (via, source, node, state), count in moment.under(CAME):
+        found = by_group.get((via, source, node), by_name.get(via))
+        if found is not None:
+            came.setdefault(found, Counter())[state] += count
+    return came
+
+
+def _join(join: Join, moment: CounterSnapshot) -> JoinFigures:
+    key = join.rule.joins_transition
+    scopes = moment.get(SCOPES, key)
+    return JoinFigures(
+        arrived=moment.get(JOINED, key, join.node),
+        needed=scopes * join.rule.needed if join.rule.needed else moment.get(BRANCHES, key),
+        scopes=scopes,
+        fired=sum(
+            count
+            for (via, _, node, _), count in moment.under(CAME)
+            if via == join.name and node == join.node
+        ),
+        cancelled=moment.get(CANCELLED, key),
+        failed=moment.get(FAILED, key),
+    )

@@ -1,0 +1,241 @@
+"""Executes the commands about workflows and runs, inside the batch's transaction."""
+
+from typing import Any, assert_never
+
+from rota.core.ids import to_text
+from rota.core.limits import MAX_KEPT_SIGNALS
+from rota.core.replies import Done
+from rota.core.workflow.commands import (
+    ArtifactStaged,
+    CheckArtifact,
+    FireRunTimers,
+    ForkRun,
+    LookAtRun,
+    PruneRuns,
+    PutWorkflow,
+    RunCommand,
+    RunReply,
+    RunShown,
+    SignalRun,
+    StageArtifact,
+    StartRun,
+    SteerRun,
+    WorkflowKept,
+)
+from rota.core.workflow.definition import schemas
+from rota.core.workflow.definition.model import Definition
+from rota.core.workflow.events import (
+    RunCancelRequested,
+    RunEvent,
+    RunPaused,
+    RunResumed,
+    RunRetried,
+    RunStarted,
+    Signalled,
+    TimerFired,
+)
+from rota.core.workflow.records import RunRecord
+from rota.core.workflow.states import RUN_ACTIONS, RUN_ENDED, RunState
+from rota.engine.runs.artifacts import ArtifactEngine
+from rota.engine.runs.run_engine import LiveRun, RunAdvancer, workflow_event
+from rota.errors import (
+    IllegalState,
+    Invalid,
+    NodeNotFound,
+    RunNotFound,
+    TooMany,
+    WorkflowNotFound,
+)
+from rota.store.database import Transaction
+from rota.store.workers import WorkerStore
+from rota.store.workflow.definitions import WorkflowStore
+from rota.store.workflow.runs import RunStore
+
+TIMERS_PER_STEP = 500
+RUNS_PRUNED_PER_STEP = 100  # runs deleted in one transaction; their journals may be long
+
+
+class RunCommands:
+    def __init__(
+        self, tx: Transaction, advancer: RunAdvancer, artifacts: ArtifactEngine, *, now_ms: int
+    ) -> None:
+        self._runs = RunStore(tx)
+        self._workflows = WorkflowStore(tx)
+        self._workers = WorkerStore(tx)
+        self._advancer = advancer
+        self._artifacts = artifacts
+        self._now_ms = now_ms
+
+    def execute(self, command: RunCommand) -> RunReply:  # noqa: C901, PLR0911 - a table
+        match command:
+            case PutWorkflow():
+                return self._keep(command.definition)
+            case StartRun():
+                return self._start(command)
+            case ForkRun():
+                return self._fork(command)
+            case SteerRun():
+                return self._steer(command)
+            case SignalRun():
+                return self._signal(command)
+            case LookAtRun():
+                return self._look(command.run_id)
+            case FireRunTimers():
+                return self._fire_timers()
+            case PruneRuns():
+                return self._prune(command)
+            case StageArtifact():
+                return ArtifactStaged(self._artifacts.stage(command))
+            case CheckArtifact():
+                self._artifacts.check(command)
+                return Done(0)
+            case _:
+                assert_never(command)
+
+    def _keep(self, definition: Definition) -> WorkflowKept:
+        kept = WorkflowKept(*self._workflows.put(definition, now_ms=self._now_ms))
+        if kept.is_new:
+            self._advancer.events.append(workflow_event(kept.version))
+        self._advancer.forget_newest(definition.name)
+        return kept
+
+    def _live(self, run_id: int) -> LiveRun:
+        live = self._advancer.find(run_id)
+        if live is None:
+            raise RunNotFound(to_text(run_id))
+        return live
+
+    def _look(self, run_id: int, *, is_duplicate: bool = False) -> RunShown:
+        """Return a run's current state; an ended run is read from its row, without a replay."""
+        if self._advancer.cached(run_id) is None:
+            record = self._runs.by_ids([run_id]).get(run_id)
+            if record is not None and record.state in RUN_ENDED:
+                return RunShown(record, context_of(record), is_duplicate)
+        return _shown(self._live(run_id), is_duplicate=is_duplicate)
+
+    def _start(self, command: StartRun) -> RunShown:
+        if command.key is not None:
+            known = self._runs.id_by_key(command.key)
+            if known is not None:
+                return self._look(known, is_duplicate=True)
+        version = command.version or self._advancer.newest(command.workflow)
+        graph = None if version is None else self._advancer.graph(command.workflow, version)
+        if version is None or graph is None:
+            raise WorkflowNotFound(command.workflow, version)
+        problems = schemas.value_problems(graph.definition.input, command.input)
+        if problems:
+            raise Invalid(f"input: {'; '.join(problems)}", field="input", problems=problems)
+        timeout_ms = command.timeout_ms or graph.definition.timeout_ms
+        record = RunRecord(
+            id=self._advancer.new_id(),
+            workflow=command.workflow,
+            version=version,
+            state=RunState.RUNNING,
+            input=command.input,
+            key=command.key,
+            timeout_ms=timeout_ms,
+            created_at_ms=self._now_ms,
+        )
+        started = RunStarted(self._now_ms, command.input, timeout_ms=timeout_ms)
+        return _shown(self._advancer.start(record, started))
+
+    def _fork(self, command: ForkRun) -> RunShown:
+        other = self._live(command.run_id)
+        if command.from_node not in other.run.graph.definition.nodes:
+            raise NodeNotFound(command.from_node)
+        state = command.state
+        if state is None:
+            state = other.run.context.documents["state"]
+        record = RunRecord(
+            id=self._advancer.new_id(),
+            workflow=other.record.workflow,
+            version=other.record.version,
+            state=RunState.RUNNING,
+            input=other.record.input,
+            forked_from=other.record.id,
+            timeout_ms=other.record.timeout_ms,
+            created_at_ms=self._now_ms,
+        )
+        started = RunStarted(
+            self._now_ms,
+            record.input,
+            from_node=command.from_node,
+            state=state,
+            timeout_ms=record.timeout_ms,
+        )
+        return _shown(self._advancer.start(record, started))
+
+    def _steer(self, command: SteerRun) -> RunShown:
+        live = self._live(command.run_id)
+        if live.run.state not in RUN_ACTIONS[command.wish]:
+            raise IllegalState(
+                f"run {to_text(command.run_id)!r} is {live.run.state}, so it cannot be "
+                f"{_past(command.wish)}",
+                state=live.run.state,
+            )
+        self._advancer.feed(command.run_id, self._event(command))
+        return _shown(live)
+
+    def _event(self, command: SteerRun) -> RunEvent:
+        match command.wish:
+            case "cancel":
+                return RunCancelRequested(self._now_ms, command.reason)
+            case "pause":
+                return RunPaused(self._now_ms)
+            case "resume":
+                return RunResumed(self._now_ms)
+            case "retry":
+                return RunRetried(self._now_ms)
+
+    def _signal(self, command: SignalRun) -> RunShown:
+        live = self._live(command.run_id)
+        if live.run.state in RUN_ENDED:
+            raise IllegalState(
+                f"cannot signal run {to_text(command.run_id)!r}: it has ended as {live.run.state}",
+                state=live.run.state,
+            )
+        run, most = live.run, MAX_KEPT_SIGNALS
+        if not run.waiting.get(command.name) and sum(map(len, run.signals.values())) >= most:
+            raise TooMany(
+                f"run {to_text(command.run_id)!r} keeps {most} signals that nothing waits for yet",
+                limit=most,
+            )
+        event = Signalled(self._now_ms, command.name, command.payload)
+        self._advancer.feed(command.run_id, event)
+        return _shown(live)
+
+    def _fire_timers(self) -> Done:
+        due = self._runs.due_timers(self._now_ms, TIMERS_PER_STEP)
+        self._runs.drop_timers([(run_id, kind, number) for run_id, kind, number, _ in due])
+        self._advancer.make_sure(dict.fromkeys(run_id for run_id, *_ in due))
+        for run_id, kind, number, _ in due:
+            self._advancer.feed(run_id, TimerFired(self._now_ms, kind, number))  # type: ignore[arg-type]  # kinds are stored as they are
+        return Done(len(due))
+
+    def _prune(self, command: PruneRuns) -> Done:
+        gone = self._runs.prune(command.finished_before_ms, RUNS_PRUNED_PER_STEP)
+        if gone:
+            self._artifacts.forget(gone)
+            self._advancer.forget(gone)
+            # These ids must not be used again, even if the clock is set back before the next start.
+            self._workers.raise_counter("task", max(gone))
+        return Done(len(gone))
+
+
+def _past(wish: str) -> str:
+    return {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "retry": "retried"}[wish]
+
+
+def context_of(record: RunRecord) -> dict[str, Any]:
+    """Return the context of a run that has ended."""
+    return {"input": record.input, **(record.context or {})}
+
+
+def _shown(live: LiveRun, *, is_duplicate: bool = False) -> RunShown:
+    documents = live.run.context.documents
+    context = {
+        "input": live.record.input,
+        "state": documents["state"],
+        "output": documents["output"],
+    }
+    return RunShown(live.record, context, is_duplicate)

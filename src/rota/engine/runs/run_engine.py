@@ -1,0 +1,422 @@
+"""Advances runs inside the batch's transaction: journal, new tasks and timers commit together.
+
+Theory of operation. The cache keeps active runs in memory, each with the number of its last journal
+entry. Each event goes through the pure reducer. Its journal entry is appended in the same
+transaction as all its effects. When a batch is rolled back, the runs that it touched are dropped
+from memory. The next batch that needs such a run replays its journal.
+
+Where peers advance runs, too, the number of a cached run is compared with the length of its journal
+before the run is used. Entries that peers have appended are then read.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rota.core.decisions import Decision, FinishTask, RequeueTask
+from rota.core.events import Event
+from rota.core.ids import TaskId, next_ids, to_text
+from rota.core.limits import MAX_EVENT_TEXT
+from rota.core.quotas import Usage
+from rota.core.snapshot import Snapshot
+from rota.core.workflow.commands import named_version
+from rota.core.workflow.decisions import (
+    CancelChild,
+    CancelTask,
+    DispatchTask,
+    DropTimer,
+    RunDecision,
+    SetRunState,
+    SetTimer,
+    StartChild,
+)
+from rota.core.workflow.definition import schemas
+from rota.core.workflow.definition.model import Graph
+from rota.core.workflow.events import (
+    ChildEnded,
+    RunCancelRequested,
+    RunEvent,
+    RunRetried,
+    RunStarted,
+)
+from rota.core.workflow.records import RunRecord, Version
+from rota.core.workflow.runtime.reducer import new_run, reduce
+from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.states import RUN_ENDED, RunState
+from rota.engine.runs.run_tasks import RunTasks, ended_event
+from rota.store.database import Transaction
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.tasks import TaskStore
+from rota.store.workflow.definitions import WorkflowStore
+from rota.store.workflow.runs import RunStore
+
+MOST_CACHED = 10_000  # runs kept in memory between batches
+MOST_GRAPHS = 1_000
+
+
+@dataclass
+class LiveRun:
+    """A run in memory: its state, and the tasks and child runs of its tokens."""
+
+    record: RunRecord
+    run: Run
+    number: int = 0  # of its last journal entry
+    has_timers: bool = False  # False: none was ever set
+    links: dict[int, int] = field(default_factory=dict)  # token -> task or run
+    age: int = 0  # the cache's age when the run was last known to match its journal
+
+
+class RunCache:
+    """Active runs, and the graphs of their definitions. The cache belongs to the writer."""
+
+    def __init__(self) -> None:
+        self.runs: OrderedDict[int, LiveRun] = OrderedDict()
+        self.graphs: dict[tuple[str, int], Graph] = {}
+        self.newest: dict[str, int] = {}  # version of each workflow that was looked up
+        self.has_tasks = False  # whether any task works for a run
+        self.has_staged = False  # whether any artifact waits for the end of its attempt
+        self.artifacts: Usage | None = None  # of all artifacts; None: not known
+        self.touched: set[int] = set()  # runs used by the current batch
+        self.age = 0  # raised when peers have written; a run of a lower age may be outdated
+
+    def grow_old(self) -> None:
+        """Note that peers have written: only definitions are certain, since they never change."""
+        self.age += 1
+        self.newest.clear()
+
+    def keep(self, run_id: int, live: LiveRun) -> None:
+        live.age = self.age
+        self.runs[run_id] = live
+        self.touched.add(run_id)
+
+    def is_concerned(self, kinds: Collection[type[Decision]]) -> bool:
+        """Whether decisions of these kinds may be about tasks of runs."""
+        return (self.has_tasks or self.has_staged) and (FinishTask in kinds or RequeueTask in kinds)
+
+    def roll_back(self) -> None:
+        """Drop what the uncommitted batch has changed in memory."""
+        for run_id in self.touched:
+            self.runs.pop(run_id, None)
+        self.artifacts = None
+        self.graphs.clear()
+        self.newest.clear()
+        self.touched.clear()
+
+    def trim(self) -> None:
+        while len(self.runs) > MOST_CACHED:
+            self.runs.popitem(last=False)
+
+
+class RunWork(Struct):
+    """What advancing the runs brought: all task decisions of the batch, events, and ended runs."""
+
+    decisions: dict[type[Decision], list[Any]]  # by kind
+    events: Sequence[Event] = ()
+    ended: list[int] = []
+    dropped_files: list[str] = []
+    next_moment_ms: int | None = None
+
+
+class RunAdvancer:
+    """Feeds events to runs, and turns the runs' decisions into task decisions and rows."""
+
+    def __init__(self, tx: Transaction, lanes: Lanes, snapshot: Snapshot, cache: RunCache) -> None:
+        self._runs = RunStore(tx)
+        self._workflows = WorkflowStore(tx)
+        self._work = RunTasks(TaskStore(tx, lanes), snapshot)
+        self._snapshot = snapshot
+        self._cache = cache
+        self.ended: list[int] = []
+        self.events: list[Event] = []  # public events about runs and workflows
+        self.next_moment_ms: int | None = None
+        self._todo: deque[tuple[int, RunEvent]] = deque()
+
+    # --- finding -----------------------------------------------------------------------------
+
+    def find(self, run_id: int) -> LiveRun | None:
+        """Return an up-to-date run, from memory or by replaying its journal."""
+        live = self._cache.runs.get(run_id)
+        if live is not None and live.age != self._cache.age:
+            self.make_sure([run_id])
+            live = self._cache.runs.get(run_id)
+        if live is None:
+            record = self._runs.by_ids([run_id]).get(run_id)
+            if record is None:
+                return None
+            live = self._replayed(record)
+            self._cache.keep(run_id, live)
+        self._cache.runs.move_to_end(run_id)
+        self._cache.touched.add(run_id)
+        return live
+
+    def _replayed(self, record: RunRecord) -> LiveRun:
+        graph = self.graph(record.workflow, record.version)
+        assert graph is not None, "a run's definition is kept as long as the run"
+        live = LiveRun(record, new_run(graph, record.input), has_timers=True)
+        self._read_on(live)
+        return live
+
+    def _read_on(self, live: LiveRun) -> None:
+        """Replay the journal entries after the last one that the run has applied."""
+        for entry in self._runs.journal(live.record.id, after=live.number):
+            reduce(live.run, entry.event)
+            live.number = entry.number
+            live.links |= {int(token): made for token, made in entry.links.items()}
+
+    def make_sure(self, run_ids: Iterable[int]) -> None:
+        """Bring the cached ones of these runs up to the ends of their journals."""
+        cache = self._cache
+        if not cache.age:
+            return  # no peer has ever written
+        known = {one: cache.runs[one] for one in run_ids if one in cache.runs}
+        unsure = {run_id: live for run_id, live in known.items() if live.age != cache.age}
+        if not unsure:
+            return
+        numbers = self._runs.journal_lengths([*unsure])
+        behind = [run_id for run_id, live in unsure.items() if numbers.get(run_id) != live.number]
+        records = self._runs.by_ids(behind)
+        for run_id, live in unsure.items():
+            cache.touched.add(run_id)
+            if run_id in records and numbers[run_id] > live.number:
+                live.record, live.has_timers = records[run_id], True
+                self._read_on(live)
+            elif run_id in behind:
+                del cache.runs[run_id]
+            live.age = cache.age
+
+    def graph(self, name: str, version: int) -> Graph | None:
+        graph = self._cache.graphs.get((name, version))
+        if graph is None:
+            definition = self._workflows.definition(name, version)
+            if definition is None:
+                return None
+            if len(self._cache.graphs) >= MOST_GRAPHS:
+                self._cache.graphs.clear()
+            graph = self._cache.graphs[name, version] = Graph(definition)
+        return graph
+
+    def newest(self, name: str) -> int | None:
+        version = self._cache.newest.get(name)
+        if version is None:
+            version = self._workflows.newest(name)
+            if version is not None and len(self._cache.newest) < MOST_GRAPHS:
+                self._cache.newest[name] = version
+        return version
+
+    def forget_newest(self, name: str) -> None:
+        self._cache.newest.pop(name, None)
+
+    def cached(self, run_id: int) -> LiveRun | None:
+        return self._cache.runs.get(run_id)
+
+    def forget(self, run_ids: Sequence[int]) -> None:
+        for run_id in run_ids:
+            self._cache.runs.pop(run_id, None)
+
+    # --- advancing ---------------------------------------------------------------------------
+
+    def start(self, record: RunRecord, started: RunStarted) -> LiveRun:
+        """Start a run; the caller has checked its definition and input."""
+        graph = self.graph(record.workflow, record.version)
+        assert graph is not None
+        live = LiveRun(record, new_run(graph, record.input))
+        self._cache.keep(record.id, live)
+        self._runs.add(record)
+        self.events.append(run_event("run-started", record))
+        self.feed(record.id, started)
+        return live
+
+    def new_id(self) -> int:
+        (number,) = next_ids(1, last=self._snapshot.last_task_id, now_ms=self._snapshot.now_ms)
+        self._snapshot.last_task_id = number
+        return number
+
+    def feed(self, run_id: int, event: RunEvent) -> None:
+        """Apply an event to a run, and the events that follow in parent and child runs."""
+        self._todo.append((run_id, event))
+        while self._todo:
+            target, one = self._todo.popleft()
+            live = self.find(target)
+            if live is None or (live.run.is_ended and not isinstance(one, RunRetried)):
+                continue  # an ended run ignores late events, except a retry
+            self._advance(live, one)
+
+    def tasks_finished(self, finished: Sequence[FinishTask]) -> None:
+        """Feed the ends of tasks to the runs that they work for."""
+        if not finished or not self._cache.has_tasks:
+            return
+        working = self._runs.tasks([one.id for one in finished])
+        self.make_sure(dict.fromkeys(run_id for run_id, _ in working.values()))
+        for one in finished:
+            if one.id in working:
+                run_id, token = working[one.id]
+                self.feed(run_id, ended_event(one, token, now_ms=self._snapshot.now_ms))
+
+    def close(self, decided: Sequence[Decision]) -> list[Decision]:
+        """Write the collected rows; return the batch's task decisions, with those of its runs."""
+        self._runs.flush()
+        decisions, made = self._work.close(decided)
+        if made:
+            self._runs.add_tasks(made)
+            self._cache.has_tasks = True
+        self._cache.trim()
+        return decisions
+
+    def _advance(self, live: LiveRun, event: RunEvent) -> None:
+        decisions = reduce(live.run, event)
+        links: dict[str, int] = {}
+        timers: list[tuple[int, int, str, int]] = []
+        dropped: list[tuple[int, str, int]] = []
+        for one in decisions:
+            self._apply_decision(live, one, links, timers, dropped)
+        live.number += 1
+        run_id = live.record.id
+        self._runs.append(run_id, live.number, event, decisions, links)
+        if dropped:
+            self._runs.drop_timers(dropped)
+        standing = [one for one in timers if (one[2], one[3]) in live.run.timers]
+        if standing and not live.run.is_ended:
+            live.has_timers = True
+            self._runs.set_timers(standing)
+            self._hint(min(due for due, *_ in standing))
+
+    def _hint(self, moment_ms: int) -> None:
+        if self.next_moment_ms is None or moment_ms < self.next_moment_ms:
+            self.next_moment_ms = moment_ms
+
+    def _apply_decision(
+        self,
+        live: LiveRun,
+        decision: RunDecision,
+        links: dict[str, int],
+        timers: list[tuple[int, int, str, int]],
+        dropped: list[tuple[int, str, int]],
+    ) -> None:
+        match decision:
+            case DispatchTask():
+                made = self._work.dispatch(live.record.id, decision, TaskId(self.new_id()))
+                links[str(decision.number)] = live.links[decision.number] = made
+            case CancelTask():
+                task_id = live.links.pop(decision.number, None)
+                if task_id is not None:
+                    self._work.cancel(TaskId(task_id))
+            case StartChild():
+                made = self._start_child(live, decision)
+                links[str(decision.number)] = live.links[decision.number] = made
+            case CancelChild():
+                child = live.links.pop(decision.number, None)
+                if child is not None:
+                    reason = f"run {to_text(live.record.id)} no longer needs it"
+                    self._todo.append((child, RunCancelRequested(self._snapshot.now_ms, reason)))
+            case SetTimer():
+                timers.append((decision.due_at_ms, live.record.id, decision.kind, decision.number))
+            case DropTimer():
+                dropped.append((live.record.id, decision.kind, decision.number))
+            case SetRunState():
+                self._set_state(live, decision)
+            case _:
+                pass  # about the run's own state, which the journal has
+
+    def _start_child(self, live: LiveRun, decision: StartChild) -> int:
+        """Start a child run for a token and return its id; 0: it cannot start, and has failed."""
+        parent, now_ms = live.record, self._snapshot.now_ms
+        child_id = self.new_id()
+        name, wanted = named_version(decision.workflow)
+        version = wanted or self.newest(name)
+        graph = None if version is None else self.graph(name, version)
+        most = live.run.graph.definition.max_depth
+        problem: str | None = None
+        if graph is None:
+            problem = f"there is no workflow {decision.workflow!r}"
+        elif parent.depth + 1 >= most:
+            problem = f"sub-workflows are nested more than {most} deep"
+        elif found := schemas.value_problems(graph.definition.input, decision.input):
+            problem = "; ".join(found)
+        if problem is not None or version is None or graph is None:
+            error = {"type": "sub_workflow", "message": problem or ""}
+            ended = ChildEnded(now_ms, decision.number, False, None, error)  # noqa: FBT003
+            self._todo.append((parent.id, ended))
+            return 0
+        limits = [one for one in (decision.timeout_ms, graph.definition.timeout_ms) if one]
+        record = RunRecord(
+            id=child_id,
+            workflow=name,
+            version=version,
+            state=RunState.RUNNING,
+            input=decision.input,
+            parent_run=parent.id,
+            parent_token=decision.number,
+            depth=parent.depth + 1,
+            timeout_ms=min(limits, default=None),
+            created_at_ms=now_ms,
+        )
+        self._cache.keep(child_id, LiveRun(record, new_run(graph, record.input)))
+        self._runs.add(record)
+        self.events.append(run_event("run-started", record))
+        started = RunStarted(now_ms, record.input, timeout_ms=record.timeout_ms)
+        self._todo.append((child_id, started))
+        return child_id
+
+    def _set_state(self, live: LiveRun, decision: SetRunState) -> None:
+        is_ended = decision.state in RUN_ENDED
+        was = live.record.state
+        documents = live.run.context.documents
+        self._runs.set_state(
+            live.record.id,
+            decision.state,
+            context={"state": documents["state"], "output": documents["output"]},
+            output=decision.output,
+            error=decision.error,
+            finished_at_ms=self._snapshot.now_ms if is_ended else None,
+        )
+        live.record = msgspec.structs.replace(
+            live.record,
+            state=decision.state,
+            output=decision.output,
+            error=decision.error,
+            finished_at_ms=self._snapshot.now_ms if is_ended else None,
+        )
+        self.events.append(run_event(kind_of(live.record.state), live.record, was=was))
+        if not is_ended:
+            return
+        self.ended.append(live.record.id)
+        if live.has_timers:
+            self._runs.drop_all_timers(live.record.id)
+        if live.record.parent_run is not None and live.record.parent_token is not None:
+            is_ok = decision.state is RunState.COMPLETED
+            error = decision.error or {"type": decision.state, "message": decision.state}
+            event = ChildEnded(
+                self._snapshot.now_ms,
+                live.record.parent_token,
+                is_ok,
+                decision.output,
+                None if is_ok else error,
+            )
+            self._todo.append((live.record.parent_run, event))
+
+
+def kind_of(state: RunState) -> str:
+    """Return the event type for a run's new state; a state of running means that it resumed."""
+    return "run-resumed" if state is RunState.RUNNING else f"run-{state.replace('_', '-')}"
+
+
+def run_event(kind: str, record: RunRecord, *, was: str | None = None) -> Event:
+    data: dict[str, Any] = {"workflow": record.workflow, "version": record.version}
+    if record.parent_run is not None:
+        data["parent_run_id"] = to_text(record.parent_run)
+    if kind == "run-resumed":
+        data["was"] = was
+    if record.error is not None:
+        data["error"] = {
+            "type": str(record.error.get("type", ""))[:MAX_EVENT_TEXT],
+            "message": str(record.error.get("message", ""))[:MAX_EVENT_TEXT],
+        }
+    return Event(type=kind, subject=to_text(record.id), data=data)
+
+
+def workflow_event(version: Version) -> Event:
+    return Event(type="workflow-put", subject=version.name, data={"version": version.version})

@@ -1,0 +1,122 @@
+"""The tasks that runs dispatch in a batch, and the tasks that they cancel."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from rota.core.commands import CancelTasks
+from rota.core.decisions import AddTask, Decision, FinishTask, RequeueTask
+from rota.core.ids import TaskId
+from rota.core.snapshot import Snapshot
+from rota.core.tasks import operations
+from rota.core.tasks.model import NewTask, TaskState
+from rota.core.workflow.decisions import DispatchTask
+from rota.core.workflow.events import TaskEnded
+from rota.store.tasks.tasks import TaskStore
+
+
+class RunTasks:
+    def __init__(self, tasks: TaskStore, snapshot: Snapshot) -> None:
+        self._tasks = tasks
+        self._snapshot = snapshot
+        self._added: list[AddTask] = []
+        self._made: dict[TaskId, tuple[int, int]] = {}  # task -> run and token
+        self._unwanted: dict[TaskId, None] = {}
+
+    def dispatch(self, run_id: int, decision: DispatchTask, task_id: TaskId) -> int:
+        task = NewTask(
+            name=decision.task,
+            payload=Raw(msgspec.json.encode(decision.payload)),
+            queue=decision.queue,
+            priority=decision.priority,
+            requires=decision.requires,
+            timeout_ms=decision.timeout_ms,
+            max_attempts=decision.max_attempts,
+            backoff=decision.backoff,
+        )
+        self._added.append(AddTask(task_id, task, self._snapshot.now_ms))
+        self._made[task_id] = (run_id, decision.number)
+        return task_id
+
+    def cancel(self, task_id: TaskId) -> None:
+        self._unwanted[task_id] = None
+
+    def close(
+        self, decided: Sequence[Decision]
+    ) -> tuple[list[Decision], list[tuple[int, int, int]]]:
+        """Return all decisions of the batch, and the run and token of each new task."""
+        decisions: list[Decision] = [*decided, *self._added]
+        unwanted = self._unwanted
+        if unwanted:
+            cancelled = self._cancelled()
+            decisions = [
+                one
+                for one in decisions
+                if not isinstance(one, AddTask | RequeueTask) or one.id not in unwanted
+            ]
+            decisions += cancelled
+        return decisions, [(task, *whose) for task, whose in self._made.items()]
+
+    def _cancelled(self) -> list[Decision]:
+        """Return the decisions that end all tasks the runs have cancelled."""
+        snapshot = self._snapshot
+        standing: list[TaskId] = []
+        decisions: list[Decision] = []
+        for task_id in self._unwanted:
+            requeued = snapshot.requeued.get(task_id)
+            if self._made.pop(task_id, None) is not None or task_id in snapshot.finished:
+                continue  # the batch has just made the task, which is left out, or has ended it
+            if requeued is None:
+                standing.append(task_id)
+            else:
+                decisions.append(self._finished_instead(requeued))
+        missing = [one for one in standing if one not in snapshot.tasks]
+        if missing:
+            snapshot.tasks |= self._tasks.by_ids([*missing])
+            snapshot.leases |= self._tasks.leases([*missing])
+        if standing:
+            decided, _ = operations.cancel(snapshot, CancelTasks(tuple(standing)))
+            decisions += decided
+        return decisions
+
+    def _finished_instead(self, requeued: RequeueTask) -> FinishTask:
+        """Return the end of a task that was to be retried, but that its run has cancelled."""
+        task = self._snapshot.tasks.get(requeued.id)
+        return FinishTask(
+            id=requeued.id,
+            was=TaskState.RUNNING,
+            state=TaskState.RUNNING.to(TaskState.CANCELLED),
+            fence=requeued.fence,
+            attempt=requeued.attempt,
+            finished_at_ms=self._snapshot.now_ms,
+            worker_id=requeued.ended.worker_id,
+            error=requeued.ended.error,
+            queue="" if task is None else task.lane.queue,
+        )
+
+
+def result_of(finished: FinishTask) -> tuple[Any, dict[str, Any] | None]:
+    """Return a task's decoded result, or an error: JSON allows numbers that cannot be decoded."""
+    if finished.result is None:
+        return None, None
+    try:
+        return msgspec.json.decode(finished.result), None
+    except msgspec.DecodeError as error:
+        return None, {"type": "result_unreadable", "message": f"the result: {error}"}
+
+
+def ended_event(finished: FinishTask, token: int, *, now_ms: int) -> TaskEnded:
+    """Return the event that tells a run of the end of a task of one of its tokens."""
+    is_ok = finished.state is TaskState.SUCCEEDED
+    is_cancelled = finished.state is TaskState.CANCELLED
+    result, error = None, None
+    if is_ok:
+        result, error = result_of(finished)
+        is_ok = error is None
+    elif finished.error is not None:
+        error = msgspec.to_builtins(finished.error)
+    elif is_cancelled:
+        error = {"type": "cancelled", "message": "the task was cancelled"}
+    return TaskEnded(now_ms, token, is_ok, result, error, is_cancelled)

@@ -1,0 +1,1 @@
+"""Executes the commands of a batch that concern services and their shards."""

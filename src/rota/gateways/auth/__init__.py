@@ -1,0 +1,1 @@
+"""Authentication: from tokens to callers, and the end of revoked tokens."""

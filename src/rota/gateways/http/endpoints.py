@@ -1,0 +1,30 @@
+"""All endpoints of the HTTP gateway, in the order in which the OpenAPI document lists them."""
+
+from rota.gateways.http.resources import access, events, kv, locks, operations
+from rota.gateways.http.resources.services import checkpoints, members, services
+from rota.gateways.http.resources.tasks import failures, jobs, queues, tasks
+from rota.gateways.http.resources.workers import reports, scale, work, workers
+from rota.gateways.http.resources.workflows import artifacts, run_inspection, runs, workflows
+
+ENDPOINTS = (
+    *tasks.routes.endpoints,
+    *queues.routes.endpoints,
+    *scale.routes.endpoints,
+    *workers.routes.endpoints,
+    *work.routes.endpoints,
+    *reports.routes.endpoints,
+    *jobs.routes.endpoints,
+    *workflows.routes.endpoints,
+    *runs.routes.endpoints,
+    *run_inspection.routes.endpoints,
+    *artifacts.routes.endpoints,
+    *kv.routes.endpoints,
+    *locks.routes.endpoints,
+    *events.routes.endpoints,
+    *services.routes.endpoints,
+    *members.routes.endpoints,
+    *checkpoints.routes.endpoints,
+    *access.routes.endpoints,
+    *failures.routes.endpoints,
+    *operations.routes.endpoints,
+)

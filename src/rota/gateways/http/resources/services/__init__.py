@@ -1,0 +1,1 @@
+"""Endpoints for services, their members and checkpoints."""

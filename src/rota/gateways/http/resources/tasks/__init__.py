@@ -1,0 +1,1 @@
+"""Endpoints for tasks, queues, jobs and failures."""

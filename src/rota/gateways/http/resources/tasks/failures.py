@@ -1,0 +1,63 @@
+"""Failures over HTTP: failed tasks grouped by their error, and their retry."""
+
+from rota.core import ids, limits
+from rota.core.access import Action
+from rota.core.commands import RetryTasks
+from rota.core.ids import TaskId
+from rota.engine.queries.dashboard import FailureGroup
+from rota.errors import NotFound
+from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
+from rota.messages import FailurePage, FailureView, Redrive, TaskCount
+
+routes = Routes("Failures")
+
+
+@routes.get("/api/failures", Action.READ)
+async def listing(call: HttpCall[None, NoQuery]) -> FailurePage:
+    """List failed tasks, grouped by their error.
+
+    Tasks of one name whose errors have the same type, and messages that differ in numbers, ids
+    and quoted texts only, are one group. The 1,000 largest groups are shown.
+    """
+    found = await call.coordinator.queries.board.failures(call.caller.queues)
+    return FailurePage(
+        items=[_view(group) for group in found.shown],
+        looked_at=found.tasks,
+        is_complete=found.is_complete,
+    )
+
+
+def _view(group: FailureGroup) -> FailureView:
+    return FailureView(
+        fingerprint=group.fingerprint,
+        name=group.name,
+        error=group.error,
+        count=group.count,
+        queues=group.queues,
+        first_failed_at_ms=group.first_failed_at_ms,
+        last_failed_at_ms=group.last_failed_at_ms,
+        task_ids=[ids.to_text(one) for one in group.ids],
+    )
+
+
+@routes.post("/api/failures/{fingerprint}/retry", Action.SUBMIT, errors=(NotFound,))
+async def redrive(call: HttpCall[Redrive | None, NoQuery]) -> TaskCount:
+    """Retry all failed tasks of a group.
+
+    With `dry_run` nothing changes, and the answer says how many it would be.
+    """
+    fingerprint = call.path["fingerprint"]
+    named = await call.coordinator.queries.board.failed_alike(fingerprint, call.caller.queues)
+    if not named:
+        raise NotFound(f"failures {fingerprint!r} not found; none is left, perhaps")
+    if call.body is not None and call.body.dry_run:
+        return TaskCount(count=len(named), dry_run=True)
+    count = 0
+    for start in range(0, len(named), limits.MAX_BULK_STEP):
+        count += await _retry(call, tuple(named[start : start + limits.MAX_BULK_STEP]))
+    return TaskCount(count=count)
+
+
+async def _retry(call: HttpCall[Redrive | None, NoQuery], step: tuple[TaskId, ...]) -> int:
+    reply = await call.coordinator.execute(RetryTasks(step))
+    return len(reply.changed)

@@ -1,0 +1,139 @@
+"""Queues over HTTP: their depth, pausing, the backlog and the last hour."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from rota.core import access, limits
+from rota.core.access import Action, Caller
+from rota.core.commands import PauseQueue
+from rota.engine.metrics.time_series import SLOT_MS, SLOTS, TimeSeries, Track
+from rota.engine.queries.dashboard import Backlog
+from rota.errors import QueueNotFound
+from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
+from rota.gateways.http.views.tasks import wait_reason_view
+from rota.messages import BacklogPage, BacklogView, Name, NoFields, QueuePage, QueueView, Request
+from rota.messages.dashboard import SeriesPage, SeriesView
+
+MOST_CHARTED = 8  # queues that are charted when the caller names none
+
+routes = Routes("Queues")
+
+
+class SeriesQuery(Request, frozen=True, kw_only=True):
+    queue: Annotated[
+        tuple[Name, ...],
+        Meta(
+            max_length=20,
+            description="These queues; repeated. Without: all together, and the busiest.",
+        ),
+    ] = ()
+
+
+@routes.get("/api/queues", Action.READ)
+async def listing(call: HttpCall[None, NoQuery]) -> QueuePage:
+    """List queues with depth, oldest age and rates."""
+    queues = [
+        msgspec.convert(figures, QueueView, from_attributes=True)
+        for figures in await call.coordinator.queries.queues()
+    ]
+    own = call.caller.queues
+    return QueuePage(items=[view for view in queues if own is None or view.name in own])
+
+
+@routes.post("/api/queues/{queue}/pause", Action.OPERATE, errors=(QueueNotFound,))
+async def pause(call: HttpCall[NoFields | None, NoQuery]) -> QueueView:
+    """Pause a queue: its tasks are not leased."""
+    return await _set_paused(call, paused=True)
+
+
+@routes.post("/api/queues/{queue}/resume", Action.OPERATE, errors=(QueueNotFound,))
+async def resume(call: HttpCall[NoFields | None, NoQuery]) -> QueueView:
+    """Resume a paused queue."""
+    return await _set_paused(call, paused=False)
+
+
+async def _set_paused(call: HttpCall[NoFields | None, NoQuery], *, paused: bool) -> QueueView:
+    queue = call.path["queue"]
+    if len(queue) > limits.MAX_NAME_LENGTH:
+        raise QueueNotFound(queue)
+    access.check_queue(call.caller, queue)
+    await call.coordinator.execute(PauseQueue(queue=queue, paused=paused))
+    for figures in await call.coordinator.queries.queues():
+        if figures.name == queue:
+            return msgspec.convert(figures, QueueView, from_attributes=True)
+    # The queue is empty, and no longer has a row.
+    return QueueView(name=queue, paused=paused, depth=0, scheduled=0, running=0)
+
+
+# --- the backlog ------------------------------------------------------------------------------
+
+
+@routes.get("/api/backlog", Action.READ)
+async def backlog(call: HttpCall[None, NoQuery]) -> BacklogPage:
+    """List the waiting tasks by lane, and why they wait.
+
+    Tasks of one queue and name that require the same are one row. What is stuck comes first: a
+    paused queue, no worker that could take it, workers held back or silent.
+    """
+    now_ms = call.coordinator.clock.now_ms()
+    own = call.caller.queues
+    found = await call.coordinator.queries.board.backlog()
+    views = [
+        _waiting(one, now_ms, call.caller) for one in found if own is None or one.lane.queue in own
+    ]
+    views.sort(key=lambda view: (not view.why.is_stuck, -view.queued, view.queue, view.name))
+    return BacklogPage(items=views)
+
+
+def _waiting(one: Backlog, now_ms: int, caller: Caller) -> BacklogView:
+    since_ms = one.figures.oldest_since_ms
+    return BacklogView(
+        queue=one.lane.queue,
+        name=one.lane.name,
+        requires=one.lane.requires,
+        queued=one.figures.queued,
+        scheduled=one.figures.scheduled,
+        running=one.figures.running,
+        oldest_age_ms=None if since_ms is None else max(0, now_ms - since_ms),
+        why=wait_reason_view(one.why, one.lane.queue, caller),
+    )
+
+
+# --- the last hour ------------------------------------------------------------------------------
+
+
+@routes.get("/api/series", Action.READ)
+async def series(call: HttpCall[None, SeriesQuery]) -> SeriesPage:
+    """Show the last hour of queues, in slots of ten seconds.
+
+    Kept over restarts, minute by minute; a crash costs the last one.
+    """
+    found = call.coordinator.metrics().series
+    first = call.coordinator.clock.now_ms() // SLOT_MS - SLOTS + 1
+    return SeriesPage(
+        items=[_charted(name, track, first) for name, track in _tracks(call, found)],
+        start_ms=first * SLOT_MS,
+        slot_ms=SLOT_MS,
+    )
+
+
+def _tracks(call: HttpCall[None, SeriesQuery], found: TimeSeries) -> list[tuple[str | None, Track]]:
+    asked, own = call.query.queue, call.caller.queues
+    for queue in asked:
+        access.check_queue(call.caller, queue)
+    tracks: list[tuple[str | None, Track]] = []
+    if asked:
+        named = asked
+    elif own is not None:
+        # A token that is bound to services alone has no queue, and is shown none.
+        named = own[:MOST_CHARTED]
+    else:
+        named = tuple(found.busiest(MOST_CHARTED))
+        tracks.append((None, found.all))
+    return [*tracks, *((name, found.queues[name]) for name in named if name in found.queues)]
+
+
+def _charted(queue: str | None, track: Track, first: int) -> SeriesView:
+    return SeriesView(queue=queue, **track.span(first, SLOTS)._asdict())

@@ -1,0 +1,1 @@
+"""Endpoints for workers and for scaling them."""

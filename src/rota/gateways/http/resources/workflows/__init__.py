@@ -1,0 +1,1 @@
+"""Endpoints for workflows, runs and artifacts."""

@@ -1,0 +1,232 @@
+"""Runs over HTTP: start, show, list, control."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw
+
+from rota.core import access, ids
+from rota.core.access import Action
+from rota.core.tasks.values import check_value
+from rota.core.workflow.commands import (
+    ForkRun,
+    LookAtRun,
+    SignalRun,
+    StartRun,
+    SteerRun,
+    named_version,
+)
+from rota.core.workflow.states import RUN_ENDED
+from rota.engine.runs.run_commands import context_of
+from rota.errors import (
+    IllegalState,
+    Invalid,
+    NodeNotFound,
+    Overloaded,
+    RunNotFound,
+    WorkflowNotFound,
+)
+from rota.gateways.http.resources.workflows.run_inspection import known_id
+from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
+from rota.gateways.http.routing.pagination import PageQuery, id_before, page_of
+from rota.gateways.http.routing.responses import HttpResponse, encoded
+from rota.gateways.http.views.runs import run_view, shown_run
+from rota.gateways.validation import invalid_field, is_null
+from rota.messages import (
+    ForkRequest,
+    Name,
+    NoFields,
+    Request,
+    RunActivity,
+    RunActivityPage,
+    RunCancellation,
+    RunPage,
+    RunRequest,
+    RunState,
+    RunView,
+    SignalRequest,
+    WaitMs,
+)
+from rota.messages.dashboard import TasksAlike
+
+MOST_ACTIVE = 100  # runs whose activity is shown at once
+
+routes = Routes("Runs")
+
+
+class WaitForRunQuery(Request, frozen=True, kw_only=True):
+    wait_ms: Annotated[
+        WaitMs, Meta(description="Answer as soon as the run has ended, after this at the latest.")
+    ] = 0
+
+
+class RunsQuery(PageQuery, frozen=True, kw_only=True):
+    workflow: Name | None = None
+    state: RunState | None = None
+
+
+class ActivityQuery(Request, frozen=True, kw_only=True):
+    run: Annotated[
+        tuple[Name, ...], Meta(max_length=MOST_ACTIVE, description="These runs; repeated.")
+    ] = ()
+
+
+# --- starting ----------------------------------------------------------------------------------
+
+
+@routes.post(
+    "/api/runs",
+    Action.SUBMIT,
+    answer=RunView,
+    status=201,
+    other_statuses=(200,),
+    errors=(Invalid, WorkflowNotFound, Overloaded),
+)
+async def start(call: HttpCall[RunRequest, NoQuery]) -> HttpResponse:
+    """Start a run of a workflow.
+
+    An input that does not fit the definition's schema is refused, and nothing starts. A `key`
+    that is taken already is answered with the run that has it, 200 and `"duplicate": true`.
+    """
+    asked = call.body
+    access.check_unbound(call.caller)
+    name, version = named_version(asked.workflow)
+    if version is not None and asked.version not in {None, version}:
+        raise invalid_field("version", f"{asked.version} is not that of {asked.workflow!r}")
+    run_input = {} if asked.input is None else _value(call, asked.input, "input")
+    shown = await call.coordinator.execute(
+        StartRun(
+            workflow=name,
+            version=version or asked.version,
+            input=run_input,
+            key=asked.key,
+            timeout_ms=asked.timeout_ms,
+        ),
+    )
+    return encoded(shown_run(shown), 200 if shown.is_duplicate else 201)
+
+
+def _value(call: HttpCall[Any, Any], value: Raw, field: str) -> Any:
+    """Decode a value that runs compute with; refuse numbers that no machine has."""
+    check_value(value, field, most_bytes=call.settings.max_payload_bytes)
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError as error:
+        raise invalid_field(field, str(error)) from None
+
+
+# --- showing -----------------------------------------------------------------------------------
+
+
+@routes.get("/api/runs/{run_id}", Action.READ, errors=(RunNotFound,))
+async def show(call: HttpCall[None, WaitForRunQuery]) -> RunView:
+    """Show a run, or wait for its end."""
+    access.check_unbound(call.caller)
+    run_id = known_id(call.path["run_id"])
+    if call.query.wait_ms:
+        waiting = call.coordinator.wait_for_end(run_id, wait_ms=call.query.wait_ms)
+        await call.while_connected(waiting)
+    record = await call.coordinator.queries.run(run_id)
+    if record is None:
+        raise RunNotFound(call.path["run_id"])
+    if record.state in RUN_ENDED:
+        return run_view(record, context_of(record))
+    return shown_run(await call.coordinator.execute(LookAtRun(run_id)))
+
+
+@routes.get("/api/runs", Action.READ)
+async def listing(call: HttpCall[None, RunsQuery]) -> RunPage:
+    """List runs, newest first."""
+    access.check_unbound(call.caller)
+    query = call.query
+    found = await call.coordinator.queries.runs(
+        workflow=query.workflow,
+        state=query.state,
+        limit=query.limit + 1,
+        before=id_before(query.cursor),
+    )
+    page, next_cursor = page_of(found, query.limit, lambda record: ids.to_text(record.id))
+    return RunPage(items=[run_view(record) for record in page], next_cursor=next_cursor)
+
+
+@routes.get("/api/runs/activity", Action.READ, alias="/api/standings")
+async def activity(call: HttpCall[None, ActivityQuery]) -> RunActivityPage:
+    """Show the live tasks of runs, by name and state.
+
+    A run without any waits for an approval, a signal, a timer or a sub-run, or has ended.
+    """
+    access.check_unbound(call.caller)
+    wanted = {number: text for text in call.query.run if (number := ids.from_text(text))}
+    tasks: dict[int, list[TasksAlike]] = {number: [] for number in wanted}
+    for work, lane in await call.coordinator.queries.board.work_of_runs(list(wanted)):
+        tasks[work.run].append(
+            TasksAlike(name=lane.name, queue=lane.queue, state=work.state, count=work.count)
+        )
+    return RunActivityPage(
+        items=[RunActivity(run_id=text, tasks=tasks[one]) for one, text in wanted.items()]
+    )
+
+
+# --- controlling -------------------------------------------------------------------------------
+
+
+@routes.post("/api/runs/{run_id}/cancel", Action.SUBMIT, errors=(RunNotFound, IllegalState))
+async def cancel(call: HttpCall[RunCancellation | None, NoQuery]) -> RunView:
+    """Cancel a run with its sub-workflows and its tasks."""
+    return await _steer(call, "cancel", "" if call.body is None else call.body.reason)
+
+
+@routes.post("/api/runs/{run_id}/pause", Action.SUBMIT, errors=(RunNotFound, IllegalState))
+async def pause(call: HttpCall[NoFields | None, NoQuery]) -> RunView:
+    """Pause a run: running tasks finish, and nothing new starts."""
+    return await _steer(call, "pause")
+
+
+@routes.post("/api/runs/{run_id}/resume", Action.SUBMIT, errors=(RunNotFound, IllegalState))
+async def resume(call: HttpCall[NoFields | None, NoQuery]) -> RunView:
+    """Resume a paused run."""
+    return await _steer(call, "resume")
+
+
+@routes.post("/api/runs/{run_id}/retry", Action.SUBMIT, errors=(RunNotFound, IllegalState))
+async def retry(call: HttpCall[NoFields | None, NoQuery]) -> RunView:
+    """Retry a failed run from where it failed."""
+    return await _steer(call, "retry")
+
+
+async def _steer(
+    call: HttpCall[Any, Any], wish: Literal["cancel", "pause", "resume", "retry"], reason: str = ""
+) -> RunView:
+    access.check_unbound(call.caller)
+    command = SteerRun(run_id=known_id(call.path["run_id"]), wish=wish, reason=reason)
+    return shown_run(await call.coordinator.execute(command))
+
+
+@routes.post("/api/runs/{run_id}/signal", Action.SUBMIT, errors=(RunNotFound, IllegalState))
+async def signal(call: HttpCall[SignalRequest, NoQuery]) -> RunView:
+    """Send a run a signal that it waits for, now or later.
+
+    An approval is a signal whose name is the node's id, and whose payload is true or
+    {"approved": true}.
+    """
+    access.check_unbound(call.caller)
+    run_id, asked = known_id(call.path["run_id"]), call.body
+    payload = None if asked.payload is None else _value(call, asked.payload, "payload")
+    command = SignalRun(run_id=run_id, name=asked.name, payload=payload)
+    return shown_run(await call.coordinator.execute(command))
+
+
+@routes.post(
+    "/api/runs/{run_id}/fork", Action.SUBMIT, status=201, errors=(RunNotFound, NodeNotFound)
+)
+async def fork(call: HttpCall[ForkRequest, NoQuery]) -> RunView:
+    """Start a new run on the input of another run, from one of its nodes."""
+    access.check_unbound(call.caller)
+    run_id, asked = known_id(call.path["run_id"]), call.body
+    state = None
+    if asked.state is not None and not is_null(asked.state):
+        state = _value(call, asked.state, "state")
+        if not isinstance(state, dict):
+            raise invalid_field("state", "an object is needed")
+    command = ForkRun(run_id=run_id, from_node=asked.from_node, state=state)
+    return shown_run(await call.coordinator.execute(command))

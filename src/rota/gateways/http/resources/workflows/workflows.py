@@ -1,0 +1,153 @@
+"""Workflows over HTTP: store, validate, show and list definitions."""
+
+import msgspec
+
+from rota.core import access
+from rota.core.access import Action
+from rota.core.workflow.commands import PutWorkflow, named_version
+from rota.core.workflow.definition.model import Definition, DefinitionProblem
+from rota.core.workflow.records import Version
+from rota.errors import InvalidWorkflow, WorkflowNotFound
+from rota.gateways.definitions.checking import Checked
+from rota.gateways.http.routing.endpoint import BodyReading, HttpCall, NoQuery, Routes
+from rota.gateways.http.routing.pagination import PageQuery, page_of
+from rota.gateways.http.routing.responses import HttpResponse, encoded
+from rota.gateways.validation import invalid_field
+from rota.messages import (
+    WorkflowCheck,
+    WorkflowDetail,
+    WorkflowPage,
+    WorkflowProblem,
+    WorkflowView,
+)
+
+PROBLEMS_SHOWN = 3  # in the text of an error; its list has them all
+
+routes = Routes("Workflows")
+
+
+# --- keeping and checking ------------------------------------------------------------------------
+
+
+@routes.put(
+    "/api/workflows/{workflow}",
+    Action.OPERATE,
+    body=Definition,
+    reads=BodyReading.TEXT,
+    body_limit="MAX_DEFINITION_BYTES",
+    answer=WorkflowView,
+    status=201,
+    other_statuses=(200,),
+    errors=(InvalidWorkflow,),
+)
+async def put(call: HttpCall[str, NoQuery]) -> HttpResponse:
+    """Store a definition.
+
+    JSON or YAML, whatever the content type says. Another content is a new version (201); the
+    same content again is the version it was (200). The definition may leave its name out, which
+    is then that of the path.
+    """
+    definition = _valid(await _checked(call, call.path["workflow"]))
+    if definition.name != call.path["workflow"]:
+        raise invalid_field("name", f"{definition.name!r} is not the name in the path")
+    reply = await call.coordinator.execute(PutWorkflow(definition))
+    return encoded(_view(reply.version), 201 if reply.is_new else 200)
+
+
+async def _checked(call: HttpCall[str, NoQuery], name: str | None) -> Checked:
+    reader, token_id = call.services.definitions, call.caller.token_id
+    return await call.while_connected(reader.read(call.body, name, token_id=token_id))
+
+
+def _valid(checked: Checked) -> Definition:
+    """A definition without any problem."""
+    problems = checked.problems
+    if checked.definition is None or problems:
+        text = "; ".join(
+            f"{one.path or 'definition'}: {one.message}" for one in problems[:PROBLEMS_SHOWN]
+        )
+        more = (
+            f"; and {len(problems) - PROBLEMS_SHOWN} more" if len(problems) > PROBLEMS_SHOWN else ""
+        )
+        raise InvalidWorkflow(text + more, problems=[_problem(one) for one in problems])
+    return checked.definition
+
+
+@routes.post(
+    "/api/workflows/validate",
+    Action.READ,
+    body=Definition,
+    reads=BodyReading.TEXT,
+    body_limit="MAX_DEFINITION_BYTES",
+)
+async def validate(call: HttpCall[str, NoQuery]) -> WorkflowCheck:
+    """Validate a definition without storing it.
+
+    JSON or YAML. All problems at once, each with its path and line.
+    """
+    checked = await _checked(call, None)
+    is_ok = checked.definition is not None and not checked.problems
+    return WorkflowCheck(ok=is_ok, problems=[_problem(one) for one in checked.problems])
+
+
+def _problem(problem: DefinitionProblem) -> WorkflowProblem:
+    return WorkflowProblem(
+        path=problem.path, code=problem.code, message=problem.message, line=problem.line
+    )
+
+
+# --- looking -----------------------------------------------------------------------------------
+
+
+@routes.get("/api/workflows", Action.READ)
+async def listing(call: HttpCall[None, PageQuery]) -> WorkflowPage:
+    """List workflows by name, the newest version of each."""
+    # By name, which is also the cursor.
+    access.check_unbound(call.caller, "workflows")
+    query = call.query
+    found = await call.coordinator.queries.workflows()
+    if query.cursor is not None:
+        found = [version for version in found if version.name > query.cursor]
+    page, next_cursor = page_of(found, query.limit, lambda version: version.name)
+    return WorkflowPage(items=[_view(version) for version in page], next_cursor=next_cursor)
+
+
+@routes.get("/api/workflows/{workflow}", Action.READ, errors=(WorkflowNotFound,))
+async def show(call: HttpCall[None, NoQuery]) -> WorkflowDetail:
+    """Show the newest version of a workflow, and list the others."""
+    access.check_unbound(call.caller, "workflows")
+    name, queries = call.path["workflow"], call.coordinator.queries
+    versions = await queries.workflow_versions(name)
+    if not versions:
+        raise WorkflowNotFound(name)
+    definition = await queries.definition(name, versions[0].version)
+    assert definition is not None
+    return _detail(versions[0], definition, versions)
+
+
+@routes.get("/api/workflows/{workflow}/versions/{version}", Action.READ, errors=(WorkflowNotFound,))
+async def show_version(call: HttpCall[None, NoQuery]) -> WorkflowDetail:
+    """Show one version of a workflow."""
+    access.check_unbound(call.caller, "workflows")
+    queries = call.coordinator.queries
+    name, number = named_version("{workflow}@{version}".format_map(call.path))
+    version = None if number is None else await queries.workflow(name, number)
+    definition = None if version is None else await queries.definition(name, version.version)
+    if version is None or definition is None:
+        raise WorkflowNotFound(name, number)
+    return _detail(version, definition, [])
+
+
+def _view(version: Version) -> WorkflowView:
+    return msgspec.convert(version, WorkflowView, from_attributes=True)
+
+
+def _detail(version: Version, definition: Definition, versions: list[Version]) -> WorkflowDetail:
+    return WorkflowDetail(
+        name=version.name,
+        version=version.version,
+        hash=version.hash,
+        created_at_ms=version.created_at_ms,
+        definition=definition,
+        versions=[_view(one) for one in versions],
+    )

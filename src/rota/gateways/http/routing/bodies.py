@@ -1,0 +1,138 @@
+"""Request bodies: read within their limits, decoded, or refused with the place of the error.
+
+Bodies are JSON whatever their content type says. Values that only workers understand (payloads,
+results, progress) stay undecoded bytes; `rota.core.tasks.values` checks them for size and depth.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, NoReturn, cast
+
+import msgspec
+from starlette.types import Message, Receive
+
+from rota.core import limits
+from rota.core.tasks.values import too_deep
+from rota.errors import Malformed, RequestTimeout, TooLarge
+from rota.gateways.http.server.eager_start import Begun
+from rota.gateways.validation import invalid
+
+BODY_TIMEOUT_S = limits.BODY_TIMEOUT_MS / 1000
+
+
+class ClientGone(Exception):  # noqa: N818 - nothing is wrong; there is no one to answer
+    """The caller hung up."""
+
+
+async def read_body(
+    receive: Receive, *, declared: bytes | None, most: int, setting: str = "max_body_bytes"
+) -> bytes:
+    """Read the whole body, or stop as soon as it is over the limit."""
+    if declared is not None and declared.isdigit() and int(declared) > most:
+        _refuse_size(most, setting)
+    receiving = cast("Coroutine[Any, Any, Message]", receive())
+    try:
+        waited_for = receiving.send(None)
+    except StopIteration as ended:
+        first: Message = ended.value  # it was here already, as nearly always: no timer is needed
+        if not first.get("more_body", False):
+            return _whole(first, most, setting)
+        return await _in_time(_read_rest(receive, first, most, setting))
+    return await _in_time(_read_all(receive, Begun(receiving, waited_for), most, setting))
+
+
+def _whole(message: Message, most: int, setting: str) -> bytes:
+    """A body that is one message."""
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    body: bytes = message.get("body", b"")
+    if len(body) > most:
+        _refuse_size(most, setting)
+    return body
+
+
+async def _in_time(reading: Coroutine[Any, Any, bytes]) -> bytes:
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            return await reading
+    except TimeoutError:
+        raise RequestTimeout(f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from None
+
+
+async def _read_all(receive: Receive, receiving: Begun[Message], most: int, setting: str) -> bytes:
+    first = await receiving
+    if not first.get("more_body", False):
+        return _whole(first, most, setting)
+    return await _read_rest(receive, first, most, setting)
+
+
+async def _read_rest(receive: Receive, first: Message, most: int, setting: str) -> bytes:
+    chunks, more = [first.get("body", b"")], True
+    size = len(chunks[0])
+    while more and size <= most:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        chunk = message.get("body", b"")
+        chunks.append(chunk)
+        size += len(chunk)
+        more = message.get("more_body", False)
+    if size > most:
+        _refuse_size(most, setting)
+    return b"".join(chunks)
+
+
+async def body_in_pieces(
+    receive: Receive, *, declared: bytes | None, most: int, setting: str
+) -> AsyncIterator[bytes]:
+    """The pieces of a body, each in time, and all within the limit."""
+    if declared is not None and declared.isdigit() and int(declared) > most:
+        _refuse_size(most, setting)
+    size, more = 0, True
+    while more:
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                message = await receive()
+        except TimeoutError:
+            raise RequestTimeout(f"the body stopped for {BODY_TIMEOUT_S:g} s") from None
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece: bytes = message.get("body", b"")
+        size += len(piece)
+        if size > most:
+            _refuse_size(most, setting)
+        yield piece
+        more = message.get("more_body", False)
+
+
+def _refuse_size(most: int, setting: str = "max_body_bytes") -> NoReturn:
+    raise TooLarge(f"the body is over {most} bytes", limit=most, setting=setting)
+
+
+def decode_text(body: bytes) -> str:
+    _refuse_broken_text(body)
+    return body.decode()
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """Decode a body, or raise what is wrong with it and where."""
+    if not body.isascii():
+        # Values kept as bytes are not looked into by the decoder.
+        _refuse_broken_text(body)
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise Malformed(str(error) if body else "a JSON body is needed") from None
+    except UnicodeError:
+        raise Malformed("the body is not valid UTF-8") from None
+    except RecursionError:
+        raise too_deep("body") from None
+
+
+def _refuse_broken_text(body: bytes) -> None:
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed(f"the body is not valid UTF-8 (byte {error.start})") from None

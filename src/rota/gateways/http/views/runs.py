@@ -1,0 +1,183 @@
+"""Views of runs, tokens, journals and graphs."""
+
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from rota.core.ids import to_text
+from rota.core.tasks.model import TaskRecord
+from rota.core.workflow.commands import RunShown
+from rota.core.workflow.definition.model import Definition
+from rota.core.workflow.records import Artifact, JournalEntry, RunRecord
+from rota.engine.runs.projections import (
+    RunProjection,
+    TokenProjection,
+    span_of,
+    tokens_by_node,
+    transitions,
+)
+from rota.gateways.http.views.tasks import token_id
+from rota.messages import (
+    ArtifactView,
+    GraphJoin,
+    GraphNode,
+    GraphTransition,
+    JournalEntryView,
+    RunContext,
+    RunGraph,
+    RunTokenView,
+    RunView,
+    TokenAttempt,
+)
+
+
+def run_view(
+    record: RunRecord, context: dict[str, Any] | None = None, *, duplicate: bool = False
+) -> RunView:
+    return RunView(
+        id=to_text(record.id),
+        workflow=record.workflow,
+        version=record.version,
+        state=record.state,
+        context=None if context is None else _context(context),
+        output=record.output,
+        error=record.error,
+        created_at_ms=record.created_at_ms,
+        started_at_ms=record.created_at_ms,
+        finished_at_ms=record.finished_at_ms,
+        parent_run_id=_id(record.parent_run),
+        parent_token_id=_token(record.parent_run, record.parent_token),
+        key=record.key,
+        forked_from=_id(record.forked_from),
+        timeout_ms=record.timeout_ms,
+        duplicate=duplicate,
+    )
+
+
+def shown_run(shown: RunShown) -> RunView:
+    return run_view(shown.record, shown.context, duplicate=shown.is_duplicate)
+
+
+def _context(context: dict[str, Any]) -> RunContext:
+    return RunContext(
+        input=context["input"], state=context.get("state"), output=context.get("output")
+    )
+
+
+def _id(number: int | None) -> str | None:
+    return None if number is None else to_text(number)
+
+
+def _token(run_id: int | None, number: int | None) -> str | None:
+    return None if run_id is None or number is None else token_id(run_id, number)
+
+
+def token_view(run_id: int, token: TokenProjection, trace: RunProjection) -> RunTokenView:
+    """A token without the fields of its task."""
+    scope, index = None, None
+    if token.stack:
+        number, index = token.stack[-1]
+        scope = trace.scopes[number]
+    return RunTokenView(
+        id=token_id(run_id, token.number),
+        node_id=token.node,
+        state=trace.state(token),
+        parent_token_id=_token(run_id, token.parent),
+        path_id=trace.path_id(token),
+        fan_out_transition_id=None if scope is None else scope.key,
+        branch_index=index,
+        branch_total=None if scope is None else scope.total,
+        task_id=_id(token.task),
+        child_run_id=_id(token.child),
+        compensates_token_id=_token(run_id, token.compensates),
+        created_at_ms=token.created_at_ms,
+        finished_at_ms=token.finished_at_ms,
+        error=token.error,
+    )
+
+
+def with_task(view: RunTokenView, task: TaskRecord) -> RunTokenView:
+    return msgspec.structs.replace(
+        view,
+        started_at_ms=task.started_at_ms,
+        worker_id=task.worker_id,
+        attempts=[
+            TokenAttempt(
+                started_at_ms=one.started_at_ms, ended_at_ms=one.ended_at_ms, ending=one.ending
+            )
+            for one in task.log
+        ],
+    )
+
+
+def entry_view(entry: JournalEntry, most_decisions: int) -> JournalEntryView:
+    shown = entry.decisions[:most_decisions]
+    return JournalEntryView(
+        number=entry.number,
+        at_ms=entry.at_ms,
+        event=entry.event,
+        decisions=shown,
+        decision_count=len(entry.decisions),
+        links={
+            token: to_text(made)
+            for token, made in islice(entry.links.items(), most_decisions)
+            if made
+        },
+    )
+
+
+def graph_view(
+    record: RunRecord, definition: Definition, trace: RunProjection, *, at: int | None = None
+) -> RunGraph:
+    moment = trace.moment(at)
+    tokens = tokens_by_node(definition, moment)
+    spans = {name: span_of(name, moment) for name in definition.nodes}
+    is_past = moment.number < moment.last_number
+    return RunGraph(
+        run_id=to_text(record.id),
+        workflow=record.workflow,
+        version=record.version,
+        state=trace.run_state(moment) if is_past else record.state,
+        number=moment.number,
+        at_ms=moment.at_ms,
+        last_number=moment.last_number,
+        initial_node=definition.initial_node,
+        nodes=[
+            GraphNode(
+                id=name,
+                kind=node.kind,
+                task=node.task,
+                workflow=node.workflow,
+                tokens=tokens[name],
+                first_at_ms=spans[name][0],
+                last_at_ms=spans[name][1],
+            )
+            for name, node in definition.nodes.items()
+        ],
+        transitions=[
+            GraphTransition(
+                id=one.id,
+                from_=one.source,
+                to=one.target,
+                taken=one.taken,
+                not_taken=one.not_taken,
+                tokens=one.tokens,
+                join=None
+                if one.join is None
+                else msgspec.convert(one.join, GraphJoin, from_attributes=True),
+            )
+            for one in transitions(definition, moment)
+        ],
+    )
+
+
+def artifact_view(artifact: Artifact) -> ArtifactView:
+    return ArtifactView(
+        name=artifact.name,
+        size=artifact.size,
+        media_type=artifact.media_type,
+        created_at_ms=artifact.created_at_ms,
+        task_id=to_text(artifact.task),
+        committed_at_ms=artifact.committed_at_ms,
+    )

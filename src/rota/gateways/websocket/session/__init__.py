@@ -1,0 +1,1 @@
+"""Sessions over WebSocket: envelopes, workers and subscriptions."""

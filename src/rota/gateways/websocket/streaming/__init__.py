@@ -1,0 +1,1 @@
+"""Streaming workers: leases pushed and results taken over one socket."""

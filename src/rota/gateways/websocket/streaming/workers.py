@@ -1,0 +1,286 @@
+"""Streaming workers and the leases on their way to each.
+
+Theory of operation. A stream is a worker's open socket with one lease subscription. The worker
+reports its free slots and how many leases it has received; leases that were sent and not received
+yet take up slots too, so both sides count the same. Granted leases are pushed in frames of moderate
+size. Leases whose frame never left are returned at once; those that were lost on the way are
+returned when the worker resumes without them.
+
+This state may be lost: a worker whose socket has closed resumes over another one.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from rota.core.commands import BeatWorker
+from rota.core.decisions import TellCancelled
+from rota.core.ids import TaskId, to_text
+from rota.core.limits import MAX_LEASES_PER_CALL
+from rota.core.replies import Granted
+from rota.core.tasks.keys import shown_key
+from rota.core.tasks.model import DEFAULT_OPTIONS, TaskRecord
+from rota.engine.coordinator import Coordinator
+from rota.engine.dispatch.subscription import LeaseSubscription
+from rota.engine.topics import Cancellations, Leases
+from rota.errors import RotaError
+from rota.gateways.registration import return_leases
+from rota.gateways.websocket.connection import Connection
+from rota.messages import streams
+from rota.messages.sessions import Outgoing
+from rota.messages.streams import StreamCancel, StreamEnded
+
+FRAME_BYTES = 1024 * 1024  # of payloads in one frame, unless one alone is larger
+GRANT_BYTES = 16 * 1024 * 1024  # of payloads on their way to one worker; the rest is given back
+AVERAGE_WEIGHT = 0.5  # how much the newest grant counts in the usual size of a payload
+MAX_WAIT_PART = 1 / 20  # of its interval, that a heartbeat may wait
+MAX_WAIT_S = 0.25
+
+HeartbeatReply = Callable[[Any], None]  # takes the reply, or the exception
+
+
+class WorkerStream:
+    """One worker on its socket. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        connection: Connection,
+        *,
+        worker_id: str,
+        incarnation: int,
+        interval_ms: int,
+    ) -> None:
+        self._coordinator = coordinator
+        self._free = 0  # as the worker said last
+        self._received = 0
+        self._sent = 0  # leases that were sent, or are about to be
+        self._average_bytes = 1.0  # of a payload, lately
+        self.connection = connection
+        self.worker_id = worker_id
+        self.incarnation = incarnation
+        self.interval_ms = interval_ms  # between two heartbeats of the worker
+        self.is_open = True
+        self._subscription: LeaseSubscription = coordinator.subscribe(
+            Leases(
+                worker_id=worker_id,
+                incarnation=incarnation,
+                on_granted=self._push,
+                on_ended=self.end_with,
+            )
+        )
+
+    def credit(self, free: int, taken: int) -> None:
+        """Note how many slots the worker has free, and how many leases it has received."""
+        self._free, self._received = free, taken
+        self._subscription.ask(self._credit)
+
+    @property
+    def _credit(self) -> int:
+        if not self.connection.has_capacity:
+            return 0  # a worker that does not read is given nothing more
+        free = self._free - (self._sent - self._received)
+        affordable = int(GRANT_BYTES / self._average_bytes)
+        return max(0, min(free, MAX_LEASES_PER_CALL, max(1, affordable)))
+
+    def _push(self, granted: Granted) -> int:
+        """Send leases to the worker; return how many more it has slots for."""
+        leases = granted.leases
+        if not leases:
+            return self._credit
+        size = sum([len(task.payload) for task in leases])
+        self._average_bytes += (size / len(leases) - self._average_bytes) * AVERAGE_WEIGHT
+        self._average_bytes = max(1.0, self._average_bytes)
+        if size <= FRAME_BYTES:  # nearly always
+            self._send_leases(leases)
+        else:
+            for number, group in enumerate(_split_into_frames(leases)):
+                if number * FRAME_BYTES < GRANT_BYTES:
+                    self._send_leases(group)
+                else:
+                    self._return_leases(group)
+        return self._credit
+
+    def _send_leases(self, leases: Sequence[TaskRecord]) -> None:
+        self._sent += len(leases)
+
+        def receipt(sent: bool) -> None:  # noqa: FBT001 - the form of a receipt
+            if sent:
+                self._subscription.ask(self._credit)  # the socket may have been busy until now
+            else:
+                self._return_leases(leases)
+
+        self.send(streams.LEASES, {"leases": lease_rows(leases)}, receipt)
+
+    def _return_leases(self, leases: Sequence[TaskRecord]) -> None:
+        self.return_leases((task.id, task.fence) for task in leases)
+
+    def return_leases(self, leases: Iterable[tuple[TaskId, int]]) -> None:
+        return_leases(self._coordinator, self.worker_id, self.incarnation, leases)
+
+    def send(self, kind: str, payload: Any, receipt: Callable[[bool], None] | None = None) -> None:
+        connection = self.connection
+        message = Outgoing(
+            type=kind,
+            to=f"worker:{self.worker_id}",
+            sender=streams.MAIN,
+            payload=payload,
+            timestamp=self._coordinator.clock.now_ms(),
+        )
+        connection.put(message, receipt)
+
+    def end_with(self, error: RotaError) -> None:
+        """End the stream: the coordinator no longer knows this registration."""
+        if self.is_open:
+            self.close()
+            self.send(streams.ENDED, StreamEnded(error=error.detail, code=error.code))
+
+    def close(self) -> None:
+        self.is_open = False
+        self._subscription.withdraw()
+
+
+class HeartbeatBatcher:
+    """Batches heartbeats that arrive together, since each alone would be a commit.
+
+    A heartbeat waits for a small part of its own interval. Belongs to the event loop.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._waiting: list[tuple[BeatWorker, HeartbeatReply]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, beat: BeatWorker, *, interval_ms: int, answer: HeartbeatReply) -> None:
+        """Execute a heartbeat soon; `answer` is called with its reply or exception."""
+        loop = asyncio.get_running_loop()
+        self._waiting.append((beat, answer))
+        when = loop.time() + min(MAX_WAIT_S, interval_ms / 1000 * MAX_WAIT_PART)
+        if self._timer is not None and when < self._timer.when():
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(when, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        waiting, self._waiting = self._waiting, []
+        for beat, answer in waiting:
+            try:
+                self._coordinator.execute(beat, on_reply=answer)
+            except RotaError as error:
+                answer(error)
+
+
+class WorkerStreams:
+    """All streams of a coordinator, one for each worker: a newer one ends the one before."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._by_connection: dict[Connection, WorkerStream] = {}
+        self._by_incarnation: dict[int, WorkerStream] = {}
+        self.beats = HeartbeatBatcher(coordinator)
+        coordinator.subscribe(
+            Cancellations(self._push_cancellations, lambda: bool(self._by_incarnation))
+        )
+
+    def __len__(self) -> int:
+        return len(self._by_connection)
+
+    def of(self, connection: Connection) -> WorkerStream | None:
+        return self._by_connection.get(connection)
+
+    def open(
+        self, connection: Connection, worker_id: str, incarnation: int, interval_ms: int
+    ) -> WorkerStream:
+        """Open a stream, and end those that are open on this socket or for this worker."""
+        self.end(connection)
+        before = self._by_incarnation.get(incarnation)
+        if before is not None:
+            self.end(before.connection)
+        stream = WorkerStream(
+            self._coordinator,
+            connection,
+            worker_id=worker_id,
+            incarnation=incarnation,
+            interval_ms=interval_ms,
+        )
+        if connection.is_open:
+            self._by_connection[connection] = stream
+            self._by_incarnation[incarnation] = stream
+        else:
+            stream.close()
+        return stream
+
+    def end(self, connection: Connection) -> None:
+        """End the stream of a socket that is closed or has another use now."""
+        stream = self._by_connection.pop(connection, None)
+        if stream is not None:
+            stream.close()
+            if self._by_incarnation.get(stream.incarnation) is stream:
+                del self._by_incarnation[stream.incarnation]
+
+    def _push_cancellations(self, cancelled: Sequence[TellCancelled]) -> None:
+        by_stream: dict[WorkerStream, list[int]] = {}
+        for one in cancelled:
+            stream = self._by_incarnation.get(one.incarnation)
+            if stream is not None:
+                by_stream.setdefault(stream, []).append(one.task_id)
+        for stream, task_ids in by_stream.items():
+            stream.send(streams.CANCEL, StreamCancel(task_ids=task_ids))
+
+
+# --- encoding of leases --------------------------------------------------------------------------
+
+
+def _split_into_frames(leases: Sequence[TaskRecord]) -> Iterator[list[TaskRecord]]:
+    """Leases in order, in groups of moderate size."""
+    group: list[TaskRecord] = []
+    size = 0
+    for task in leases:
+        if group and size + len(task.payload) > FRAME_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(task)
+        size += len(task.payload)
+    yield group
+
+
+def lease_rows(leases: Iterable[TaskRecord]) -> list[tuple[Any, ...]]:
+    """Leases as rows of `StreamedLease`, without a struct for each."""
+    return [
+        (
+            task.id,
+            task.fence,
+            task.lane.name,
+            task.payload,
+            task.attempt,
+            task.options.max_attempts,
+            task.lane.queue,
+            task.priority,
+            task.created_at_ms,
+        )
+        if task.options is DEFAULT_OPTIONS and task.key is None and task.run is None
+        else _full_row(task)
+        for task in leases
+    ]
+
+
+def _full_row(task: TaskRecord) -> tuple[Any, ...]:
+    options = task.options
+    return (
+        task.id,
+        task.fence,
+        task.lane.name,
+        task.payload,
+        task.attempt,
+        options.max_attempts,
+        task.lane.queue,
+        task.priority,
+        task.created_at_ms,
+        task.deadline_ms,
+        options.timeout_ms,
+        None if task.key is None else shown_key(task.key),
+        options.labels,
+        None if task.run is None else to_text(task.run),
+    )

@@ -1,0 +1,1 @@
+"""CURVE keys: which clients may connect, and for which workers each may speak."""

@@ -1,0 +1,160 @@
+"""API calls about workflows and runs."""
+
+from typing import Any
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from rota.core.workflow.definition.model import Definition, canonical
+from rota.errors import Invalid
+from rota.messages import (
+    ArtifactPage,
+    ArtifactView,
+    ForkRequest,
+    JournalPage,
+    RunCancellation,
+    RunGraph,
+    RunPage,
+    RunRequest,
+    RunTokenPage,
+    RunView,
+    SignalRequest,
+    WorkflowCheck,
+    WorkflowDetail,
+    WorkflowPage,
+    WorkflowView,
+)
+from rota.sdk.client.requests import ApiCall, get, new_key, path_at, post, put
+
+# --- workflows -------------------------------------------------------------------------------
+
+
+def put_workflow(definition: Definition) -> ApiCall[WorkflowView]:
+    return put(path_at("workflows", definition.name), WorkflowView, canonical(definition))
+
+
+def list_workflows(*, limit: int | None = None, cursor: str | None = None) -> ApiCall[WorkflowPage]:
+    return get("/api/workflows", WorkflowPage, [("limit", limit), ("cursor", cursor)])
+
+
+def get_workflow(name: str, version: int | None = None) -> ApiCall[WorkflowDetail]:
+    """A workflow with its definition; without `version` the newest one, with all versions."""
+    parts = () if version is None else ("versions", str(version))
+    return get(path_at("workflows", name, *parts), WorkflowDetail)
+
+
+def validate_workflow(text: str) -> ApiCall[WorkflowCheck]:
+    """Have the coordinator validate a definition in YAML or JSON, without storing it."""
+    call = post(path_at("workflows", "validate"), WorkflowCheck, is_repeatable=True)
+    return replace(call, body=text.encode())
+
+
+# --- runs ------------------------------------------------------------------------------------
+
+
+def start_run(request: RunRequest) -> ApiCall[RunView]:
+    call: ApiCall[RunView] = post(
+        "/api/runs", RunView, request, is_repeatable=request.key is not None
+    )
+    if request.key is not None:
+        return call
+    return replace(call, made_repeatable=lambda: start_run(replace(request, key=new_key())))
+
+
+def get_run(run_id: str, *, wait_ms: int = 0) -> ApiCall[RunView]:
+    """One run; with `wait_ms` as soon as it has ended, or unended after that time."""
+    return get(path_at("runs", run_id), RunView, wait_ms=wait_ms)
+
+
+def list_runs(
+    *,
+    workflow: str | None = None,
+    state: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> ApiCall[RunPage]:
+    wanted = {"workflow": workflow, "state": state, "limit": limit, "cursor": cursor}
+    return get("/api/runs", RunPage, wanted.items())
+
+
+def get_graph(run_id: str) -> ApiCall[RunGraph]:
+    return get(path_at("runs", run_id, "graph"), RunGraph)
+
+
+def list_run_tokens(
+    run_id: str, *, limit: int | None = None, cursor: str | None = None
+) -> ApiCall[RunTokenPage]:
+    path = path_at("runs", run_id, "tokens")
+    return get(path, RunTokenPage, [("limit", limit), ("cursor", cursor)])
+
+
+def list_journal(
+    run_id: str, *, limit: int | None = None, after: str | None = None
+) -> ApiCall[JournalPage]:
+    """The entries of a run's journal after the number `after`, oldest first."""
+    path = path_at("runs", run_id, "journal")
+    return get(path, JournalPage, [("limit", limit), ("after", after)])
+
+
+# --- control ---------------------------------------------------------------------------------
+
+
+def cancel_run(run_id: str, *, reason: str = "") -> ApiCall[RunView]:
+    return _control(run_id, "cancel", RunCancellation(reason=reason))
+
+
+def pause_run(run_id: str) -> ApiCall[RunView]:
+    return _control(run_id, "pause")
+
+
+def resume_run(run_id: str) -> ApiCall[RunView]:
+    return _control(run_id, "resume")
+
+
+def retry_run(run_id: str) -> ApiCall[RunView]:
+    return _control(run_id, "retry")
+
+
+def signal_run(run_id: str, name: str, payload: Raw) -> ApiCall[RunView]:
+    return _control(run_id, "signal", SignalRequest(name=name, payload=payload))
+
+
+def fork_run(run_id: str, from_node: str, state: Raw | None = None) -> ApiCall[RunView]:
+    return _control(run_id, "fork", ForkRequest(from_node=from_node, state=state))
+
+
+def _control(run_id: str, verb: str, body: Any = None) -> ApiCall[RunView]:
+    return post(path_at("runs", run_id, verb), RunView, body)
+
+
+# --- artifacts -------------------------------------------------------------------------------
+
+
+class _Content:
+    """Returns the body of an answer unchanged."""
+
+    def decode(self, content: bytes, /) -> bytes:
+        return content
+
+
+def list_artifacts(
+    run_id: str, *, limit: int | None = None, cursor: str | None = None
+) -> ApiCall[ArtifactPage]:
+    path = path_at("runs", run_id, "artifacts")
+    return get(path, ArtifactPage, [("limit", limit), ("cursor", cursor)])
+
+
+def get_artifact(run_id: str, name: str) -> ApiCall[bytes]:
+    path = path_at("runs", run_id, "artifacts", name)
+    return ApiCall(method="GET", path=path, decoder=_Content(), is_repeatable=True, empty=b"")
+
+
+def put_artifact(
+    run_id: str, name: str, data: bytes, *, media_type: str, task_id: str, fence: int
+) -> ApiCall[ArtifactView]:
+    """Stage an artifact with the task that made it; the run gets it when the task succeeds."""
+    if not (media_type.isascii() and media_type.isprintable()):
+        raise Invalid(f"not a media type: {media_type!r}")
+    path = path_at("runs", run_id, "artifacts", name)
+    call = put(f"{path}?task_id={task_id}&fence={fence}", ArtifactView, data)
+    return replace(call, content_type=media_type)

@@ -1,0 +1,216 @@
+"""Tasks: functions that a program can enqueue.
+
+Calling a task calls its function. `enqueue` hands the call to a coordinator instead, and `using`
+returns a copy of the task with other options.
+"""
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
+
+import msgspec
+from msgspec import Struct
+
+from rota.core.tasks.model import Backoff, NewTask
+from rota.errors import Invalid
+from rota.sdk.arguments import Arguments
+from rota.sdk.client.client import Client
+from rota.sdk.handles import PendingHandle, TaskHandle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Place = Literal["thread", "process", "loop"]
+_DEFAULTS = NewTask(name="defaults")
+
+
+class Options(TypedDict, total=False):
+    """The options of a task, given when it is defined or for one call by `using`."""
+
+    queue: str
+    priority: int  # higher first
+    requires: Sequence[str]  # capabilities that the worker must have
+    delay_ms: int
+    run_at_ms: int
+    timeout_ms: int  # of one attempt
+    start_within_ms: int
+    max_attempts: int
+    backoff: Backoff | Mapping[str, Any]
+    key: str  # a second task with the same key is a duplicate of the first
+    labels: Mapping[str, str] | Sequence[str]
+
+
+class Submission(Struct, Generic[R], frozen=True):
+    """A checked call of a task, ready to be enqueued."""
+
+    new_task: NewTask
+    decoder: msgspec.json.Decoder[Any]
+
+
+class App(Protocol):
+    """What tasks, workflows and workers need of the app that they belong to."""
+
+    tasks: "dict[str, Task[..., Any]]"
+
+    @property
+    def client(self) -> Client: ...
+
+    def start(self) -> None: ...
+
+    def enqueue_many(
+        self, submissions: Iterable[Submission[Any]], *, conn: Any = None
+    ) -> list[Any]: ...
+
+    async def aenqueue_many(
+        self, submissions: Iterable[Submission[Any]], *, conn: Any = None
+    ) -> list[Any]: ...
+
+
+class Task(Generic[P, R]):
+    """A function with a name that workers know it by."""
+
+    def __init__(
+        self,
+        app: App,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        run_in: Place | None,
+        options: Options,
+    ) -> None:
+        wrapped: Any = self
+        functools.update_wrapper(wrapped, function)
+        self.app = app
+        self.function = function
+        self.name = name
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.run_in: Place = run_in or ("loop" if self.is_async else "thread")
+        self.arguments = Arguments(function, task=name)
+        self._template = template_of(name, options)
+        if self.run_in == "process" and "<" in function.__qualname__:
+            raise Invalid(
+                f"task {name!r} runs in a process, which imports its function by name: define the "
+                "function at the top level of a module"
+            )
+        if self.is_async and self.run_in == "thread":
+            raise Invalid(f"task {name!r} is async: it runs on the event loop or in a process")
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        return self._template.requires
+
+    def using(self, **options: Unpack[Options]) -> Self:
+        """A copy of this task whose calls are enqueued with other options."""
+        changed = copy.copy(self)
+        changed._template = template_of(self.name, options, self._template)  # noqa: SLF001 - own copy
+        return changed
+
+    @property
+    def node_options(self) -> dict[str, Any]:
+        """The options that a workflow's node of this task inherits: those that are not defaults."""
+        own = self._template
+        options = {
+            name: getattr(own, name)
+            for name in ("queue", "requires", "priority", "timeout_ms")
+            if getattr(own, name) != getattr(_DEFAULTS, name)
+        }
+        if (own.max_attempts, own.backoff) != (_DEFAULTS.max_attempts, _DEFAULTS.backoff):
+            options["retry"] = {"max_attempts": own.max_attempts}
+            if own.backoff is not None:
+                options["retry"]["backoff"] = msgspec.to_builtins(own.backoff)
+        return {"task": self.name, **options}
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Submission[R]:
+        """Check the arguments of a call and keep it for `enqueue_many`."""
+        return self._bind(args, kwargs)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission[R]:
+        payload = self.arguments.encode(args, kwargs)
+        return Submission(
+            msgspec.structs.replace(self._template, payload=payload),
+            self.arguments.result_decoder,
+        )
+
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]: ...
+    @overload
+    def enqueue(self, *args: Any, conn: Any, **kwargs: Any) -> PendingHandle[R]: ...
+
+    def enqueue(self, *args: Any, **kwargs: Any) -> Any:
+        """Enqueue a call; returns when the coordinator has stored it.
+
+        With `conn`, a PostgreSQL connection of the program, the task becomes part of the
+        transaction that is open there: it exists if and only if that is committed.
+        """
+        conn = self._take_connection(kwargs)
+        return self.app.enqueue_many([self._bind(args, kwargs)], conn=conn)[0]
+
+    @overload
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]: ...
+    @overload
+    async def aenqueue(self, *args: Any, conn: Any, **kwargs: Any) -> PendingHandle[R]: ...
+
+    async def aenqueue(self, *args: Any, **kwargs: Any) -> Any:
+        """As `enqueue`, for async code and async connections."""
+        conn = self._take_connection(kwargs)
+        return (await self.app.aenqueue_many([self._bind(args, kwargs)], conn=conn))[0]
+
+    def _take_connection(self, kwargs: dict[str, Any]) -> Any:
+        """Remove the connection from the arguments, unless the function has a `conn` itself."""
+        return None if "conn" in self.arguments.names else kwargs.pop("conn", None)
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]:
+        """Another name for `enqueue`, known from Celery."""
+        handle: TaskHandle[R] = self.app.enqueue_many([self.bind(*args, **kwargs)])[0]
+        return handle
+
+
+class FunctionTask(Task[P, R]):
+    """A task made of a plain function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        value: R = self.function(*args, **kwargs)
+        return value
+
+
+class CoroutineTask(Task[P, R]):
+    """A task made of an async function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        coroutine: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        return coroutine
+
+
+def template_of(name: str, options: Options, base: NewTask | None = None) -> NewTask:
+    """A new task without its payload, its options checked."""
+    given = {field: _plain(value) for field, value in options.items()}
+    try:
+        checked = msgspec.convert({"name": name, **given}, NewTask)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"task {name!r}: {error}", task=name) from None
+    if base is None:
+        return checked
+    changes = {field: getattr(checked, field) for field in given}
+    return msgspec.structs.replace(base, **changes)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

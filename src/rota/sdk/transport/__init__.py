@@ -1,0 +1,1 @@
+"""How a request reaches a coordinator: connection pools, endpoints and failover."""

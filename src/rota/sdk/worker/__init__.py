@@ -1,0 +1,1 @@
+"""The worker process: leasing, execution, reporting and heartbeats."""

@@ -1,0 +1,136 @@
+"""Hands each attempt to its runner, and its outcome to the reporter.
+
+Every attempt that begins ends once. `free_slots` counts attempts until they end, so a handler that
+ignores its stop still occupies its slot.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import structlog
+
+from rota.messages import LeaseView, ResultItem
+from rota.sdk.outcomes import TIMEOUT, UNKNOWN_TASK, failure
+from rota.sdk.task import Place, Task
+from rota.sdk.timing import now_s
+from rota.sdk.worker.attempt import TIMED_OUT, Attempt, ProgressSink
+from rota.sdk.worker.runners.loop_runner import LoopRunner
+from rota.sdk.worker.runners.process_runner import ProcessRunner
+from rota.sdk.worker.runners.thread_runner import ThreadRunner
+
+log = structlog.get_logger("rota.worker")
+
+
+class Runner(Protocol):
+    """Runs handlers in one place."""
+
+    def begin(self, attempts: Iterable[Attempt]) -> None: ...
+    def stop(self, attempt: Attempt) -> None: ...
+    async def close(self, *, is_hurried: bool) -> None: ...
+
+
+class Executor:
+    """Runs attempts on the event loop it is made on, in threads and in processes."""
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task[..., Any]],
+        *,
+        concurrency: int,
+        report: Callable[[LeaseView, ResultItem], None],
+        on_progress: ProgressSink,
+        on_free_slot: Callable[[], None],
+    ) -> None:
+        self.running: dict[str, Attempt] = {}  # begun and not settled, by task id
+        self.begun = 0  # attempts in total
+        self._lingering: set[Attempt] = set()  # settled and not ended
+        self._tasks = tasks
+        self._concurrency = concurrency
+        self._report = report
+        self._on_progress = on_progress
+        self._on_free_slot = on_free_slot
+        self._loop = asyncio.get_running_loop()
+        self._runners: dict[Place, Runner] = {
+            "loop": LoopRunner(self._end),
+            "thread": ThreadRunner(self._end, limit=concurrency),
+            "process": ProcessRunner(self._end),
+        }
+
+    @property
+    def free_slots(self) -> int:
+        return self._concurrency - len(self.running) - len(self._lingering)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.running and not self._lingering
+
+    def begin(self, leases: Iterable[LeaseView]) -> None:
+        now = now_s()
+        by_place: dict[Place, list[Attempt]] = {}
+        for lease in leases:
+            self.begun += 1
+            task = self._tasks.get(lease.name)
+            if task is None:
+                text = f"this worker has no task named {lease.name!r}"
+                self._report(lease, failure(lease, UNKNOWN_TASK, text))
+                continue
+            attempt = Attempt(lease, task, self._on_progress, now)
+            self.running[lease.task_id] = attempt
+            if lease.deadline_ms is not None:
+                self._set_timer(attempt)
+            by_place.setdefault(task.run_in, []).append(attempt)
+        for place, attempts in by_place.items():
+            self._runners[place].begin(attempts)
+
+    def stop(self, attempt: Attempt, reason: str) -> None:
+        """Settle an attempt as stopped; its handler ends when it can."""
+        if attempt.is_settled:
+            return
+        attempt.stop_reason = reason
+        self._settle(attempt)
+        self._lingering.add(attempt)
+        if reason == TIMED_OUT:
+            self._report_timeout(attempt.lease)
+        self._runners[attempt.task.run_in].stop(attempt)
+
+    def stop_all(self, reason: str) -> None:
+        for attempt in list(self.running.values()):
+            self.stop(attempt, reason)
+
+    async def close(self, *, is_hurried: bool = False) -> None:
+        """Release threads and processes; in a hurry without waiting for handlers."""
+        for runner in self._runners.values():
+            await runner.close(is_hurried=is_hurried)
+
+    def _end(self, attempt: Attempt, item: ResultItem) -> None:
+        if attempt.is_settled:
+            self._lingering.discard(attempt)
+        else:
+            self._settle(attempt)
+            self._report(attempt.lease, item)
+        self._on_free_slot()
+
+    def _settle(self, attempt: Attempt) -> None:
+        attempt.is_settled = True
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+            attempt.timer = None
+        # The same task may be here again, under a newer fence.
+        if self.running.get(attempt.lease.task_id) is attempt:
+            del self.running[attempt.lease.task_id]
+
+    def _set_timer(self, attempt: Attempt) -> None:
+        lease = attempt.lease
+        if lease.timeout_ms is not None:
+            left_s = lease.timeout_ms / 1000
+        else:  # the coordinator's clock may differ from this one; better than no limit
+            assert lease.deadline_ms is not None
+            left_s = max(0.0, lease.deadline_ms / 1000 - time.time())
+        attempt.timer = self._loop.call_later(left_s, self.stop, attempt, TIMED_OUT)
+
+    def _report_timeout(self, lease: LeaseView) -> None:
+        log.warning("attempt_timed_out", task_id=lease.task_id, task=lease.name)
+        limit = "time" if lease.timeout_ms is None else f"{lease.timeout_ms} ms"
+        self._report(lease, failure(lease, TIMEOUT, f"ran past its {limit}"))

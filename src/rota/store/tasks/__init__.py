@@ -1,0 +1,1 @@
+"""Tasks, lanes, queues and the inbox in the store."""

@@ -1,0 +1,61 @@
+"""Queues and the inbox: paused queues, tasks in each lane, and tasks that wait for acceptance."""
+
+from typing import NamedTuple
+
+from rota.store.database import Transaction
+
+
+class LaneCounts(NamedTuple):
+    queued: int = 0
+    oldest_since_ms: int | None = None
+    running: int = 0
+    scheduled: int = 0
+
+
+class InboxTask(NamedTuple):
+    """A task that another program has put into the inbox, in a transaction of its own."""
+
+    id: int
+    key: str
+    task: bytes
+
+
+class QueueStore:
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def paused(self) -> set[str]:
+        return set(self._tx.column("queues.paused"))
+
+    def known(self) -> set[str]:
+        return set(self._tx.column("queues.known"))
+
+    def set_paused(self, queue: str, *, paused: bool, at_ms: int) -> None:
+        self._tx.execute("queues.set_paused", name=queue, paused=int(paused), changed_at_ms=at_ms)
+
+    def lane_counts(self) -> dict[int, LaneCounts]:
+        found: dict[int, LaneCounts] = {}
+        for lane, count, since_ms in self._tx.rows("queues.queued_by_lane"):
+            found[lane] = LaneCounts(count, since_ms)
+        for lane, count in self._tx.rows("queues.running_by_lane"):
+            found[lane] = found.get(lane, LaneCounts())._replace(running=count)
+        for lane, count in self._tx.rows("queues.scheduled_by_lane"):
+            found[lane] = found.get(lane, LaneCounts())._replace(scheduled=count)
+        return found
+
+
+class InboxStore:
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def is_empty(self) -> bool:
+        return not self._tx.value("inbox.has_any")
+
+    def put(self, key: str, task: bytes, *, at_ms: int) -> None:
+        """Insert a task, as a program does that shares the database with the coordinator."""
+        self._tx.execute("inbox.put", key=key, task=task, created_at_ms=at_ms)
+
+    def take(self, limit: int, *, most_bytes: int) -> list[InboxTask]:
+        """Delete and return the oldest tasks; at least one, if there is any."""
+        found = self._tx.records(InboxTask, "inbox.take", limit=limit, max_bytes=most_bytes)
+        return sorted(one._replace(task=bytes(one.task)) for one in found)

@@ -1,0 +1,1 @@
+"""Workflow definitions, runs, journals and artifacts in the store."""

@@ -1,0 +1,261 @@
+"""Every kind of command travels between coordinators and arrives as it was sent."""
+
+from collections import Counter
+from typing import get_args
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from rota.core import limits
+from rota.core.access import AccessToken, Caller, Scope
+from rota.core.commands import (
+    AddToken,
+    BeatWorker,
+    CancelTasks,
+    Command,
+    CompleteJob,
+    ExpireAttempts,
+    FailJob,
+    KeepMinutes,
+    KeptMinute,
+    LeaseWork,
+    LeaveWorker,
+    PauseQueue,
+    Progress,
+    PruneHistory,
+    QueueDueTasks,
+    RegisterWorker,
+    ReportProgress,
+    ReportResults,
+    Result,
+    RetryTasks,
+    ReturnLeases,
+    RevokeToken,
+    SetWorkerState,
+    ShardClaim,
+    StartJob,
+    SubmitTasks,
+    SweepWorkers,
+    TakeInbox,
+    decode_command,
+    encode_command,
+)
+from rota.core.events import PruneEvents
+from rota.core.ids import TaskId
+from rota.core.kv import DeleteValue, PutValue, SweepValues
+from rota.core.locks import AcquireLock, LeaveLockQueue, ReleaseLock, RenewLock, SweepLocks
+from rota.core.replicas import BeatReplica, CatchUp, Counted, QueueCounts, Replica
+from rota.core.sessions import ClearNotifications, SessionNotification
+from rota.core.shards.commands import (
+    BeatMember,
+    ConfigureService,
+    DrainMember,
+    LeaveMember,
+    RegisterMember,
+    SaveCheckpoint,
+    SweepServices,
+)
+from rota.core.tasks.keys import KeySpace
+from rota.core.tasks.model import Backoff, NewTask, TaskError
+from rota.core.workers.model import WorkerState
+from rota.core.workflow.commands import (
+    CheckArtifact,
+    FireRunTimers,
+    ForkRun,
+    LookAtRun,
+    PruneRuns,
+    PutWorkflow,
+    SignalRun,
+    StageArtifact,
+    StartRun,
+    SteerRun,
+)
+from rota.core.workflow.definition.parser import read
+from tests.engine.graphs import PARENT
+
+CALLER = Caller(
+    name="ann",
+    scopes=(Scope.ADMIN,),
+    token_id="t1",
+    queues=("mail",),
+    worker_id="w1",
+    expires_at_ms=99,
+)
+DEFINITION, _ = read(PARENT)
+assert DEFINITION is not None
+TASK = TaskId(2**62)
+HUGE = 10**40  # JSON has such a number, MessagePack has not
+DOCUMENT = {"items": [1, 2.5, None, "\u00fc"], "huge": HUGE}
+
+# One example of each kind, with every field set to something else than its default.
+EXAMPLES: list[Command] = [
+    SubmitTasks(
+        [
+            NewTask(
+                name="send",
+                payload=Raw(b'{"to": "ann", "huge": 1e999}'),
+                queue="mail",
+                priority=-3,
+                requires=("gpu",),
+                delay_ms=5,
+                timeout_ms=6,
+                max_attempts=9,
+                backoff=Backoff(),
+                key="k" * limits.MAX_KEY_LENGTH,
+                labels={"a": "b"},
+            ),
+            NewTask(name="empty"),
+        ],
+        session_id="s1",
+        key_space=KeySpace.SESSION,
+    ),
+    CancelTasks((TASK,)),
+    RetryTasks((TASK,)),
+    PauseQueue("mail", paused=True),
+    RegisterWorker(
+        worker_id="w1",
+        node_id="n1",
+        incarnation=3,
+        capabilities=("gpu",),
+        max_concurrent_tasks=4,
+        tasks=("send",),
+        queues=("mail",),
+        heartbeat_interval_ms=7,
+        group="g",
+        labels={"zone": "a"},
+        by=CALLER,
+    ),
+    BeatWorker(worker_id="w1", incarnation=3, running=(TASK,), load={"cpu": 0.5}, by=CALLER),
+    LeaseWork(worker_id="w1", incarnation=3, most=7, wait_ms=8, by=CALLER),
+    ReportResults(
+        worker_id="w1",
+        incarnation=3,
+        results=[
+            Result(TASK, 4, result=b'{"n": 1}', claim=ShardClaim("s", 5, 6)),
+            Result(TASK, 4, ok=False, error=TaskError(type="T", message="m"), retry_in_ms=1),
+        ],
+        by=CALLER,
+    ),
+    ReportProgress(
+        worker_id="w1", incarnation=None, items=[Progress(TASK, 4, b"1", b"2")], by=CALLER
+    ),
+    ReturnLeases(worker_id="w1", incarnation=3, leases=((TASK, 4),)),
+    LeaveWorker(worker_id="w1", incarnation=3, by=CALLER),
+    SetWorkerState(worker_id="w1", state=WorkerState.DRAINING),
+    StartJob(task_id=TASK, holder="h", by=CALLER),
+    CompleteJob(task_id=TASK, result=Raw(b'{"n": 1}'), by=CALLER),
+    FailJob(task_id=TASK, error=TaskError(type="T", message="m"), by=CALLER),
+    AddToken(
+        AccessToken(
+            id="t1", hash="h", name="n", scopes=(Scope.ADMIN,), queues=("mail",), created_at_ms=1
+        )
+    ),
+    RevokeToken("t1"),
+    QueueDueTasks(),
+    ExpireAttempts(),
+    SweepWorkers(),
+    TakeInbox(max_payload_bytes=5),
+    PruneHistory(finished_before_ms=5),
+    PutWorkflow(DEFINITION),
+    StartRun(workflow="w", version=2, input=DOCUMENT, key="k", timeout_ms=5),
+    ForkRun(run_id=TASK, from_node="a", state=DOCUMENT),
+    SteerRun(run_id=TASK, wish="cancel", reason="r"),
+    SignalRun(run_id=TASK, name="n", payload=DOCUMENT),
+    LookAtRun(TASK),
+    FireRunTimers(),
+    PruneRuns(5),
+    StageArtifact(
+        run_id=TASK,
+        task_id=1,
+        fence=2,
+        name="n",
+        media_type="m",
+        size=3,
+        content=b"abc",
+        file="f",
+        by=CALLER,
+    ),
+    CheckArtifact(run_id=TASK, task_id=1, fence=2, size=3, by=CALLER),
+    RegisterMember(
+        service="s",
+        worker_id="w1",
+        shard_count=9,
+        protocol=2,
+        incarnation="7",
+        weight=500,
+        max_shards=3,
+        seq=4,
+        by=CALLER,
+    ),
+    BeatMember(
+        service="s",
+        worker_id="w1",
+        shard_count=9,
+        holds=(1, 2),
+        protocol=2,
+        incarnation="7",
+        generation=5,
+        seq=6,
+        draining=True,
+        by=CALLER,
+    ),
+    LeaveMember(service="s", worker_id="w1", incarnation="7", by=CALLER),
+    DrainMember(service="s", worker_id="w1", draining=False),
+    ConfigureService(service="s", shard_count=4, pinned=True, min_protocol=2),
+    SweepServices(deaf_until_ms=5),
+    SaveCheckpoint(
+        service="s", shard=1, epoch=2, value=Raw(b'{"at": 3}'), worker_id="w1", by=CALLER
+    ),
+    PutValue(
+        key="k", value=Raw(b'{"v": 1}'), ttl_ms=1, if_version=2, by_operator=True, owner="ann"
+    ),
+    DeleteValue(key="k", if_version=2),
+    SweepValues(),
+    AcquireLock(name="l", owner="ann", ttl_ms=1, wait_ms=2),
+    RenewLock(name="l", owner="ann", fence=1, ttl_ms=2),
+    ReleaseLock(name="l", owner="ann", fence=1),
+    LeaveLockQueue(name="l", owner="ann", asked=1, is_gone=False),
+    SweepLocks(),
+    ClearNotifications((SessionNotification(seq=1, session_id="s", task_id=TASK),)),
+    PruneEvents(before_ms=1, most=2),
+    KeepMinutes(
+        minutes=(KeptMinute(started_at_ms=1, queue="mail", slots=b"[]"),), forget_before_ms=2
+    ),
+    BeatReplica(
+        replica=Replica(
+            name="a",
+            url="http://a",
+            host="h",
+            version="1",
+            started_at_ms=1,
+            seen_ms=2,
+            counts=(Counted(number=1, queues={"mail": QueueCounts(1, 2, 3)}),),
+        ),
+        is_leaving=True,
+    ),
+    CatchUp(),
+]
+
+
+def test_there_is_one_example_of_every_kind() -> None:
+    assert Counter(map(type, EXAMPLES)) == Counter(get_args(Command))
+
+
+def test_every_kind_has_a_tag_of_its_own() -> None:
+    tags = [kind.__struct_config__.tag for kind in get_args(Command)]
+
+    assert all(isinstance(tag, str) for tag in tags)
+    assert len(set(tags)) == len(tags)
+
+
+@pytest.mark.parametrize("command", EXAMPLES, ids=lambda command: type(command).__name__)
+def test_a_command_arrives_as_it_was_sent(command: Command) -> None:
+    encoded = encode_command(command)
+
+    assert decode_command(encoded) == command
+
+
+def test_a_kind_that_is_not_known_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode_command(msgspec.msgpack.encode({"type": "Unheard"}))

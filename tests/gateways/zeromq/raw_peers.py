@@ -1,0 +1,73 @@
+"""Peers that speak ZMTP by hand, to say what no library would; and what a process uses."""
+
+import os
+import socket
+from pathlib import Path
+
+TIMEOUT_S = 30.0
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
+MORE, LONG, COMMAND = 0x01, 0x02, 0x04
+SHORT_BYTES = 255
+
+
+def frame(body: bytes, *, flags: int = 0) -> bytes:
+    if len(body) <= SHORT_BYTES:
+        return bytes((flags, len(body))) + body
+    return bytes((flags | LONG,)) + len(body).to_bytes(8) + body
+
+
+def connect(address: str) -> socket.socket:
+    """Connect and shake hands, so that messages may follow."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    plug = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+    plug.sendall(GREETING + frame(READY, flags=COMMAND))
+    length = _read(plug, len(GREETING) + 2)[-1]
+    _read(plug, length)
+    return plug
+
+
+def _read(plug: socket.socket, length: int) -> bytes:
+    heard = b""
+    while len(heard) < length:
+        some = plug.recv(length - len(heard))
+        assert some, "the connection was ended"
+        heard += some
+    return heard
+
+
+def flood(plug: socket.socket, data: bytes, *, most_bytes: int) -> int:
+    """Send the same again and again until the other end hangs up; the bytes that were taken."""
+    sent = 0
+    try:
+        while sent < most_bytes:
+            plug.sendall(data)
+            sent += len(data)
+    except TimeoutError:
+        raise AssertionError(f"nothing is read after {sent} bytes") from None
+    except OSError:
+        pass
+    return sent
+
+
+def is_ended(plug: socket.socket) -> bool:
+    """Wait for the end of a connection."""
+    try:
+        while plug.recv(65_536):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def resident_bytes(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor_s(pid: int) -> float:
+    """The processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
