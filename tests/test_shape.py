@@ -36,11 +36,8 @@ MOST_MODULES = 15  # in one folder, beside its `__init__.py`
 CROWDED_FOLDERS: dict[str, str] = {}
 MOST_IMPORTS = 20  # of our own modules, by one module
 WIDE_MODULES = {
-    "rota.engine.commit.batch": "to lose its special orders to the reducers",
-    "rota.engine.commit.pipeline": "to lose its special orders to the reducers",
     "rota.engine.coordinator": "puts the parts of the engine together",
     "rota.engine.queries.queries": "to be divided by noun",
-    "rota.engine.runs.run_engine": "to be divided with the reducer contract",
     "rota.node": "puts store, engine and gateways together; to shrink with the server",
 }
 CYCLIC_MODULES: dict[str, str] = {}

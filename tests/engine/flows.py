@@ -24,7 +24,7 @@ from rota.core.workflow.definition.parser import read
 from rota.core.workflow.events import TaskEnded
 from rota.core.workflow.replay import ReplayedEntry, encoded, replay
 from rota.core.workflow.states import RUN_ENDED
-from rota.engine.runs.run_engine import RunCache
+from rota.engine.runs.cache import RunCache
 from rota.store.workflow.runs import JournalEntry, RunRecord
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, done, running

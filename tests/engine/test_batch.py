@@ -27,7 +27,7 @@ from rota.core.replies import Changed, JobChanged, Outcomes, Submitted
 from rota.core.snapshot import Snapshot
 from rota.core.tasks.model import NewTask, TaskError, TaskRecord, TaskState
 from rota.core.workers.model import WorkerState
-from rota.engine.commit import batch
+from rota.engine.commit import task_domain
 from rota.errors import TooMany, WorkerNotFound
 from tests.conftest import TurnedClock
 from tests.core.model import Model
@@ -188,7 +188,7 @@ async def test_a_mistake_of_ours_fails_its_own_event_and_no_other(
             raise KeyError("a mistake")
         return reduce(snapshot, event)
 
-    monkeypatch.setattr(batch, "reduce", mistaken)
+    monkeypatch.setattr(task_domain, "reduce", mistaken)
 
     first, broken, second = await asyncio.gather(
         engine.submit("first"),

@@ -54,7 +54,7 @@ async def test_a_commit_that_tells_nothing_wakes_nobody(engine: Engine) -> None:
 async def test_nothing_is_made_for_watchers_when_there_are_none(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("rota.engine.events.recorder.EventBatch.noted")
+    monkeypatch.delattr("rota.core.events.EventBatch.logged")
 
     await engine.submit()
 

@@ -249,7 +249,7 @@ async def test_a_memory_that_holds_no_run_changes_nothing(
     story, *_ = STORIES[name]
     undisturbed = await tell(story, tmp_path / "undisturbed.db", restarts=lambda _: False)
 
-    monkeypatch.setattr("rota.engine.runs.run_engine.MOST_CACHED", 0)
+    monkeypatch.setattr("rota.engine.runs.cache.MOST_CACHED", 0)
     forgetful = await tell(story, tmp_path / "forgetful.db", restarts=lambda _: False)
 
     assert forgetful == undisturbed

@@ -11,7 +11,7 @@ from rota.core.commands import CancelTasks, RetryTasks, TaskFilter
 from rota.core.replies import Changed
 from rota.core.tasks.model import TaskState
 from rota.core.workflow.decisions import CancelTask
-from rota.engine.runs import run_commands
+from rota.engine.runs import run_domain
 from rota.errors import IllegalState, NodeNotFound, RunNotFound, TooMany
 from tests.conftest import TurnedClock
 from tests.engine.flows import Failure, Flows, ended_tokens, flowing, perform
@@ -363,7 +363,7 @@ nodes:
 async def test_a_run_keeps_so_many_signals_and_what_it_waits_for_reaches_it_all_the_same(
     flows: Flows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_commands, "MAX_KEPT_SIGNALS", 3)
+    monkeypatch.setattr(run_domain, "MAX_KEPT_SIGNALS", 3)
     run_id = await flows.start(WAITS)
     for name in ("later", "later", "other"):
         await flows.signal(run_id, name)

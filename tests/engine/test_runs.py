@@ -110,7 +110,7 @@ async def test_an_event_that_breaks_its_batch_takes_no_run_with_it(
             raise ArithmeticError("our mistake")  # noqa: TRY004 - any will do
         return reduce(snapshot, event)
 
-    monkeypatch.setattr("rota.engine.commit.batch.reduce", fragile)
+    monkeypatch.setattr("rota.engine.commit.task_domain.reduce", fragile)
     answers = await asyncio.gather(
         engine.report(worker, done(leases[0], result=b"1")),
         engine.execute(CancelTasks((TaskId(1),))),
@@ -358,7 +358,7 @@ async def test_runs_in_memory_are_bounded_and_those_dropped_go_on_all_the_same(
     flows: Flows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = flows.engine
-    monkeypatch.setattr("rota.engine.runs.run_engine.MOST_CACHED", 3)
+    monkeypatch.setattr("rota.engine.runs.cache.MOST_CACHED", 3)
     worker = await engine.register()
     await flows.put(LINE)
     runs = [(await flows.begin("line")).record.id for _ in range(10)]

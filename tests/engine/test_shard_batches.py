@@ -12,7 +12,7 @@ from rota.core.shards.commands import DrainMember, RegisterMember, SaveCheckpoin
 from rota.core.shards.members import Assignment
 from rota.core.shards.service import Service
 from rota.engine.commit.request import QueuedCommand
-from rota.engine.shards import shard_engine
+from rota.engine.shards import shard_domain
 from rota.errors import Invalid, MemberNotFound, ServiceNotFound, Unavailable
 from tests.engine.running import TIMEOUT_S, Engine, running
 from tests.engine.sharding import SERVICE, Peer, owned, service, settled, sweep, two
@@ -53,7 +53,7 @@ async def test_an_event_that_is_refused_half_way_leaves_nothing_of_itself(
             raise Invalid("refused too late")
         return answer
 
-    monkeypatch.setattr(shard_engine, "reduce", breaks)
+    monkeypatch.setattr(shard_domain, "reduce", breaks)
     told, refused, left = await at_once(a.beat(), Peer(engine, "c").register(), b.beat())
 
     assert isinstance(told, Assignment)

@@ -13,14 +13,14 @@ from tests.engine.sharing import SharedStore, replica
 ONE = QueueCounts(submitted=1)
 
 
-def beat(tallies: ReplicaCounters, name: str = "a", started_at_ms: int = 1) -> Replica:
+def beat(replica_counters: ReplicaCounters, name: str = "a", started_at_ms: int = 1) -> Replica:
     """What the store has of a coordinator after its beat."""
     return Replica(
         name=name,
         host="h",
         version="1",
         started_at_ms=started_at_ms,
-        counts=tallies.draw_up(),
+        counts=replica_counters.draw_up(),
     )
 
 

@@ -223,10 +223,10 @@ def test_a_call_given_up_is_no_longer_counted() -> None:
     async def body(engine: Engine) -> list[int]:
         worker = await engine.register()
         call = await engine.parked(worker)
-        counts = [engine.coordinator.metrics().parked]
+        counts = [engine.coordinator.metrics().waiting_leases]
         call.cancel()
         await engine.submit()
-        return [*counts, engine.coordinator.metrics().parked]
+        return [*counts, engine.coordinator.metrics().waiting_leases]
 
     assert in_virtual_time(body) == [1, 0]
 

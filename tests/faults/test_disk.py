@@ -157,7 +157,7 @@ async def test_a_worker_that_waits_for_work_gets_it_when_the_disk_is_well_again(
         event = LeaseWork(worker_id="w", incarnation=incarnation, most=1, wait_ms=60_000)
         waiting = asyncio.ensure_future(coordinator.execute(event))
         await coordinator.tick()
-        assert coordinator.metrics().parked == 1
+        assert coordinator.metrics().waiting_leases == 1
         disk.on_write = FULL
         with pytest.raises(Unavailable):
             await submit(coordinator, new_task())

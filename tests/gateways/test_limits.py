@@ -106,7 +106,7 @@ async def test_more_requests_than_allowed_are_told_to_come_back(tmp_path: Path) 
         worker = await api.register()
         polling = asyncio.create_task(worker.lease(wait_ms=60_000))
         async with asyncio.timeout(30):
-            while not api.node.coordinator.metrics().parked:  # noqa: ASYNC110 - it has no event
+            while not api.node.coordinator.metrics().waiting_leases:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0)
         refused = await api.get("/api/queues")
         alive = await api.get("/health/live")

@@ -56,7 +56,7 @@ class Server:
 
         async def parked(node: Node) -> None:
             async with asyncio.timeout(PATIENCE_S):
-                while node.coordinator.metrics().parked == 0:  # noqa: ASYNC110 - it has no event
+                while node.coordinator.metrics().waiting_leases == 0:  # noqa: ASYNC110 - it has no event
                     await asyncio.sleep(0)
 
         self.ask(parked)

@@ -15,7 +15,7 @@ from rota.core.tasks.model import Lane, TaskRecord
 from rota.core.workers import eviction_guards, registry
 from rota.core.workers.model import HealthPolicy, WorkerRecord, WorkerState
 from rota.engine import coordinator, policies
-from rota.engine.commit import batch
+from rota.engine.dispatch import dispatch_domain
 from rota.errors import WorkerNotFound
 from rota.store.tasks.tasks import TaskStore
 from tests.simulation import profiles
@@ -160,7 +160,7 @@ def double_grant() -> Iterator[None]:
 
 @mutant(profiles.CALM)
 def pause_ignored() -> Iterator[None]:
-    with patch.object(batch, "paused_after", lambda *_: frozenset()):
+    with patch.object(dispatch_domain, "paused_after", lambda *_: frozenset()):
         yield
 
 

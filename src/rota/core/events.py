@@ -7,7 +7,7 @@ Many tasks of one queue with the same outcome in one commit share one event, wit
 or retried task always has its own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -34,6 +34,23 @@ class LoggedEvent(Struct, frozen=True, kw_only=True):
     type: str
     subject: str
     data: dict[str, Any] = {}
+
+
+class EventBatch(Struct, frozen=True):
+    """The events of one commit, and their position in the log."""
+
+    events: Sequence[Event]
+    last_seq: int  # of these events; without any, of the log before the commit
+    at_ms: int
+
+    def logged(self) -> list[LoggedEvent]:
+        first = self.last_seq - len(self.events) + 1
+        return [
+            LoggedEvent(
+                seq=seq, at_ms=self.at_ms, type=one.type, subject=one.subject, data=one.data
+            )
+            for seq, one in enumerate(self.events, first)
+        ]
 
 
 class PruneEvents(CommandBase[Done], frozen=True, kw_only=True, tag="PruneNotices"):

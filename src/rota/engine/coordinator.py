@@ -125,7 +125,7 @@ class Coordinator:
                 self.queries,
                 self._notifier,
                 interval_ms=settings.poll_interval_ms,
-                has_parked=lambda: self._metrics.parked > 0,
+                has_waiting_leases=lambda: self._metrics.waiting_leases > 0,
                 run_batch=lambda: self._enqueue(CatchUp()).future,
             )
         self._duties = DutyScheduler(
@@ -339,7 +339,9 @@ class Coordinator:
         entry = QueuedCommand(event, future, can_wait=can_wait, is_subscription=is_subscription)
         if isinstance(event, SubmitTasks):
             self._refuse_when_full(entry.weight)
-        elif isinstance(event, LeaseWork) and self._pipeline.has_little_for(event.worker_id):
+        elif isinstance(event, LeaseWork) and self._pipeline.lease_calls.has_little_for(
+            event.worker_id
+        ):
             entry.is_cheap = True
         (self._writer.put_alone if is_alone else self._writer.put)(entry)
         return entry

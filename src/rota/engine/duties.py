@@ -23,7 +23,7 @@ from rota.engine.commit.loader import DUE_PER_STEP, OVERDUE_PER_STEP, TAKEN_PER_
 from rota.engine.events.recorder import PRUNED_PER_STEP as EVENTS_PRUNED_PER_STEP
 from rota.engine.kv.domains import SWEPT_PER_STEP
 from rota.engine.queries.queries import Queries
-from rota.engine.runs.run_commands import RUNS_PRUNED_PER_STEP, TIMERS_PER_STEP
+from rota.engine.runs.run_domain import RUNS_PRUNED_PER_STEP, TIMERS_PER_STEP
 from rota.settings import Settings
 
 

@@ -3,22 +3,20 @@
 Tasks that no session submitted cost nothing here: the state remembers whether a session has tasks.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import structlog
-from msgspec import Struct
 
 from rota.core import limits
-from rota.core.commands import SubmitTasks
-from rota.core.decisions import Decision, FinishTask
+from rota.core.commands import Command, SubmitTasks
+from rota.core.decisions import FinishTask
 from rota.core.ids import TaskId
-from rota.core.replies import Standing, Stood, Submitted
+from rota.core.replies import Done, Standing, Stood, Submitted
 from rota.core.sessions import ClearNotifications, SessionNotification
 from rota.core.tasks.model import FINISHED, TaskRecord, TaskState
-from rota.store.database import Transaction
+from rota.engine.commit.batch import Batch, Domain
+from rota.engine.commit.state import SessionState
 from rota.store.sessions import SessionStore
-from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.listing import Listing
 from rota.store.tasks.tasks import TaskStore
 
@@ -27,60 +25,47 @@ log = structlog.get_logger("rota.sessions")
 MOST_COUNTED_AHEAD = 1_000  # a task further back is reported as the next one behind these
 
 
-class SessionState(Struct, frozen=True):
-    """State of the sessions table that is cached between batches; replaced only after a commit."""
+class SessionDomain(Domain):
+    """The sessions of one batch: the tasks they submitted, and the notifications they get."""
 
-    has_tasks: bool = False  # a session waits for a task, or has waited for one
-    last_news: int = 0
+    COMMANDS = frozenset({ClearNotifications})
 
+    @classmethod
+    def is_concerned(cls, batch: Batch) -> bool:
+        return (
+            ClearNotifications in batch.kinds
+            or (batch.state.sessions.has_tasks and FinishTask in batch.decisions)
+            or (SubmitTasks in batch.kinds and any(map(_session_of, batch.commands)))
+        )
 
-def loaded_sessions(tx: Transaction, before: SessionState) -> SessionState:
-    """Load the state from the table; numbers never fall while a coordinator runs."""
-    sessions = SessionStore(tx)
-    last_news = max(before.last_news, sessions.last_notification())
-    return SessionState(has_tasks=sessions.has_tasks(), last_news=last_news)
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        self._sessions = SessionStore(batch.tx)
+        self._tasks = TaskStore(batch.tx, batch.lanes)
 
+    def reduce(self, command: ClearNotifications) -> Done:
+        self._sessions.drop_notifications(command.told)
+        return Done()
 
-class SessionWork(Struct):
-    """The effects of a batch on sessions."""
-
-    state: SessionState
-    notified: set[str] = set()  # sessions with new notifications
-
-
-class SessionEngine:
-    """Executes the session part of one batch, after all its commands are decided."""
-
-    def __init__(self, tx: Transaction, lanes: Lanes, state: SessionState) -> None:
-        self._tx = tx
-        self._lanes = lanes
-        self.work = SessionWork(state)
-
-    def apply(
-        self,
-        events: Sequence[object],
-        outcomes: list[Any],
-        decisions: Mapping[type[Decision], list[Any]],
-    ) -> SessionWork:
+    def write(self) -> None:
         """Record submitted tasks, reply with their standing, and store new notifications."""
-        for index, event in enumerate(events):
-            if type(event) is SubmitTasks and event.session_id is not None:
-                outcome = outcomes[index]
-                if isinstance(outcome, Submitted):
-                    outcomes[index] = self._submitted(event.session_id, outcome)
-            elif type(event) is ClearNotifications:
-                SessionStore(self._tx).drop_notifications(event.told)
-        if self.work.state.has_tasks and (finished := decisions.get(FinishTask)):
+        batch = self.batch
+        for index, command in enumerate(batch.commands):
+            session_id, outcome = _session_of(command), batch.outcomes[index]
+            if session_id is not None and isinstance(outcome, Submitted):
+                batch.outcomes[index] = self._submitted(session_id, outcome)
+        finished = batch.decisions.get(FinishTask)
+        if finished and batch.sessions.has_tasks:
             self._finished(finished)
-        return self.work
 
     def _submitted(self, session_id: str, outcome: Submitted) -> Stood:
         ids = [item.id for item in outcome.items]
-        tasks = TaskStore(self._tx, self._lanes).by_ids([*ids])
+        tasks = self._tasks.by_ids([*ids])
         waited_for = [(one, session_id) for one in ids if tasks[one].state not in FINISHED]
         if waited_for:
-            SessionStore(self._tx).add(waited_for)
-            self.work.state = SessionState(has_tasks=True, last_news=self.work.state.last_news)
+            self._sessions.add(waited_for)
+            last_news = self.batch.sessions.last_news
+            self.batch.sessions = SessionState(has_tasks=True, last_news=last_news)
         return Stood(
             [
                 self._standing(tasks[item.id], is_duplicate=isinstance(item, TaskRecord))
@@ -91,25 +76,29 @@ class SessionEngine:
     def _standing(self, task: TaskRecord, *, is_duplicate: bool) -> Standing:
         position = None
         if task.state is TaskState.QUEUED:
-            listing = Listing(self._tx, self._lanes)
+            listing = Listing(self.batch.tx, self.batch.lanes)
             position = listing.count_ahead(task, limit=MOST_COUNTED_AHEAD) + 1
         return Standing(task=task, position=position, is_duplicate=is_duplicate)
 
     def _finished(self, finished: Sequence[FinishTask]) -> None:
         waiting: dict[TaskId, list[str]] = {}
-        sessions = SessionStore(self._tx)
-        for task_id, session_id in sessions.of_tasks([one.id for one in finished]):
+        for task_id, session_id in self._sessions.of_tasks([one.id for one in finished]):
             waiting.setdefault(task_id, []).append(session_id)
         if not waiting:
             return
-        state = self.work.state
+        last_news = self.batch.sessions.last_news
         news: list[SessionNotification] = []
         for one in finished:
             for session_id in waiting.get(one.id, ()):
-                seq = state.last_news + len(news) + 1
+                seq = last_news + len(news) + 1
                 news.append(SessionNotification(seq=seq, session_id=session_id, task_id=one.id))
-        dropped = sessions.add_notifications(news, most=limits.MAX_SESSION_NEWS)
+        dropped = self._sessions.add_notifications(news, most=limits.MAX_SESSION_NEWS)
         if dropped:
             log.warning("session_notifications_dropped", dropped=dropped)
-        self.work.state = SessionState(has_tasks=True, last_news=state.last_news + len(news))
-        self.work.notified = {one.session_id for one in news}
+        self.batch.sessions = SessionState(has_tasks=True, last_news=last_news + len(news))
+        self.batch.delivery.sessions = {one.session_id for one in news}
+
+
+def _session_of(command: Command) -> str | None:
+    """Return the session that submits tasks with this command, if any."""
+    return command.session_id if type(command) is SubmitTasks else None

@@ -23,7 +23,7 @@ async def worker(api: Api) -> AsyncIterator[StreamPeer]:
 
 async def parked(api: Api, number: int) -> None:
     """Wait until so many calls for work wait at the coordinator."""
-    await until(lambda: api.node.coordinator.metrics().parked == number)
+    await until(lambda: api.node.coordinator.metrics().waiting_leases == number)
 
 
 # --- getting work -------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ from rota.core.shards import hydration
 from rota.engine.clock import StoreClock
 from rota.engine.commit import pipeline, state
 from rota.engine.commit.pipeline import Pipeline
-from rota.engine.runs.run_engine import RunCache
+from rota.engine.runs.cache import RunCache
 from rota.engine.shards import cache
 from rota.engine.shards.cache import ShardCache
-from rota.engine.shards.shard_engine import ShardEngine
+from rota.engine.shards.shard_domain import ShardDomain
 from rota.store.tasks.lanes import Lanes
 from tests.simulation.mutation import Mutants
 from tests.simulation.replicas.world import Pace
@@ -69,15 +69,15 @@ def last_seen_not_read() -> Iterator[None]:
 @mutant(Pace.TIMELY)
 def beat_answered_before_it_is_written() -> Iterator[None]:
     """A member is told that its lease was renewed, and others do not know."""
-    write = ShardEngine._write_seen
+    write = ShardDomain._write_seen
 
-    def late(self: ShardEngine, *, is_due: bool) -> None:
+    def late(self: ShardDomain, *, is_due: bool) -> None:
         del is_due
         write(self, is_due=False)
 
     with (
-        patch.object(ShardEngine, "_write_seen", late),
-        patch("rota.engine.shards.shard_engine.SEEN_KEPT_MS", 20_000),
+        patch.object(ShardDomain, "_write_seen", late),
+        patch("rota.engine.shards.shard_domain.SEEN_KEPT_MS", 20_000),
     ):
         yield
 

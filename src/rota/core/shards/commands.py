@@ -92,3 +92,4 @@ class SaveCheckpoint(CommandBase[Done], frozen=True, kw_only=True, tag="SaveChec
 MemberCommand = RegisterMember | BeatMember | LeaveMember
 ServiceCommand = MemberCommand | DrainMember | ConfigureService
 ShardCommand = ServiceCommand | SweepServices | SaveCheckpoint
+ShardReply = Assignment | Done

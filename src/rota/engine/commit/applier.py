@@ -1,6 +1,6 @@
 """Turns decisions into writes, grouped by kind. Only this module knows both sides."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -44,14 +44,6 @@ class Applied(Struct):
     opened: set[int]  # lanes with new work
     finished: list[TaskId]
     forgotten: int = 0
-
-
-def by_kind(decisions: Iterable[Decision]) -> dict[type[Decision], list[Any]]:
-    """Group decisions by kind; decisions of one kind keep their order."""
-    sorted_out: dict[type[Decision], list[Any]] = {}
-    for decision in decisions:
-        sorted_out.setdefault(type(decision), []).append(decision)
-    return sorted_out
 
 
 class _Writer:

@@ -4,24 +4,24 @@ import structlog
 
 from rota.core.decisions import LeaseTask, NoteWatch, RemoveWorker, RequeueTask
 from rota.core.replies import Outcomes, Taken
-from rota.engine.commit.batch import BatchResult
+from rota.engine.commit.batch import Batch
 from rota.engine.metrics.metrics import Metrics
-from rota.engine.shards.shard_engine import count_shard_work
 
 log = structlog.get_logger("rota.engine")
+shards_log = structlog.get_logger("rota.shards")
 
 
-def count_batch(metrics: Metrics, result: BatchResult, *, events: int) -> None:
-    decisions = result.decisions
+def count_batch(metrics: Metrics, batch: Batch) -> None:
+    decisions, now_ms = batch.decisions, batch.context.now_ms
     metrics.batches += 1
-    metrics.batched_events += events
-    metrics.forgotten += result.applied.forgotten
-    metrics.events += len(result.events.events)
+    metrics.batched_events += len(batch.commands)
+    metrics.forgotten += batch.forgotten
+    metrics.events += batch.last_seq - batch.state.last_seq
     metrics.leased += len(decisions.get(LeaseTask, ()))
-    metrics.note_submitted(result.tally.submitted, result.now_ms)
-    metrics.note_finished(result.tally.finished, result.now_ms)
-    if result.replicas:
-        metrics.note_others(result.replicas, result.now_ms)
+    metrics.note_submitted(batch.counts.submitted, now_ms)
+    metrics.note_finished(batch.counts.finished, now_ms)
+    if batch.replicas:
+        metrics.note_others(batch.replicas, now_ms)
     for requeued in decisions.get(RequeueTask, ()):
         metrics.requeued[requeued.ended.ending] += 1
     for removed in decisions.get(RemoveWorker, ()):
@@ -31,12 +31,34 @@ def count_batch(metrics: Metrics, result: BatchResult, *, events: int) -> None:
         if noted.held_because is not None:
             metrics.held_sweeps[noted.held_because] += 1
             log.warning("evictions_held", reason=noted.held_because)
-    count_shard_work(metrics, result.shards)
-    for outcome in result.outcomes:
+    count_services(metrics, batch)
+    for outcome in batch.outcomes:
         if isinstance(outcome, Taken):
             note_taken(metrics, outcome)
         elif isinstance(outcome, Outcomes):
             metrics.refused_results.update(one for one in outcome.outcomes if one != "accepted")
+
+
+def count_services(metrics: Metrics, batch: Batch) -> None:
+    for name, changes in batch.service_changes.items():
+        metrics.service(name).note(changes)
+        for rebalanced in changes.rebalances:
+            shards_log.info(
+                "shards_rebalanced",
+                service=name,
+                moved=rebalanced.moved,
+                placed=rebalanced.placed,
+            )
+        for removed in changes.removed:
+            shards_log.info(
+                "member_removed", service=name, worker_id=removed.worker_id, reason=removed.reason
+            )
+    for name, gauges in batch.service_gauges.items():
+        metrics.service(name).note_gauges(gauges)
+    for name in batch.fenced:
+        metrics.fenced_effects += 1
+        if name in metrics.services:  # a caller can invent names; count only existing services
+            metrics.services[name].fenced_effects += 1
 
 
 def note_taken(metrics: Metrics, taken: Taken) -> None:

@@ -52,10 +52,13 @@ class Notifier:
 
     def notify(self, delivery: Delivery) -> None:
         """Notify all waiters of a commit; runs on the loop, after the commit's callers resolve."""
-        self.wake(delivery.finished)
-        self.assignments.push(delivery.pushes)
-        self.events.publish(delivery.events)
-        self.lock_waiters.call(delivery.granted_locks)
+        self.wake(delivery.ended)
+        if delivery.pushes:
+            self.assignments.push(delivery.pushes)
+        if delivery.events:
+            self.events.publish(delivery.events)
+        if delivery.granted_locks:
+            self.lock_waiters.call(delivery.granted_locks)
         if delivery.sessions:
             self.tell_sessions(delivery.sessions)
         if delivery.cancelled:

@@ -23,20 +23,20 @@ from rota.core.commands import (
     SubmitTasks,
 )
 from rota.core.decisions import TellCancelled
-from rota.core.ids import TaskId
+from rota.core.events import EventBatch
+from rota.core.kv import KvReply
 from rota.core.locks import LockAnswer
-from rota.core.replies import Granted
+from rota.core.replies import Granted, Reply
 from rota.core.sessions import ClearNotifications
-from rota.core.shards.commands import BeatMember, SaveCheckpoint
+from rota.core.shards.commands import BeatMember, SaveCheckpoint, ShardReply
 from rota.core.shards.members import Assignment
-from rota.core.workflow.commands import StartRun
-from rota.engine.commit.batch import Outcome
-from rota.engine.events.recorder import EventBatch
+from rota.core.workflow.commands import RunReply, StartRun
+from rota.errors import RotaError
 
 CHEAP_TASKS = 20  # a command about no more tasks than this takes microseconds
 CHEAP_SHARDS = 1_000  # the same for the shards that a member's beat lists
 
-
+Outcome = Reply | RunReply | ShardReply | KvReply | LockAnswer | RotaError
 ReplyCallback = Callable[[Any], None]  # takes the outcome, or the exception
 
 
@@ -114,10 +114,10 @@ class Delivery(Struct):
     """The replies and notifications of a committed batch."""
 
     answers: list[tuple[QueuedCommand, Outcome | Exception]] = []
-    finished: list[TaskId] = []
-    next_moment_ms: int | None = None
+    ended: list[int] = []  # tasks and runs
+    next_moment_ms: int | None = None  # when the next duty is due
     pushes: list[Assignment] = []
-    next_sweep_ms: int | None = None
+    next_sweep_ms: int | None = None  # when the next sweep of a service or a lock is due
     granted_locks: list[LockAnswer] = []  # to waiting callers
     events: list[EventBatch] = []
     sessions: set[str] = set()  # sessions with new notifications
@@ -125,16 +125,20 @@ class Delivery(Struct):
 
     def add(self, other: "Delivery") -> None:
         self.answers += other.answers
-        self.finished += other.finished
-        moments = [one for one in (self.next_moment_ms, other.next_moment_ms) if one is not None]
-        self.next_moment_ms = min(moments, default=None)
+        self.ended += other.ended
+        self.next_moment_ms = earlier(self.next_moment_ms, other.next_moment_ms)
         self.pushes += other.pushes
-        sweeps = [one for one in (self.next_sweep_ms, other.next_sweep_ms) if one is not None]
-        self.next_sweep_ms = min(sweeps, default=None)
+        self.next_sweep_ms = earlier(self.next_sweep_ms, other.next_sweep_ms)
         self.granted_locks += other.granted_locks
         self.events += other.events
         self.sessions |= other.sessions
         self.cancelled += other.cancelled
+
+
+def earlier(one_ms: int | None, other_ms: int | None) -> int | None:
+    if one_ms is None or other_ms is None:
+        return other_ms if one_ms is None else one_ms
+    return min(one_ms, other_ms)
 
 
 def returned_by(entry: QueuedCommand, outcome: object) -> Iterator[ReturnLeases]:

@@ -5,19 +5,33 @@ from typing import Any
 
 from msgspec import Struct
 
-from rota.core.decisions import ChangeQueue, Decision, NoteQuality, NoteWatch, TellCancelled
+from rota.core.decisions import ChangeQueue, Decision, NoteQuality
 from rota.core.quotas import Usage
 from rota.core.workers.circuit_breaker import BreakerState
 from rota.core.workers.eviction_guards import SweepState
 from rota.core.workers.model import Health
-from rota.engine.commit.outcome import BatchOutcome
 from rota.engine.replicas.shared_store import Known
-from rota.engine.runs.run_engine import RunCache
-from rota.engine.sessions import SessionState
+from rota.engine.runs.cache import RunCache
+from rota.engine.shards.cache import ShardCache
 from rota.store.database import Transaction
+from rota.store.events import EventStore
+from rota.store.locks import LockStore
 from rota.store.replicas import ReplicaStore
+from rota.store.sessions import SessionStore
+from rota.store.shards import ShardStore
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.queues import QueueStore
+from rota.store.tasks.tasks import TaskStore
+from rota.store.workers import WorkerStore
+from rota.store.workflow.artifacts import ArtifactStore
+from rota.store.workflow.runs import RunStore
+
+
+class SessionState(Struct, frozen=True):
+    """State of the sessions table that is cached between batches; replaced only after a commit."""
+
+    has_tasks: bool = False  # a session waits for a task, or has waited for one
+    last_news: int = 0
 
 
 class WriterState(Struct):
@@ -47,31 +61,52 @@ class WriterState(Struct):
         return Known(self.watch, self.healths, self.sessions.last_news)
 
 
-def loaded_state(
-    before: WriterState,
-    outcome: BatchOutcome,
+def recovered(
+    tx: Transaction,
+    lanes: Lanes,
+    runs: RunCache,
+    services: ShardCache,
     *,
-    last_seq: int,
-    sessions: SessionState,
-    values: Usage | None,
+    steady_ms: int,
 ) -> WriterState:
-    """Return the state after a batch."""
-    decisions = outcome.decisions
-    watches = decisions.get(NoteWatch)
+    """Load the state that the last coordinator left in a store that no peer uses."""
+    lanes.drop_unused_if_many(tx)
+    stored_runs, workers = RunStore(tx), WorkerStore(tx)
+    runs.has_tasks = stored_runs.has_tasks()
+    runs.has_staged = ArtifactStore(tx).has_staged()
+    services.fill(ShardStore(tx), now_ms=steady_ms)
+    LockStore(tx).delete_waiters()
+    last = TaskStore(tx, lanes).last_id()
     return WriterState(
-        last_task_id=outcome.snapshot.last_task_id,
-        watch=watches[-1].watch if watches else before.watch,
-        turns=before.turns,
-        paused=paused_after(before.paused, decisions),
-        has_open_breakers=before.has_open_breakers or opens_breakers(decisions),
-        has_cancelled=before.has_cancelled or TellCancelled in decisions,
-        last_seq=last_seq,
-        healths=outcome.healths_now,
-        sessions=sessions,
-        workers=before.workers,
-        services=before.services,
-        values=values,
+        last_task_id=max(last, stored_runs.last_id(), workers.counter("task")),
+        paused=frozenset(QueueStore(tx).paused()),
+        has_open_breakers=workers.has_open_breakers(),
+        has_cancelled=workers.has_cancelled(),
+        last_seq=EventStore(tx).bounds().last_seq,
+        sessions=loaded_sessions(tx, SessionState()),
     )
+
+
+def joined(
+    tx: Transaction,
+    lanes: Lanes,
+    runs: RunCache,
+    services: ShardCache,
+    replica: str,
+    *,
+    now_ms: int,
+) -> WriterState:
+    """Load the state of a store that peers may use now; change nothing that is theirs."""
+    services.fill(ShardStore(tx), now_ms=now_ms)
+    LockStore(tx).expire_waiters(replica, now_ms=now_ms)
+    return refreshed(tx, WriterState(), lanes, runs)
+
+
+def reread(tx: Transaction, state: WriterState, lanes: Lanes) -> None:
+    """Read again what a failed commit may have written after all."""
+    lanes.load(tx)
+    state.sessions = loaded_sessions(tx, state.sessions)
+    state.last_seq = EventStore(tx).bounds().last_seq
 
 
 def refreshed(tx: Transaction, before: WriterState, lanes: Lanes, runs: RunCache) -> WriterState:
@@ -99,6 +134,13 @@ def refreshed(tx: Transaction, before: WriterState, lanes: Lanes, runs: RunCache
         workers=facts.workers,
         services=facts.services,
     )
+
+
+def loaded_sessions(tx: Transaction, before: SessionState) -> SessionState:
+    """Load the state from the table; numbers never fall while a coordinator runs."""
+    sessions = SessionStore(tx)
+    last_news = max(before.last_news, sessions.last_notification())
+    return SessionState(has_tasks=sessions.has_tasks(), last_news=last_news)
 
 
 def paused_after(

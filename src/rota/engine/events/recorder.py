@@ -6,8 +6,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-
+from rota.core.commands import KeepMinutes
 from rota.core.decisions import (
     AddTask,
     ChangeQueue,
@@ -23,13 +22,14 @@ from rota.core.decisions import (
     RequeueTask,
     ReviveTask,
 )
-from rota.core.events import Event, LoggedEvent, healths_now
+from rota.core.events import Event, EventBatch, PruneEvents, healths_now
+from rota.core.replies import Done
 from rota.core.snapshot import Snapshot
 from rota.core.workers.model import Health
-from rota.engine.commit.outcome import BatchOutcome
+from rota.engine.commit.batch import Batch, Domain, counts_of
 from rota.engine.events import task_events
 from rota.engine.shards.changes import ServiceChanges
-from rota.store.database import Transaction
+from rota.store.dashboard import DashboardStore
 from rota.store.events import EventStore
 
 PRUNED_PER_STEP = 10_000  # events examined in one transaction, so that none is long
@@ -37,46 +37,46 @@ PRUNED_PER_STEP = 10_000  # events examined in one transaction, so that none is 
 Data = dict[str, Any]
 
 
-class EventBatch(Struct, frozen=True):
-    """The events of one commit, and their position in the log."""
+class HistoryDomain(Domain):
+    """What a batch leaves for later: its public events, and the minutes of the charts."""
 
-    events: Sequence[Event]
-    last_seq: int  # of these events; without any, of the log before the commit
-    at_ms: int
+    COMMANDS = frozenset({PruneEvents, KeepMinutes})
+    CONCERNS_ALL = True
 
-    def noted(self) -> list[LoggedEvent]:
-        first = self.last_seq - len(self.events) + 1
-        return [
-            LoggedEvent(
-                seq=seq, at_ms=self.at_ms, type=one.type, subject=one.subject, data=one.data
-            )
-            for seq, one in enumerate(self.events, first)
-        ]
+    def reduce(self, command: PruneEvents | KeepMinutes) -> Done:
+        tx = self.batch.tx
+        if isinstance(command, PruneEvents):
+            return Done(EventStore(tx).prune(command, step=PRUNED_PER_STEP))
+        return Done(DashboardStore(tx).put_minutes(command))
+
+    def write(self) -> None:
+        """Write the batch's events after the last of the log, in the batch's own transaction."""
+        batch = self.batch
+        before, at_ms = batch.state.last_seq, batch.context.now_ms
+        batch.counts = counts_of(batch.decisions)
+        batch.healths = healths_after(batch.state.healths, batch.decisions, batch.snapshot)
+        events = events_of(batch)
+        batch.last_seq = before + len(events)
+        if events:
+            EventStore(batch.tx).add(events, after=before, at_ms=at_ms)
+            batch.delivery.events.append(EventBatch(events, batch.last_seq, at_ms))
 
 
-def write_events(tx: Transaction, outcome: BatchOutcome, *, last_seq: int) -> EventBatch:
-    """Write the batch's events after number `last_seq`, in the batch's own transaction."""
-    notices, at_ms = events_of(outcome), outcome.snapshot.now_ms
-    if notices:
-        EventStore(tx).add(notices, after=last_seq, at_ms=at_ms)
-    return EventBatch(notices, last_seq + len(notices), at_ms)
-
-
-def events_of(outcome: BatchOutcome) -> Sequence[Event]:
+def events_of(batch: Batch) -> Sequence[Event]:
     """Return the batch's events, causes first: a task's end comes before its run's next step."""
-    decisions = outcome.decisions
+    decisions = batch.decisions
     kinds: list[type[Any]] = [kind for kind in decisions if kind in MAKERS]
-    if not outcome.events and not outcome.services and len(kinds) < 2:  # nearly always
-        return MAKERS[kinds[0]](outcome, decisions[kinds[0]]) if kinds else ()
+    if not batch.events and not batch.service_changes and len(kinds) < 2:  # nearly always
+        return MAKERS[kinds[0]](batch, decisions[kinds[0]]) if kinds else ()
     sources: dict[type[Any], Any] = {kind: decisions[kind] for kind in kinds}
-    if outcome.events:
-        sources[Event] = outcome.events
-    if outcome.services:
-        sources[ServiceChanges] = outcome.services
+    if batch.events:
+        sources[Event] = batch.events
+    if batch.service_changes:
+        sources[ServiceChanges] = batch.service_changes
     return [
-        notice
+        event
         for kind in sorted(sources, key=PLACES.__getitem__)
-        for notice in MAKERS[kind](outcome, sources[kind])
+        for event in MAKERS[kind](batch, sources[kind])
     ]
 
 
@@ -104,16 +104,16 @@ def healths_after(
     return {one: health for one, health in before.items() if one not in gone} if gone else before
 
 
-def _swept(outcome: BatchOutcome, _: Sequence[NoteWatch]) -> list[Event]:
+def _swept(batch: Batch, _: Sequence[NoteWatch]) -> list[Event]:
     """Report each worker whose health differs from the last sweep; evicted ones are unhealthy."""
-    before, after = outcome.healths, outcome.healths_now
-    workers = outcome.snapshot.workers
+    before, after = batch.state.healths, batch.healths
+    workers = batch.snapshot.workers
     standing = (before.keys() | after.keys()) & workers.keys()
     found = {
         one: (after.get(one, Health.HEALTHY), workers[one].incarnation, workers[one].queues)
         for one in standing
     }
-    for removed in outcome.decisions.get(RemoveWorker, ()):
+    for removed in batch.decisions.get(RemoveWorker, ()):
         if removed.reason == Health.UNHEALTHY:
             found[removed.worker_id] = Health.UNHEALTHY, removed.incarnation, removed.queues
     return [
@@ -137,8 +137,8 @@ def _served(queues: tuple[str, ...] | None) -> Data:
     return {} if queues is None else {"queues": queues}
 
 
-def _registered(_: BatchOutcome, put: Sequence[PutWorker]) -> list[Event]:
-    notices = []
+def _registered(_: Batch, put: Sequence[PutWorker]) -> list[Event]:
+    events = []
     for one in put:
         worker = one.worker
         data: Data = {"incarnation": worker.incarnation, "node_id": worker.node_id}
@@ -147,22 +147,22 @@ def _registered(_: BatchOutcome, put: Sequence[PutWorker]) -> list[Event]:
         data |= _served(worker.queues)
         if worker.group is not None:
             data["group"] = worker.group
-        notices.append(Event(type="worker-registered", subject=worker.id, data=data))
-    return notices
+        events.append(Event(type="worker-registered", subject=worker.id, data=data))
+    return events
 
 
-def _steered(outcome: BatchOutcome, changed: Sequence[ChangeWorkerState]) -> list[Event]:
-    workers = outcome.snapshot.workers
-    notices = []
+def _steered(batch: Batch, changed: Sequence[ChangeWorkerState]) -> list[Event]:
+    workers = batch.snapshot.workers
+    events = []
     for one in changed:
         worker = workers.get(one.worker_id)
         data: Data = {"state": one.state, "incarnation": one.incarnation}
         data |= _served(None if worker is None else worker.queues)
-        notices.append(Event(type="worker-state", subject=one.worker_id, data=data))
-    return notices
+        events.append(Event(type="worker-state", subject=one.worker_id, data=data))
+    return events
 
 
-def _removed(_: BatchOutcome, removed: Sequence[RemoveWorker]) -> list[Event]:
+def _removed(_: Batch, removed: Sequence[RemoveWorker]) -> list[Event]:
     return [
         Event(
             type="worker-unregistered",
@@ -176,37 +176,37 @@ def _removed(_: BatchOutcome, removed: Sequence[RemoveWorker]) -> list[Event]:
 # --- queues, tokens, services -------------------------------------------------------------------
 
 
-def _queue_changed(outcome: BatchOutcome, changed: Sequence[ChangeQueue]) -> list[Event]:
-    paused = set(outcome.paused)
-    notices = []
+def _queue_changed(batch: Batch, changed: Sequence[ChangeQueue]) -> list[Event]:
+    paused = set(batch.state.paused)
+    events = []
     for one in changed:
         if one.paused != (one.queue in paused):  # a repeated request changes nothing
             kind = "queue-paused" if one.paused else "queue-resumed"
-            notices.append(Event(type=kind, subject=one.queue))
+            events.append(Event(type=kind, subject=one.queue))
             paused ^= {one.queue}
-    return notices
+    return events
 
 
-def _token_put(_: BatchOutcome, put: Sequence[PutToken]) -> list[Event]:
-    notices = []
+def _token_put(_: Batch, put: Sequence[PutToken]) -> list[Event]:
+    events = []
     for one in put:
         data: Data = {"name": one.token.name, "scopes": one.token.scopes}
         if one.token.expires_at_ms is not None:
             data["expires_at_ms"] = one.token.expires_at_ms
-        notices.append(Event(type="token-created", subject=one.token.id, data=data))
-    return notices
+        events.append(Event(type="token-created", subject=one.token.id, data=data))
+    return events
 
 
-def _token_dropped(_: BatchOutcome, dropped: Sequence[DropToken]) -> list[Event]:
+def _token_dropped(_: Batch, dropped: Sequence[DropToken]) -> list[Event]:
     return [Event(type="token-revoked", subject=one.token_id) for one in dropped]
 
 
-def _told(_: BatchOutcome, told: Sequence[Event]) -> Sequence[Event]:
+def _told(_: Batch, told: Sequence[Event]) -> Sequence[Event]:
     """Return the events that runs, values and locks have made, unchanged."""
     return told
 
 
-def _services_changed(_: BatchOutcome, services: Mapping[str, ServiceChanges]) -> list[Event]:
+def _services_changed(_: Batch, services: Mapping[str, ServiceChanges]) -> list[Event]:
     return [one for name, changes in services.items() for one in _of_service(name, changes)]
 
 
@@ -228,7 +228,7 @@ def _member(kind: str, service: str, worker_id: str, incarnation: str, **more: s
 
 
 # The order of the entries is the order of the events in the log.
-MAKERS: dict[type[Any], Callable[[BatchOutcome, Any], Sequence[Event]]] = {
+MAKERS: dict[type[Any], Callable[[Batch, Any], Sequence[Event]]] = {
     NoteWatch: _swept,
     RemoveWorker: _removed,
     PutWorker: _registered,

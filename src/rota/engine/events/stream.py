@@ -21,10 +21,9 @@ from typing import Self
 
 import structlog
 
-from rota.core.events import EVERYTHING, EventFilter, LoggedEvent, matches
+from rota.core.events import EVERYTHING, EventBatch, EventFilter, LoggedEvent, matches
 from rota.core.limits import MAX_EVENTS_BEHIND
 from rota.engine.events.log import EventLog, Sight
-from rota.engine.events.recorder import EventBatch
 
 log = structlog.get_logger("rota.notices")
 
@@ -84,7 +83,7 @@ class EventStream:
         self.last_seq = batches[-1].last_seq
         if self._watchers:
             for one in batches:
-                self._hand_out(one.noted())
+                self._hand_out(one.logged())
 
     def _hand_out(self, notices: Sequence[LoggedEvent]) -> None:
         loop = asyncio.get_running_loop()
@@ -99,7 +98,7 @@ class EventStream:
             return
         self.last_seq = batch.last_seq
         if self._watchers:
-            self._hand_out(batch.noted())
+            self._hand_out(batch.logged())
 
     def advance(self, last_seq: int) -> None:
         """Note that the log has events up to this number, of this coordinator or of a peer."""

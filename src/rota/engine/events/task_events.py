@@ -15,7 +15,7 @@ from rota.core.events import Event, error_in_short
 from rota.core.ids import TaskId, to_text
 from rota.core.limits import MAX_SINGLE_EVENTS
 from rota.core.tasks.model import JOB_INCARNATION, Ending, Lane, TaskRecord, TaskState
-from rota.engine.commit.outcome import BatchOutcome
+from rota.engine.commit.batch import Batch
 
 T = TypeVar("T", AddTask, FinishTask, RequeueTask, ReviveTask, TaskRecord)
 Data = dict[str, Any]
@@ -24,10 +24,10 @@ RETRYING = "task-retrying"
 RETRIED = "retried"  # the reason when a caller, not the end of an attempt, causes the retry
 
 
-def submitted(outcome: BatchOutcome, added: Sequence[AddTask]) -> list[Event]:
+def submitted(batch: Batch, added: Sequence[AddTask]) -> list[Event]:
     if len(added) <= MAX_SINGLE_EVENTS:
         return [_submitted_one(one) for one in added]
-    if len(outcome.tally.submitted) == 1:
+    if len(batch.counts.submitted) == 1:
         return [_of_many("task-submitted", added[0].task.queue, added)]
     queues = [one.task.queue for one in added]
     return _together("task-submitted", added, queues, _submitted_one)
@@ -40,14 +40,14 @@ def _submitted_one(one: AddTask) -> Event:
     return Event(type="task-submitted", subject=to_text(one.id), data=data)
 
 
-def started(outcome: BatchOutcome, leases: Sequence[LeaseTask]) -> list[Event]:
-    granted = outcome.granted
+def started(batch: Batch, leases: Sequence[LeaseTask]) -> list[Event]:
+    granted = batch.granted
     if len(leases) <= MAX_SINGLE_EVENTS:
         notices = [_started_one(task, worker_id) for worker_id, tasks in granted for task in tasks]
-        jobs = _jobs(outcome, leases, known=len(notices))
+        jobs = _jobs(batch, leases, known=len(notices))
         return notices + [_started_one(task, task.worker_id) for task in jobs]
     tasks = [task for _, tasks in granted for task in tasks]
-    tasks += _jobs(outcome, leases, known=len(tasks))
+    tasks += _jobs(batch, leases, known=len(tasks))
     workers: dict[TaskId, str] = {}
 
     def single(task: TaskRecord) -> Event:
@@ -58,11 +58,11 @@ def started(outcome: BatchOutcome, leases: Sequence[LeaseTask]) -> list[Event]:
     return _together("task-started", tasks, [task.lane.queue for task in tasks], single)
 
 
-def _jobs(outcome: BatchOutcome, leases: Sequence[LeaseTask], *, known: int) -> list[TaskRecord]:
+def _jobs(batch: Batch, leases: Sequence[LeaseTask], *, known: int) -> list[TaskRecord]:
     """Return the tasks started as jobs, not leased to workers; the snapshot has them whole."""
     if known == len(leases):
         return []
-    tasks = outcome.snapshot.tasks
+    tasks = batch.snapshot.tasks
     return [tasks[one.id] for one in leases if one.incarnation == JOB_INCARNATION]
 
 
@@ -76,15 +76,15 @@ def _started_one(task: TaskRecord, worker_id: str | None) -> Event:
     return Event(type="task-started", subject=to_text(task.id), data=data)
 
 
-def finished(outcome: BatchOutcome, ended: Sequence[FinishTask]) -> list[Event]:
+def finished(batch: Batch, ended: Sequence[FinishTask]) -> list[Event]:
     if len(ended) <= MAX_SINGLE_EVENTS:
-        return [_finished_one(outcome, one) for one in ended]
-    if len(outcome.tally.finished) == 1 and ended[0].state is not TaskState.FAILED:
+        return [_finished_one(batch, one) for one in ended]
+    if len(batch.counts.finished) == 1 and ended[0].state is not TaskState.FAILED:
         return [_of_many(ENDS[ended[0].state], ended[0].queue, ended)]
     notices: list[Event] = []
     for state, kind in ENDS.items():
         if alike := [one for one in ended if one.state is state]:
-            single = partial(_finished_one, outcome)
+            single = partial(_finished_one, batch)
             if state is TaskState.FAILED:
                 notices += map(single, alike)
             else:
@@ -99,26 +99,26 @@ ENDS = {
 }
 
 
-def _finished_one(outcome: BatchOutcome, one: FinishTask) -> Event:
-    data = _data(outcome.lane(one.id), one.worker_id, one.attempt, queue=one.queue)
+def _finished_one(batch: Batch, one: FinishTask) -> Event:
+    data = _data(batch.lane(one.id), one.worker_id, one.attempt, queue=one.queue)
     if one.error is not None:
         data["error"] = error_in_short(one.error)
     return Event(type=ENDS[one.state], subject=to_text(one.id), data=data)
 
 
-def requeued(outcome: BatchOutcome, ended: Sequence[RequeueTask]) -> list[Event]:
-    single = partial(_requeued_one, outcome)
+def requeued(batch: Batch, ended: Sequence[RequeueTask]) -> list[Event]:
+    single = partial(_requeued_one, batch)
     notices = [single(one) for one in ended if one.ended.error is not None]
     for reason in Ending:
         alike = [one for one in ended if one.ended.error is None and one.ended.ending is reason]
         if alike:
-            notices += _together(RETRYING, alike, _queues(outcome, alike), single, reason=reason)
+            notices += _together(RETRYING, alike, _queues(batch, alike), single, reason=reason)
     return notices
 
 
-def _requeued_one(outcome: BatchOutcome, one: RequeueTask) -> Event:
+def _requeued_one(batch: Batch, one: RequeueTask) -> Event:
     ended = one.ended
-    data = _data(outcome.lane(one.id), ended.worker_id, ended.attempt)
+    data = _data(batch.lane(one.id), ended.worker_id, ended.attempt)
     data["reason"] = ended.ending
     if ended.error is not None:
         data["error"] = error_in_short(ended.error)
@@ -127,18 +127,18 @@ def _requeued_one(outcome: BatchOutcome, one: RequeueTask) -> Event:
     return Event(type=RETRYING, subject=to_text(one.id), data=data)
 
 
-def revived(outcome: BatchOutcome, sent: Sequence[ReviveTask]) -> list[Event]:
-    single = partial(_revived_one, outcome)
-    return _together(RETRYING, sent, _queues(outcome, sent), single, reason=RETRIED)
+def revived(batch: Batch, sent: Sequence[ReviveTask]) -> list[Event]:
+    single = partial(_revived_one, batch)
+    return _together(RETRYING, sent, _queues(batch, sent), single, reason=RETRIED)
 
 
-def _revived_one(outcome: BatchOutcome, one: ReviveTask) -> Event:
-    data = _data(outcome.lane(one.id), None, 0)
+def _revived_one(batch: Batch, one: ReviveTask) -> Event:
+    data = _data(batch.lane(one.id), None, 0)
     return Event(type=RETRYING, subject=to_text(one.id), data={**data, "reason": RETRIED})
 
 
-def _queues(outcome: BatchOutcome, ones: Sequence[RequeueTask | ReviveTask]) -> list[str]:
-    lanes = [outcome.lane(one.id) for one in ones]
+def _queues(batch: Batch, ones: Sequence[RequeueTask | ReviveTask]) -> list[str]:
+    lanes = [batch.lane(one.id) for one in ones]
     return ["" if lane is None else lane.queue for lane in lanes]
 
 

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from typing import get_args
 
 from rota.core import kv, locks
-from rota.core.context import Context
 from rota.core.events import Event
 from rota.core.kv import DropEntry, KvCommand, KvDecision, KvReply, KvState, PutEntry, PutValue
 from rota.core.locks import ChangeLock, LockAnswer, LockCommand, LockState, LockTable, Numbers
-from rota.core.quotas import Usage
 from rota.core.replies import Done
-from rota.store.database import Transaction
+from rota.engine.commit.batch import Batch, Domain
+from rota.engine.commit.request import earlier
 from rota.store.kv import KvStore
 from rota.store.locks import LockStore
 from rota.store.workers import WorkerStore
@@ -23,25 +22,23 @@ SWEPT_PER_STEP = 1_000  # values or locks that a sweep drops in one transaction
 USAGE_KNOWN_MS = 60_000
 
 
-class KvDomain:
+class KvDomain(Domain):
     """The values of one batch."""
 
     COMMANDS = frozenset(get_args(KvCommand))
 
-    def __init__(
-        self, tx: Transaction, context: Context, *, usage: Usage | None, is_shared: bool
-    ) -> None:
-        self._store = KvStore(tx)
-        self._counters = WorkerStore(tx)
-        self._context = context
-        self._is_shared = is_shared
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        self._store = KvStore(batch.tx)
+        self._counters = WorkerStore(batch.tx)
         self._decisions: list[KvDecision] = []
         self._has_puts = False
+        usage = batch.state.values
         # A copy, since the batch may not be committed.
-        self.state = KvState({}, [], 0, None if usage is None else usage.copy())
+        self._state = KvState({}, [], 0, None if usage is None else usage.copy())
 
     def load(self, commands: Sequence[KvCommand]) -> None:
-        state, store, now_ms = self.state, self._store, self._context.now_ms
+        state, store, now_ms = self._state, self._store, self.batch.context.now_ms
         for key in {kv.needs(command) for command in commands}:
             if key is None:
                 state.expired = store.expired(now_ms, SWEPT_PER_STEP)
@@ -52,11 +49,11 @@ class KvDomain:
             state.last_version = self._counters.counter("memory")
             known = state.usage
             is_old = known is not None and now_ms - known.read_at_ms > USAGE_KNOWN_MS
-            if known is None or (is_old and self._is_shared):
+            if known is None or (is_old and self.batch.sharing is not None):
                 state.usage = store.usage(now_ms)
 
     def reduce(self, command: KvCommand) -> KvReply:
-        decisions, reply = kv.reduce(self.state, command, self._context)
+        decisions, reply = kv.reduce(self._state, command, self.batch.context)
         self._decisions += decisions
         return reply
 
@@ -69,11 +66,9 @@ class KvDomain:
             if isinstance(one, PutEntry):
                 self._store.put(one.entry)
         if self._has_puts:
-            self._counters.raise_counter("memory", self.state.last_version)
-
-    @property
-    def events(self) -> list[Event]:
-        return [_kv_event(one) for one in self._decisions]
+            self._counters.raise_counter("memory", self._state.last_version)
+        self.batch.values = self._state.usage
+        self.batch.events += [_kv_event(one) for one in self._decisions]
 
 
 def _key_of(decision: KvDecision) -> str:
@@ -90,57 +85,55 @@ def _kv_event(decision: KvDecision) -> Event:
     return Event(type="memory-deleted", subject=decision.key, data=data)
 
 
-class LockDomain:
+class LockDomain(Domain):
     """The locks of one batch."""
 
     COMMANDS = frozenset(get_args(LockCommand))
 
-    def __init__(self, tx: Transaction, context: Context, *, replica: str | None) -> None:
-        """Replica: the coordinator that new waiters wait with, where several share the store."""
-        self._store = LockStore(tx)
-        self._counters = WorkerStore(tx)
-        self._context = context
-        self._replica = replica
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        self._store = LockStore(batch.tx)
+        self._counters = WorkerStore(batch.tx)
         self._has_swept = False
         self._stored: dict[str, LockState] = {}  # the locks before the batch
         self._changes: list[ChangeLock] = []
         self._state = LockTable({}, [], Numbers(0))
-        self.next_moment_ms: int | None = None
 
     def load(self, commands: Sequence[LockCommand]) -> None:
         names = {locks.needs(command) for command in commands}
         self._has_swept = None in names
         if self._has_swept:
-            self._state.expired = self._store.expired(self._context.steady_ms, SWEPT_PER_STEP)
+            self._state.expired = self._store.expired(self.batch.context.steady_ms, SWEPT_PER_STEP)
         for name in {*names, *self._state.expired} - {None}:
             assert name is not None
             self._stored[name] = self._state.locks[name] = self._store.get(name)
         self._state.numbers = Numbers(self._counters.counter("lock"))
 
     def reduce(self, command: LockCommand) -> LockAnswer | Done:
-        changes, reply = locks.reduce(self._state, command, self._context)
+        changes, reply = locks.reduce(self._state, command, self.batch.context)
         self._changes += changes
         return reply
 
     def write(self) -> None:
-        moments = []
+        batch, moments = self.batch, []
+        # The coordinator that new waiters wait with, where several share the store.
+        replica = None if batch.sharing is None else batch.sharing.replica
         for name, after in self._state.locks.items():
             before = self._stored[name]
             if after != before:
-                self._store.put(after, before=before, replica=self._replica)
+                self._store.put(after, before=before, replica=replica)
             moments.append(locks.next_moment_ms(after))
         if self._has_swept:
             moments.append(self._store.next_expiry_ms())
-        self.next_moment_ms = min((one for one in moments if one is not None), default=None)
         self._counters.raise_counter("lock", self._state.numbers.last)
+        next_moment_ms = min((one for one in moments if one is not None), default=None)
+        delivery = batch.delivery
+        delivery.next_sweep_ms = earlier(delivery.next_sweep_ms, next_moment_ms)
+        delivery.granted_locks += self._granted()
+        batch.events += [event for one in self._changes for event in _lock_events(one)]
 
-    @property
-    def events(self) -> list[Event]:
-        return [event for one in self._changes for event in _lock_events(one)]
-
-    @property
-    def granted(self) -> list[LockAnswer]:
-        """The locks that the batch granted to waiting callers."""
+    def _granted(self) -> list[LockAnswer]:
+        """Return the locks that the batch granted to waiting callers."""
         return [
             locks.answer(one.after, one.after.owner)
             for one in self._changes

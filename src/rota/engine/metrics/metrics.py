@@ -5,9 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rota.core.replicas import QueueCounts, Replica
-from rota.engine.metrics.time_series import TimeSeries
+from rota.engine.metrics.time_series import HOUR_MS, TimeSeries
 from rota.engine.replicas.counters import ReplicaCounters
 from rota.engine.shards.changes import ServiceChanges, ServiceGauges
+from rota.store.dashboard import DashboardStore
+from rota.store.database import Transaction
 
 RATE_WINDOW_S = 60
 
@@ -107,14 +109,20 @@ class Metrics:
     commit_seconds: float = 0.0
     overloads: int = 0
     waiting: int = 0  # changes waiting for their commit
-    parked: int = 0  # lease calls waiting for work
+    waiting_leases: int = 0  # lease calls waiting for work
     duty_runs_ms: dict[str, int] = field(default_factory=dict)  # when each duty last ran
     rates: dict[str, QueueRates] = field(default_factory=dict)
     series: TimeSeries = field(default_factory=TimeSeries)
-    tallies: ReplicaCounters | None = None  # None: no peer shares the store
+    replica_counters: ReplicaCounters | None = None  # None: no peer shares the store
     services: dict[str, ServiceMetrics] = field(default_factory=dict)
     fenced_effects: int = 0  # of all services, unknown ones included
     wire: WireMetrics = field(default_factory=WireMetrics)
+
+    def load(self, tx: Transaction, *, now_ms: int) -> None:
+        """Fill the charts with what the store has of the last hour."""
+        charts = DashboardStore(tx)
+        charts.backfill_causes()
+        self.series.fill(charts.minutes(now_ms - HOUR_MS))
 
     def note_submitted(self, by_queue: Mapping[str, int], now_ms: int) -> None:
         for queue, count in by_queue.items():
@@ -129,14 +137,14 @@ class Metrics:
 
     def note_others(self, replicas: Iterable[Replica], now_ms: int) -> None:
         """Add what peers counted to rates and charts; all other metrics are this coordinator's."""
-        if self.tallies is not None:
-            for queues in self.tallies.new_of(replicas):
+        if self.replica_counters is not None:
+            for queues in self.replica_counters.new_of(replicas):
                 for queue, counts in queues.items():
                     self._pace(queue, counts, now_ms)
 
     def _note_own(self, queue: str, counts: QueueCounts, now_ms: int) -> None:
-        if self.tallies is not None:
-            self.tallies.add(queue, counts)
+        if self.replica_counters is not None:
+            self.replica_counters.add(queue, counts)
         self._pace(queue, counts, now_ms)
 
     def _pace(self, queue: str, counts: QueueCounts, now_ms: int) -> None:

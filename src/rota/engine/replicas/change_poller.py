@@ -36,7 +36,7 @@ class Interests(NamedTuple):
 
     waited_for: Sequence[int]  # tasks and runs
     locks: Sequence[str]  # by name
-    has_parked: bool  # lease calls wait
+    has_waiting_leases: bool  # lease calls wait
     sessions: Sequence[str]  # connected sessions
     has_streams: bool  # streaming workers wait for cancellations
     has_members: bool  # members of services wait for assignments
@@ -66,15 +66,15 @@ class ChangePoller:
         notifier: Notifier,
         *,
         interval_ms: int,
-        has_parked: Callable[[], bool],
+        has_waiting_leases: Callable[[], bool],
         run_batch: Callable[[], "asyncio.Future[object]"],
     ) -> None:
-        """`has_parked`: whether lease calls wait; `run_batch` runs a batch that serves them."""
+        """`run_batch` runs a batch that serves the waiting lease calls."""
         self._database = database
         self._queries = queries
         self._notifier = notifier
         self._interval_s = interval_ms / 1000
-        self._has_parked = has_parked
+        self._has_waiting_leases = has_waiting_leases
         self._run_batch = run_batch
         self._turn: int | None = None
         self._facts: SharedFacts | None = None
@@ -129,7 +129,7 @@ class ChangePoller:
         return Interests(
             waited_for=notifier.ends.keys,
             locks=notifier.lock_waiters.names,
-            has_parked=self._has_parked(),
+            has_waiting_leases=self._has_waiting_leases(),
             sessions=notifier.sessions,
             has_streams=notifier.has_streams,
             has_members=notifier.assignments.has_listeners,
@@ -155,7 +155,7 @@ class ChangePoller:
     def _needs_batch(self, interests: Interests, news: PeerChanges) -> bool:
         """Whether only a batch can serve the change: by granting leases or pushing assignments."""
         before, facts = self._facts, news.facts
-        if interests.has_parked and (
+        if interests.has_waiting_leases and (
             news.has_ready or before is None or before.workers != facts.workers
         ):
             return True
@@ -173,7 +173,7 @@ def _read(tx: Transaction, interests: Interests, last_news: int) -> PeerChanges:
         facts=facts,
         ended=ended,
         locks=LockStore(tx).held([*interests.locks]) if interests.locks else (),
-        has_ready=interests.has_parked and replicas.has_ready(),
+        has_ready=interests.has_waiting_leases and replicas.has_ready(),
         cancelled=(
             replicas.cancelled(MOST_CANCELLED)
             if interests.has_streams and facts.has_cancelled

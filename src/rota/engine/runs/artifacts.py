@@ -7,15 +7,12 @@ from rota.core import limits
 from rota.core.decisions import Decision, FinishTask, RequeueTask
 from rota.core.ids import TaskId, to_text
 from rota.core.quotas import Bound, Usage, owner_of_stored
-from rota.core.snapshot import Snapshot
 from rota.core.tasks import jobs
 from rota.core.tasks.model import Lease, TaskState
 from rota.core.workflow.commands import CheckArtifact, StageArtifact
 from rota.core.workflow.records import Artifact
-from rota.engine.runs.run_engine import RunCache
+from rota.engine.commit.batch import Batch
 from rota.errors import Invalid, RunNotFound, StaleLease, TooLarge, TooMany
-from rota.store.database import Transaction
-from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workflow.artifacts import ArtifactStore
 from rota.store.workflow.runs import RunStore
@@ -28,13 +25,13 @@ ADVICE = "let runs be forgotten sooner (history_keep_ms), or raise the bound"
 
 
 class ArtifactEngine:
-    def __init__(self, tx: Transaction, lanes: Lanes, snapshot: Snapshot, cache: RunCache) -> None:
-        self._artifacts = ArtifactStore(tx)
-        self._runs = RunStore(tx)
-        self._tasks = TaskStore(tx, lanes)
-        self._snapshot = snapshot
-        self._cache = cache
-        self.dropped: list[str] = []  # files to remove after the commit
+    def __init__(self, batch: Batch) -> None:
+        self._artifacts = ArtifactStore(batch.tx)
+        self._runs = RunStore(batch.tx)
+        self._tasks = TaskStore(batch.tx, batch.lanes)
+        self._snapshot = batch.snapshot
+        self._cache = batch.runs
+        self._dropped = batch.dropped_files
 
     def stage(self, command: StageArtifact) -> Artifact:
         """Stage an artifact that a leased task attaches to its run, until its attempt ends."""
@@ -51,7 +48,7 @@ class ArtifactEngine:
             created_at_ms=self._snapshot.now_ms,
         )
         owner = None if command.by is None else owner_of_stored(command.by)
-        self.dropped += self._artifacts.stage(artifact, command.content, owner=owner)
+        self._dropped += self._artifacts.stage(artifact, command.content, owner=owner)
         self._cache.has_staged = True
         self._usage().add(owner, 1, command.size)
         return artifact
@@ -122,7 +119,7 @@ class ArtifactEngine:
         if completed:
             self._artifacts.commit(completed, now_ms=self._snapshot.now_ms)
         ended = [*(one.id for one in finished), *(one.id for one in requeued)]
-        self.dropped += self._artifacts.drop_staged([*ended])
+        self._dropped += self._artifacts.drop_staged([*ended])
 
     def forget(self, runs: list[int]) -> None:
-        self.dropped += self._artifacts.drop_of_runs(runs)
+        self._dropped += self._artifacts.drop_of_runs(runs)

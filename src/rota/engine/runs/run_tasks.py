@@ -1,6 +1,5 @@
 """The tasks that runs dispatch in a batch, and the tasks that they cancel."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -43,21 +42,20 @@ class RunTasks:
     def cancel(self, task_id: TaskId) -> None:
         self._unwanted[task_id] = None
 
-    def close(
-        self, decided: Sequence[Decision]
-    ) -> tuple[list[Decision], list[tuple[int, int, int]]]:
-        """Return all decisions of the batch, and the run and token of each new task."""
-        decisions: list[Decision] = [*decided, *self._added]
+    def close(self, decisions: dict[type[Decision], list[Any]]) -> list[tuple[int, int, int]]:
+        """Add to the decisions of a batch; return the new tasks, each with its run and token."""
+        if self._added:
+            decisions.setdefault(AddTask, []).extend(self._added)
         unwanted = self._unwanted
         if unwanted:
             cancelled = self._cancelled()
-            decisions = [
-                one
-                for one in decisions
-                if not isinstance(one, AddTask | RequeueTask) or one.id not in unwanted
-            ]
-            decisions += cancelled
-        return decisions, [(task, *whose) for task, whose in self._made.items()]
+            for kind in (AddTask, RequeueTask):
+                wanted = [one for one in decisions.pop(kind, ()) if one.id not in unwanted]
+                if wanted:
+                    decisions[kind] = wanted
+            for one in cancelled:
+                decisions.setdefault(type(one), []).append(one)
+        return [(task, *whose) for task, whose in self._made.items()]
 
     def _cancelled(self) -> list[Decision]:
         """Return the decisions that end all tasks the runs have cancelled."""

@@ -19,10 +19,9 @@ import msgspec
 import structlog
 import zmq
 
-from rota.core.shards.commands import LeaveMember, MemberCommand
+from rota.core.shards.commands import LeaveMember, MemberCommand, ShardReply
 from rota.core.shards.members import Assignment
 from rota.engine.coordinator import Coordinator
-from rota.engine.shards.shard_engine import ShardReply
 from rota.engine.topics import Assignments
 from rota.errors import Forbidden, Malformed, RotaError
 from rota.gateways.errors import presentable

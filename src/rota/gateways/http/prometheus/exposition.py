@@ -170,7 +170,7 @@ GAUGES: tuple[Row[Metrics], ...] = (
         lambda one: one.watchers,
     ),
     ("changes_waiting", "Changes waiting for their commit.", lambda one: one.waiting),
-    ("lease_calls_waiting", "Calls waiting for work.", lambda one: one.parked),
+    ("lease_calls_waiting", "Calls waiting for work.", lambda one: one.waiting_leases),
 )
 
 QUEUE_GAUGES: tuple[Row[QueueFigures], ...] = (

@@ -264,7 +264,7 @@ def _figures(figures: Metrics) -> dict[str, float]:
         "events_per_commit": figures.batched_events / batches,
         "commit_ms": figures.commit_seconds * 1000 / batches,
         "changes_waiting": figures.waiting,
-        "lease_calls_waiting": figures.parked,
+        "lease_calls_waiting": figures.waiting_leases,
         "leased": figures.leased,
         "refused_results": sum(figures.refused_results.values()),
         "evicted_workers": figures.evicted_workers,

@@ -17,7 +17,7 @@ from rota.core.workflow.commands import (
     named_version,
 )
 from rota.core.workflow.states import RUN_ENDED
-from rota.engine.runs.run_commands import context_of
+from rota.engine.runs.run_domain import context_of
 from rota.errors import (
     IllegalState,
     Invalid,

@@ -1,23 +1,19 @@
-"""Executes the shard commands of a batch, inside the batch's transaction.
+"""Services inside a batch: reduces the commands about shards, and writes what they change.
 
-Theory of operation. The engine decides the shard commands of a batch one after the other, before
+Theory of operation. The domain decides the shard commands of a batch one after the other, before
 all other commands. So the batch checks the claim of each result against the newest epochs. At the
-end the engine writes the final state of every changed row once.
+end the domain writes the final state of every changed row once.
 
-Heartbeats are frequent, and nearly all of them change nothing. The engine writes the times of all
+Heartbeats are frequent, and nearly all of them change nothing. The domain writes the times of all
 members' last heartbeats together, once a second. So most batches of heartbeats write nothing, and
 a transaction that writes nothing costs no commit. A crash loses at most that second, and no member
 loses a lease by it: after a restart all leases start over. On a shared store a peer may end a
-lease, too. There the engine writes a heartbeat before it replies, because a member whose lease was
+lease, too. There the domain writes a heartbeat before it replies, because a member whose lease was
 renewed must not look dead to a peer.
 """
 
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
-from typing import cast, get_args
-
-import structlog
-from msgspec import Struct
+from collections.abc import Iterator, Sequence
+from typing import get_args
 
 from rota.core import limits
 from rota.core.commands import ReportResults, ShardClaim
@@ -29,6 +25,7 @@ from rota.core.shards.commands import (
     SaveCheckpoint,
     ServiceCommand,
     ShardCommand,
+    ShardReply,
     SweepServices,
 )
 from rota.core.shards.decisions import PutService
@@ -36,114 +33,106 @@ from rota.core.shards.members import Assignment
 from rota.core.shards.membership import check_owner
 from rota.core.shards.reducer import assignment, next_moment_ms, reduce
 from rota.core.shards.service import Service
-from rota.engine.metrics.metrics import Metrics
-from rota.engine.shards.cache import ShardCache
-from rota.engine.shards.changes import ServiceChanges, ServiceGauges, gauges_of
+from rota.engine.commit.batch import Batch, Domain
+from rota.engine.commit.request import earlier
+from rota.engine.shards.changes import ServiceChanges, gauges_of
 from rota.engine.shards.row_ranges import runs_of
-from rota.errors import Forbidden, RotaError, ServiceNotFound, StaleEpoch, TooMany
-from rota.store.database import Transaction
+from rota.errors import Forbidden, ServiceNotFound, StaleEpoch, TooMany
 from rota.store.shards import ShardStore, StoredCheckpoint
 
-log = structlog.get_logger("rota.shards")
-
-ShardReply = Assignment | Done
-SHARD_COMMANDS = frozenset(get_args(ShardCommand))
 # How long a heartbeat may stay unwritten when the batch has nothing else to write. Sweeps check
 # this, too, so a heartbeat is written at most a second after it arrived.
 SEEN_KEPT_MS = 500
 LEAST_SWEEP_PAUSE_MS = 10  # a due time that is always just ahead must not keep the writer busy
 
 
-class ShardWork(Struct):
-    """The effects of a batch on services, for the notifier and the metrics after the commit."""
+class ShardDomain(Domain):
+    """The services of one batch."""
 
-    pushes: list[Assignment] = []
-    next_sweep_ms: int | None = None
-    changes: dict[str, ServiceChanges] = {}  # by service
-    gauges: dict[str, ServiceGauges] = {}  # by service, from a sweep
-    fenced: list[str] = []  # the service of each refused effect
+    COMMANDS = frozenset(get_args(ShardCommand))
 
+    @classmethod
+    def is_concerned(cls, batch: Batch) -> bool:
+        """Results may carry a claim of a shard, and a peer may have changed a service."""
+        return (
+            super().is_concerned(batch)
+            or (batch.sharing is not None and batch.sharing.changed_by_peer)
+            or (ReportResults in batch.kinds and any(_claims_of(batch.commands)))
+        )
 
-class ShardEngine:
-    """Executes the shard commands of one batch."""
-
-    def __init__(self, tx: Transaction, cache: ShardCache, *, now_ms: int) -> None:
-        self._store = ShardStore(tx)
-        self._cache = cache
-        self._now_ms = now_ms
-        self._answers: dict[int, ShardReply | RotaError] = {}
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        self._store = ShardStore(batch.tx)
+        self._cache = batch.services
+        self._now_ms = batch.context.steady_ms
         self._to_tell: dict[str, set[str]] = {}  # members by service
         self._checkpoints: dict[tuple[str, int], SaveCheckpoint] = {}
+        self._has_commands = super().is_concerned(batch)
+        self._has_sweep = False
         self._decided: set[str] = set()  # services that a command of the batch addressed
         self._read_again: set[str] = set()  # services that peers have changed
-        self.work = ShardWork()
 
-    def refresh(self, signature: int) -> None:
-        """Read the services that peers have changed, before the batch decides anything."""
-        self._read_again = self._cache.refresh(self._store, signature, now_ms=self._now_ms)
-        self._cache.has_unheard = True
-
-    def hear_others(self, kinds: AbstractSet[type]) -> None:
-        """Read the heartbeats that peers have received, if a command of the batch needs them."""
+    def load(self, commands: Sequence[ShardCommand]) -> None:
+        """Read what peers have changed: services, and the heartbeats that they have received."""
+        del commands  # the cache reads a service when it is first used
+        sharing, cache = self.batch.sharing, self._cache
+        if sharing is None:
+            return
+        if sharing.changed_by_peer:
+            signature = self.batch.state.services
+            self._read_again = cache.refresh(self._store, signature, now_ms=self._now_ms)
+            cache.has_unheard = True
         # A heartbeat concerns only its own member. Every other command may judge other members.
-        if self._cache.has_unheard and (SHARD_COMMANDS & kinds) - {BeatMember}:
-            self._cache.hear(self._store, now_ms=self._now_ms)
+        if cache.has_unheard and (self.COMMANDS & set(self.batch.kinds)) - {BeatMember}:
+            cache.hear(self._store, now_ms=self._now_ms)
 
-    def execute(self, events: Sequence[object]) -> dict[int, ShardReply | RotaError]:
-        """Decide all shard commands and write the changes; return the replies by command index."""
-        for index, event in _in_turn(events):
-            try:
-                self._answers[index] = self._execute(event)
-            except RotaError as error:
-                if self._is_half_done(event):
-                    # The pipeline rolls the batch back, and retries the other commands without it.
-                    raise
-                self._answers[index] = error
-        if self._answers:
+    def reduce(self, command: ShardCommand) -> ShardReply:
+        match command:
+            case SweepServices():
+                self._has_sweep = True  # heartbeats of the same batch count before it
+            case SaveCheckpoint():
+                self._save(command)
+            case _:
+                reply = self._decide(self._service_for(command), command)
+                if reply is not None:
+                    return reply
+        return Done()
+
+    def is_half_done(self, command: ShardCommand) -> bool:
+        if isinstance(command, SweepServices):
+            return False
+        service = self._cache.services.get(command.service)
+        return service is not None and bool(service.decisions or service.changed)
+
+    def close(self) -> None:
+        if self._has_sweep:
+            self._sweep()
+        claims = set(_claims_of(self.batch.commands))
+        stale = {claim for claim in claims if not self._is_current(claim)}
+        self.batch.snapshot.stale_claims = stale
+
+    def write(self) -> None:
+        if self.batch.snapshot.stale_claims:
+            self._note_refused()
+        if self._has_commands:
             self._write()
         for name, worker_ids in self._cache.untold.items():
             self._to_tell.setdefault(name, set()).update(worker_ids)
-        if self._answers or self._to_tell:
-            self._tell()
-        if self._answers or self._read_again:
+        self._tell()
+        if self._has_commands or self._read_again:
             self._look_ahead()
-        return self._answers
 
-    def stale_claims(self, events: Sequence[object]) -> set[ShardClaim]:
-        """Return the claims of this batch's results whose epoch has no owner any more."""
-        claims = {
-            result.claim
-            for event in events
-            if type(event) is ReportResults
-            for result in event.results
-            if result.claim is not None
-        }
-        return {claim for claim in claims if not self._is_current(claim)}
-
-    def note_refused(self, events: Sequence[object], outcomes: Sequence[object]) -> None:
+    def _note_refused(self) -> None:
         """Count the results that were refused because their claims are stale."""
-        for event, outcome in zip(events, outcomes, strict=True):
-            if isinstance(event, ReportResults) and isinstance(outcome, Outcomes):
-                self.work.fenced += [
+        for command, outcome in zip(self.batch.commands, self.batch.outcomes, strict=True):
+            if isinstance(command, ReportResults) and isinstance(outcome, Outcomes):
+                self.batch.fenced += [
                     result.claim.service
-                    for result, name in zip(event.results, outcome.outcomes, strict=True)
+                    for result, name in zip(command.results, outcome.outcomes, strict=True)
                     if name == "stale_epoch" and result.claim is not None
                 ]
 
     # --- deciding -------------------------------------------------------------------------------
-
-    def _execute(self, event: ShardCommand) -> ShardReply:
-        match event:
-            case SweepServices():
-                self._sweep()
-            case SaveCheckpoint():
-                self._save(event)
-            case _:
-                service = self._service_for(event)
-                reply = self._decide(service, event)
-                if reply is not None:
-                    return reply
-        return Done()
 
     def _service_for(self, event: ServiceCommand) -> Service:
         service = self._cache.services.get(event.service) or self._find(event.service)
@@ -173,9 +162,9 @@ class ShardEngine:
                 cache.services[name] = service
                 cache.touched.add(name)
         if service.decisions:
-            changes = self.work.changes.get(name)
+            changes = self.batch.service_changes.get(name)
             if changes is None:
-                changes = self.work.changes[name] = ServiceChanges()
+                changes = self.batch.service_changes[name] = ServiceChanges()
             changes.note(service.take_decisions())
             after = service.members.get(worker_id) if worker_id is not None else None
             if after is not None and (before is None or before.incarnation != after.incarnation):
@@ -184,20 +173,13 @@ class ShardEngine:
             self._to_tell.setdefault(name, set()).update(service.take_changed())
         return reply
 
-    def _is_half_done(self, event: ShardCommand) -> bool:
-        """Whether a command was refused after it had already changed something."""
-        if isinstance(event, SweepServices):
-            return True
-        service = self._cache.services.get(event.service)
-        return service is not None and bool(service.decisions or service.changed)
-
     def _sweep(self) -> None:
         cache = self._cache
         event = SweepServices(cache.deaf_until_ms)
         cache.fill(self._store, now_ms=self._now_ms)
         for name, service in cache.services.items():
             self._decide(service, event)
-            self.work.gauges[name] = gauges_of(service, cache.policy, now_ms=self._now_ms)
+            self.batch.service_gauges[name] = gauges_of(service, cache.policy, now_ms=self._now_ms)
 
     def _save(self, event: SaveCheckpoint) -> None:
         service = self._find(event.service)
@@ -205,7 +187,7 @@ class ShardEngine:
             raise ServiceNotFound(event.service)
         owner = service.owner_at(event.shard, event.epoch)
         if owner is None:
-            self.work.fenced.append(event.service)
+            self.batch.fenced.append(event.service)
             raise StaleEpoch(event.service, event.shard, epoch=event.epoch)
         if event.worker_id not in {None, owner}:
             raise Forbidden(
@@ -228,28 +210,30 @@ class ShardEngine:
         A member that gets both could read them in the wrong order. Old clients have no generations,
         so they cannot tell which one is newer.
         """
-        answered = self._answered() if self._to_tell else {}
+        if not self._to_tell:
+            return
+        outcomes, replied = self.batch.outcomes, self._replied()
         for name, worker_ids in self._to_tell.items():
             service = self._cache.services[name]
             for worker_id in sorted(worker_ids & service.members.keys()):
                 newest = assignment(service, worker_id, self._cache.policy)
-                index = answered.get((name, worker_id))
-                answer = None if index is None else self._answers[index]
+                index = replied.get((name, worker_id))
+                reply = None if index is None else outcomes[index]
                 if (
                     index is None
-                    or not isinstance(answer, Assignment)
-                    or answer.incarnation != newest.incarnation
+                    or not isinstance(reply, Assignment)
+                    or reply.incarnation != newest.incarnation
                 ):
-                    self.work.pushes.append(newest)
+                    self.batch.delivery.pushes.append(newest)
                 else:
-                    self._answers[index] = assignment(
-                        service, worker_id, self._cache.policy, seq=answer.seq
+                    outcomes[index] = assignment(
+                        service, worker_id, self._cache.policy, seq=reply.seq
                     )
 
-    def _answered(self) -> dict[tuple[str, str], int]:
+    def _replied(self) -> dict[tuple[str, str], int]:
         """Return the index of each member's newest reply, unless that reply is pending itself."""
         found: dict[tuple[str, str], int] = {}
-        for index, reply in self._answers.items():
+        for index, reply in enumerate(self.batch.outcomes):
             if isinstance(reply, Assignment):
                 key = reply.service, reply.worker_id
                 if reply.is_pending:
@@ -260,24 +244,24 @@ class ShardEngine:
 
     def _look_ahead(self) -> None:
         """Set the time of the next sweep: for all services after a sweep, else for changed ones."""
-        cache, work = self._cache, self.work
+        cache, batch = self._cache, self.batch
         moments: list[int | None]
-        if work.gauges:
+        if batch.service_gauges:
             moments = [next_moment_ms(one, cache.policy) for one in cache.services.values()]
             moments.append(self._now_ms + cache.policy.sweep_ms)
         else:
-            changed = work.changes.keys() | self._read_again
+            changed = batch.service_changes.keys() | self._read_again
             moments = [rebalancing.due_ms(cache.services[name]) for name in changed]
         earliest = min((one for one in moments if one is not None), default=None)
-        if earliest is not None and work.gauges:
+        if earliest is not None and batch.service_gauges:
             earliest = max(earliest, self._now_ms + LEAST_SWEEP_PAUSE_MS)
-        work.next_sweep_ms = earliest
+        batch.delivery.next_sweep_ms = earlier(batch.delivery.next_sweep_ms, earliest)
 
     # --- writing --------------------------------------------------------------------------------
 
     def _write(self) -> None:
         is_seen_due = self._cache.is_shared
-        for name, changes in self.work.changes.items():
+        for name, changes in self.batch.service_changes.items():
             if changes.are_lasting:
                 self._write_service(self._cache.services[name], changes)
                 is_seen_due = True
@@ -285,7 +269,7 @@ class ShardEngine:
                 self._cache.unwritten.setdefault(name, set()).update(changes.seen)
         if self._cache.is_shared:
             for name in sorted(self._decided & self._cache.numbers.keys()):
-                found = self.work.changes.get(name)
+                found = self.batch.service_changes.get(name)
                 is_changed = found is not None and found.are_lasting
                 self._cache.note_version(self._store, name, is_changed=is_changed)
         if self._checkpoints:
@@ -331,13 +315,13 @@ class ShardEngine:
             cache.has_written_seen = True
 
 
-def _in_turn(events: Sequence[object]) -> list[tuple[int, ShardCommand]]:
-    """Return the shard commands with their indexes, sweeps last: heartbeats count before expiry."""
-    ours = [one for one in enumerate(events) if type(one[1]) in SHARD_COMMANDS]
-    sweeps = [one for one in ours if type(one[1]) is SweepServices]
-    if sweeps:
-        ours = [one for one in ours if type(one[1]) is not SweepServices] + sweeps
-    return cast("list[tuple[int, ShardCommand]]", ours)
+def _claims_of(commands: Sequence[object]) -> Iterator[ShardClaim]:
+    """Yield the claims of shards that the results in these commands carry."""
+    for command in commands:
+        if type(command) is ReportResults:
+            for result in command.results:
+                if result.claim is not None:
+                    yield result.claim
 
 
 def _row_of(service: Service) -> PutService:
@@ -349,26 +333,3 @@ def _row_of(service: Service) -> PutService:
         generation=service.generation,
         superseded=service.superseded,
     )
-
-
-def count_shard_work(metrics: Metrics, work: ShardWork) -> None:
-    """Count and log the effects of a committed batch on services."""
-    for name, changes in work.changes.items():
-        metrics.service(name).note(changes)
-        for rebalanced in changes.rebalances:
-            log.info(
-                "shards_rebalanced",
-                service=name,
-                moved=rebalanced.moved,
-                placed=rebalanced.placed,
-            )
-        for removed in changes.removed:
-            log.info(
-                "member_removed", service=name, worker_id=removed.worker_id, reason=removed.reason
-            )
-    for name, gauges in work.gauges.items():
-        metrics.service(name).note_gauges(gauges)
-    for name in work.fenced:
-        metrics.fenced_effects += 1
-        if name in metrics.services:  # a caller can invent names; count only existing services
-            metrics.services[name].fenced_effects += 1

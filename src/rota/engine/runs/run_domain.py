@@ -1,7 +1,8 @@
 """Executes the commands about workflows and runs, inside the batch's transaction."""
 
-from typing import Any, assert_never
+from typing import Any, assert_never, get_args
 
+from rota.core.decisions import FinishTask
 from rota.core.ids import to_text
 from rota.core.limits import MAX_KEPT_SIGNALS
 from rota.core.replies import Done
@@ -36,8 +37,11 @@ from rota.core.workflow.events import (
 )
 from rota.core.workflow.records import RunRecord
 from rota.core.workflow.states import RUN_ACTIONS, RUN_ENDED, RunState
+from rota.engine.commit.batch import Batch, Domain
+from rota.engine.commit.request import earlier
 from rota.engine.runs.artifacts import ArtifactEngine
-from rota.engine.runs.run_engine import LiveRun, RunAdvancer, workflow_event
+from rota.engine.runs.cache import LiveRun
+from rota.engine.runs.run_advancer import RunAdvancer, workflow_event
 from rota.errors import (
     IllegalState,
     Invalid,
@@ -46,7 +50,6 @@ from rota.errors import (
     TooMany,
     WorkflowNotFound,
 )
-from rota.store.database import Transaction
 from rota.store.workers import WorkerStore
 from rota.store.workflow.definitions import WorkflowStore
 from rota.store.workflow.runs import RunStore
@@ -55,18 +58,37 @@ TIMERS_PER_STEP = 500
 RUNS_PRUNED_PER_STEP = 100  # runs deleted in one transaction; their journals may be long
 
 
-class RunCommands:
-    def __init__(
-        self, tx: Transaction, advancer: RunAdvancer, artifacts: ArtifactEngine, *, now_ms: int
-    ) -> None:
-        self._runs = RunStore(tx)
-        self._workflows = WorkflowStore(tx)
-        self._workers = WorkerStore(tx)
-        self._advancer = advancer
-        self._artifacts = artifacts
-        self._now_ms = now_ms
+class RunDomain(Domain):
+    """The runs of one batch: they follow the ends of their tasks, and the commands about them."""
 
-    def execute(self, command: RunCommand) -> RunReply:  # noqa: C901, PLR0911 - a table
+    COMMANDS = frozenset(get_args(RunCommand))
+
+    @classmethod
+    def is_concerned(cls, batch: Batch) -> bool:
+        return super().is_concerned(batch) or batch.runs.is_concerned(batch.decisions)
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        self._runs = RunStore(batch.tx)
+        self._workflows = WorkflowStore(batch.tx)
+        self._workers = WorkerStore(batch.tx)
+        self._advancer = RunAdvancer(batch)
+        self._artifacts = ArtifactEngine(batch)
+        self._now_ms = batch.context.now_ms
+
+    def react(self) -> None:
+        self._advancer.tasks_finished(self.batch.decisions.get(FinishTask, ()))
+
+    def close(self) -> None:
+        self._advancer.close()
+
+    def write(self) -> None:
+        self._advancer.write()
+        self._artifacts.settle(self.batch.decisions)
+        delivery = self.batch.delivery
+        delivery.next_moment_ms = earlier(delivery.next_moment_ms, self._advancer.next_moment_ms)
+
+    def reduce(self, command: RunCommand) -> RunReply:  # noqa: C901, PLR0911 - a table
         match command:
             case PutWorkflow():
                 return self._keep(command.definition)
@@ -95,7 +117,7 @@ class RunCommands:
     def _keep(self, definition: Definition) -> WorkflowKept:
         kept = WorkflowKept(*self._workflows.put(definition, now_ms=self._now_ms))
         if kept.is_new:
-            self._advancer.events.append(workflow_event(kept.version))
+            self.batch.events.append(workflow_event(kept.version))
         self._advancer.forget_newest(definition.name)
         return kept
 

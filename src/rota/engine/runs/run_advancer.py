@@ -9,20 +9,16 @@ Where peers advance runs, too, the number of a cached run is compared with the l
 before the run is used. Entries that peers have appended are then read.
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from rota.core.decisions import Decision, FinishTask, RequeueTask
+from rota.core.decisions import FinishTask
 from rota.core.events import Event
 from rota.core.ids import TaskId, next_ids, to_text
 from rota.core.limits import MAX_EVENT_TEXT
-from rota.core.quotas import Usage
-from rota.core.snapshot import Snapshot
 from rota.core.workflow.commands import named_version
 from rota.core.workflow.decisions import (
     CancelChild,
@@ -45,93 +41,28 @@ from rota.core.workflow.events import (
 )
 from rota.core.workflow.records import RunRecord, Version
 from rota.core.workflow.runtime.reducer import new_run, reduce
-from rota.core.workflow.runtime.run import Run
 from rota.core.workflow.states import RUN_ENDED, RunState
+from rota.engine.commit.batch import Batch
+from rota.engine.runs.cache import LiveRun
 from rota.engine.runs.run_tasks import RunTasks, ended_event
-from rota.store.database import Transaction
-from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workflow.definitions import WorkflowStore
 from rota.store.workflow.runs import RunStore
 
-MOST_CACHED = 10_000  # runs kept in memory between batches
 MOST_GRAPHS = 1_000
-
-
-@dataclass
-class LiveRun:
-    """A run in memory: its state, and the tasks and child runs of its tokens."""
-
-    record: RunRecord
-    run: Run
-    number: int = 0  # of its last journal entry
-    has_timers: bool = False  # False: none was ever set
-    links: dict[int, int] = field(default_factory=dict)  # token -> task or run
-    age: int = 0  # the cache's age when the run was last known to match its journal
-
-
-class RunCache:
-    """Active runs, and the graphs of their definitions. The cache belongs to the writer."""
-
-    def __init__(self) -> None:
-        self.runs: OrderedDict[int, LiveRun] = OrderedDict()
-        self.graphs: dict[tuple[str, int], Graph] = {}
-        self.newest: dict[str, int] = {}  # version of each workflow that was looked up
-        self.has_tasks = False  # whether any task works for a run
-        self.has_staged = False  # whether any artifact waits for the end of its attempt
-        self.artifacts: Usage | None = None  # of all artifacts; None: not known
-        self.touched: set[int] = set()  # runs used by the current batch
-        self.age = 0  # raised when peers have written; a run of a lower age may be outdated
-
-    def grow_old(self) -> None:
-        """Note that peers have written: only definitions are certain, since they never change."""
-        self.age += 1
-        self.newest.clear()
-
-    def keep(self, run_id: int, live: LiveRun) -> None:
-        live.age = self.age
-        self.runs[run_id] = live
-        self.touched.add(run_id)
-
-    def is_concerned(self, kinds: Collection[type[Decision]]) -> bool:
-        """Whether decisions of these kinds may be about tasks of runs."""
-        return (self.has_tasks or self.has_staged) and (FinishTask in kinds or RequeueTask in kinds)
-
-    def roll_back(self) -> None:
-        """Drop what the uncommitted batch has changed in memory."""
-        for run_id in self.touched:
-            self.runs.pop(run_id, None)
-        self.artifacts = None
-        self.graphs.clear()
-        self.newest.clear()
-        self.touched.clear()
-
-    def trim(self) -> None:
-        while len(self.runs) > MOST_CACHED:
-            self.runs.popitem(last=False)
-
-
-class RunWork(Struct):
-    """What advancing the runs brought: all task decisions of the batch, events, and ended runs."""
-
-    decisions: dict[type[Decision], list[Any]]  # by kind
-    events: Sequence[Event] = ()
-    ended: list[int] = []
-    dropped_files: list[str] = []
-    next_moment_ms: int | None = None
 
 
 class RunAdvancer:
     """Feeds events to runs, and turns the runs' decisions into task decisions and rows."""
 
-    def __init__(self, tx: Transaction, lanes: Lanes, snapshot: Snapshot, cache: RunCache) -> None:
-        self._runs = RunStore(tx)
-        self._workflows = WorkflowStore(tx)
-        self._work = RunTasks(TaskStore(tx, lanes), snapshot)
-        self._snapshot = snapshot
-        self._cache = cache
-        self.ended: list[int] = []
-        self.events: list[Event] = []  # public events about runs and workflows
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._runs = RunStore(batch.tx)
+        self._workflows = WorkflowStore(batch.tx)
+        self._tasks = RunTasks(TaskStore(batch.tx, batch.lanes), batch.snapshot)
+        self._snapshot = batch.snapshot
+        self._cache = batch.runs
+        self._made: list[tuple[int, int, int]] = []  # new tasks, each with its run and token
         self.next_moment_ms: int | None = None
         self._todo: deque[tuple[int, RunEvent]] = deque()
 
@@ -226,7 +157,7 @@ class RunAdvancer:
         live = LiveRun(record, new_run(graph, record.input))
         self._cache.keep(record.id, live)
         self._runs.add(record)
-        self.events.append(run_event("run-started", record))
+        self._batch.events.append(run_event("run-started", record))
         self.feed(record.id, started)
         return live
 
@@ -256,15 +187,17 @@ class RunAdvancer:
                 run_id, token = working[one.id]
                 self.feed(run_id, ended_event(one, token, now_ms=self._snapshot.now_ms))
 
-    def close(self, decided: Sequence[Decision]) -> list[Decision]:
-        """Write the collected rows; return the batch's task decisions, with those of its runs."""
+    def close(self) -> None:
+        """Add the decisions about the runs' tasks to those of the batch."""
+        self._made = self._tasks.close(self._batch.decisions)
+
+    def write(self) -> None:
+        """Write the collected rows."""
         self._runs.flush()
-        decisions, made = self._work.close(decided)
-        if made:
-            self._runs.add_tasks(made)
+        if self._made:
+            self._runs.add_tasks(self._made)
             self._cache.has_tasks = True
         self._cache.trim()
-        return decisions
 
     def _advance(self, live: LiveRun, event: RunEvent) -> None:
         decisions = reduce(live.run, event)
@@ -298,12 +231,12 @@ class RunAdvancer:
     ) -> None:
         match decision:
             case DispatchTask():
-                made = self._work.dispatch(live.record.id, decision, TaskId(self.new_id()))
+                made = self._tasks.dispatch(live.record.id, decision, TaskId(self.new_id()))
                 links[str(decision.number)] = live.links[decision.number] = made
             case CancelTask():
                 task_id = live.links.pop(decision.number, None)
                 if task_id is not None:
-                    self._work.cancel(TaskId(task_id))
+                    self._tasks.cancel(TaskId(task_id))
             case StartChild():
                 made = self._start_child(live, decision)
                 links[str(decision.number)] = live.links[decision.number] = made
@@ -356,7 +289,7 @@ class RunAdvancer:
         )
         self._cache.keep(child_id, LiveRun(record, new_run(graph, record.input)))
         self._runs.add(record)
-        self.events.append(run_event("run-started", record))
+        self._batch.events.append(run_event("run-started", record))
         started = RunStarted(now_ms, record.input, timeout_ms=record.timeout_ms)
         self._todo.append((child_id, started))
         return child_id
@@ -380,10 +313,10 @@ class RunAdvancer:
             error=decision.error,
             finished_at_ms=self._snapshot.now_ms if is_ended else None,
         )
-        self.events.append(run_event(kind_of(live.record.state), live.record, was=was))
+        self._batch.events.append(run_event(kind_of(live.record.state), live.record, was=was))
         if not is_ended:
             return
-        self.ended.append(live.record.id)
+        self._batch.delivery.ended.append(live.record.id)
         if live.has_timers:
             self._runs.drop_all_timers(live.record.id)
         if live.record.parent_run is not None and live.record.parent_token is not None:

@@ -1,0 +1,106 @@
+"""Executes a batch inside its transaction: load, reduce, write, domain by domain.
+
+`DOMAINS` has the order of the domains, with its reasons.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rota.core.decisions import AddTask, Decision, LeaseTask, NoteWatch, RequeueTask, TellCancelled
+from rota.engine.commit.batch import Batch, Domain
+from rota.engine.commit.request import earlier
+from rota.engine.commit.state import WriterState, opens_breakers, paused_after
+from rota.engine.commit.task_domain import TaskDomain
+from rota.engine.dispatch.dispatch_domain import DispatchDomain
+from rota.engine.events.recorder import HistoryDomain
+from rota.engine.kv.domains import KvDomain, LockDomain
+from rota.engine.replicas.shared_store import share
+from rota.engine.runs.run_domain import RunDomain
+from rota.engine.sessions import SessionDomain
+from rota.engine.shards.shard_domain import ShardDomain
+from rota.errors import RotaError
+
+DOMAINS: tuple[type[Domain], ...] = (
+    ShardDomain,  # first, so that results of tasks are checked against the newest epochs
+    TaskDomain,  # tasks and workers
+    RunDomain,  # continues after the tasks that ended, and adds and cancels tasks
+    KvDomain,  # independent of the others
+    LockDomain,  # independent of the others
+    DispatchDomain,  # assigns the tasks that are queued by then
+    SessionDomain,  # is notified of all ended tasks, and knows which tasks are still queued
+    HistoryDomain,  # last, because it records the decisions of all others
+)
+
+
+def execute(batch: Batch) -> WriterState:
+    """Execute a batch inside its transaction; return the writer's state after it."""
+    domains: list[Domain] = []
+    for kind in DOMAINS:
+        if kind.is_concerned(batch):
+            domain = kind(batch)
+            domains.append(domain)
+            _reduce_all(domain, batch)
+    for domain in domains:
+        domain.write()
+    decisions = batch.decisions
+    batch.delivery.next_moment_ms = earlier(batch.delivery.next_moment_ms, next_due_ms(decisions))
+    batch.delivery.cancelled = decisions.get(TellCancelled, [])
+    after = state_after(batch)
+    if batch.sharing is not None:
+        batch.replicas = share(
+            batch.tx,
+            batch.sharing,
+            batch.state.known,
+            after.known,
+            batch.commands,
+            now_ms=batch.context.now_ms,
+        )
+    return after
+
+
+def _reduce_all(domain: Domain, batch: Batch) -> None:
+    """Load what the commands of a domain need, and decide each."""
+    kinds = domain.COMMANDS
+    ours = [one for one in enumerate(batch.commands) if type(one[1]) in kinds] if kinds else []
+    domain.load([command for _, command in ours])
+    domain.react()
+    for index, command in ours:
+        try:
+            batch.outcomes[index] = domain.reduce(command)
+        except RotaError as error:
+            if domain.is_half_done(command):
+                raise  # the pipeline executes the other commands without this one
+            batch.outcomes[index] = error
+    domain.close()
+
+
+def state_after(batch: Batch) -> WriterState:
+    """Return the state that the writer carries to the next batch."""
+    before, decisions = batch.state, batch.decisions
+    watches = decisions.get(NoteWatch)
+    return WriterState(
+        last_task_id=batch.snapshot.last_task_id,
+        watch=watches[-1].watch if watches else before.watch,
+        turns=before.turns,
+        paused=paused_after(before.paused, decisions),
+        has_open_breakers=before.has_open_breakers or opens_breakers(decisions),
+        has_cancelled=before.has_cancelled or TellCancelled in decisions,
+        last_seq=batch.last_seq,
+        healths=batch.healths,
+        sessions=batch.sessions,
+        workers=before.workers,
+        services=before.services,
+        values=batch.values,
+    )
+
+
+def next_due_ms(decisions: Mapping[type[Decision], list[Any]]) -> int | None:
+    """Return the earliest due time, deadline or time limit to start in these decisions."""
+    moments = [one.due_at_ms for one in decisions.get(RequeueTask, ())]
+    moments += [one.deadline_ms for one in decisions.get(LeaseTask, ())]
+    for one in decisions.get(AddTask, ()):
+        if one.due_at_ms is not None:
+            moments.append(one.due_at_ms)
+        if one.task.start_within_ms is not None:
+            moments.append(one.created_at_ms + one.task.start_within_ms)
+    return min((moment for moment in moments if moment is not None), default=None)

@@ -1,0 +1,87 @@
+"""Tasks and workers inside a batch: load, reduce by the rules of core, write by kind."""
+
+from collections.abc import Sequence
+from typing import get_args
+
+from rota.core.commands import PruneHistory, TakeInbox, TaskCommand
+from rota.core.decisions import AddTask
+from rota.core.reducer import reduce
+from rota.core.replies import Done, Reply
+from rota.core.workflow.commands import RunCommand
+from rota.engine.commit.applier import apply
+from rota.engine.commit.batch import Batch, Domain
+from rota.engine.commit.loader import load
+from rota.engine.dispatch.dispatch_domain import DispatchDomain
+from rota.engine.replicas.shared_store import is_swept
+
+MOST_UNQUEUED = 16  # new tasks that may be leased without having been in the queue
+# Runs add and cancel tasks.
+CONCERNED = frozenset(get_args(TaskCommand)) | frozenset(get_args(RunCommand))
+
+
+class TaskDomain(Domain):
+    """The tasks and workers of one batch. It also writes what runs decide about their tasks."""
+
+    # A set, since a look-up is fast. An `isinstance` check of a union of many kinds is slower than
+    # the decision itself.
+    COMMANDS = frozenset(get_args(TaskCommand))
+
+    @classmethod
+    def is_concerned(cls, batch: Batch) -> bool:
+        return not CONCERNED.isdisjoint(batch.kinds)
+
+    def load(self, commands: Sequence[TaskCommand]) -> None:
+        batch = self.batch
+        if commands:
+            load(
+                batch.tx,
+                batch.lanes,
+                batch.snapshot,
+                commands,
+                has_cancelled=batch.state.has_cancelled,
+                unwell=batch.state.healths.keys(),
+            )
+        batch.leases = dict(batch.snapshot.leases)
+
+    def reduce(self, command: TaskCommand) -> Reply:
+        batch, snapshot = self.batch, self.batch.snapshot
+        if batch.sharing is not None and is_swept(command, snapshot.watch, now_ms=snapshot.now_ms):
+            return Done()
+        decided, reply = reduce(snapshot, command)
+        for decision in decided:
+            batch.decisions.setdefault(type(decision), []).append(decision)
+        return reply
+
+    def write(self) -> None:
+        batch, decisions = self.batch, self.batch.decisions
+        batch.unqueued = self._new_and_wanted()
+        applied = apply(
+            batch.tx,
+            batch.lanes,
+            decisions,
+            now_ms=batch.context.now_ms,
+            tasks=batch.snapshot.tasks,
+            queues_new=not batch.unqueued,
+        )
+        batch.opened = applied.opened
+        batch.forgotten = applied.forgotten
+        batch.delivery.ended[:0] = applied.finished
+        if PruneHistory in batch.kinds:
+            for index, command in enumerate(batch.commands):
+                if type(command) is PruneHistory:
+                    batch.outcomes[index] = Done(applied.forgotten)
+
+    def _new_and_wanted(self) -> list[AddTask]:
+        """New tasks that need not go through the queue, since a lease call waits for work.
+
+        Only a few: many tasks are claimed from the queue together at a lower cost.
+        Tasks from the inbox may have failed already.
+        """
+        batch = self.batch
+        new: list[AddTask] = batch.decisions.get(AddTask, [])
+        is_wanted = (
+            len(new) <= MOST_UNQUEUED
+            and TakeInbox not in batch.kinds
+            and DispatchDomain.is_concerned(batch)
+        )
+        return new if is_wanted else []

@@ -1,0 +1,70 @@
+"""Caches active runs in memory between batches.
+
+A rolled-back batch drops the runs it touched. The next batch that needs such a run replays its
+journal.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from rota.core.decisions import Decision, FinishTask, RequeueTask
+from rota.core.quotas import Usage
+from rota.core.workflow.definition.model import Graph
+from rota.core.workflow.records import RunRecord
+from rota.core.workflow.runtime.run import Run
+
+MOST_CACHED = 10_000  # runs kept in memory between batches
+
+
+@dataclass
+class LiveRun:
+    """A run in memory: its state, and the tasks and child runs of its tokens."""
+
+    record: RunRecord
+    run: Run
+    number: int = 0  # of its last journal entry
+    has_timers: bool = False  # False: none was ever set
+    links: dict[int, int] = field(default_factory=dict)  # token -> task or run
+    age: int = 0  # the cache's age when the run was last known to match its journal
+
+
+class RunCache:
+    """Active runs, and the graphs of their definitions. The cache belongs to the writer."""
+
+    def __init__(self) -> None:
+        self.runs: OrderedDict[int, LiveRun] = OrderedDict()
+        self.graphs: dict[tuple[str, int], Graph] = {}
+        self.newest: dict[str, int] = {}  # version of each workflow that was looked up
+        self.has_tasks = False  # whether any task works for a run
+        self.has_staged = False  # whether any artifact waits for the end of its attempt
+        self.artifacts: Usage | None = None  # of all artifacts; None: not known
+        self.touched: set[int] = set()  # runs used by the current batch
+        self.age = 0  # raised when peers have written; a run of a lower age may be outdated
+
+    def grow_old(self) -> None:
+        """Note that peers have written: only definitions are certain, since they never change."""
+        self.age += 1
+        self.newest.clear()
+
+    def keep(self, run_id: int, live: LiveRun) -> None:
+        live.age = self.age
+        self.runs[run_id] = live
+        self.touched.add(run_id)
+
+    def is_concerned(self, kinds: Collection[type[Decision]]) -> bool:
+        """Whether decisions of these kinds may be about tasks of runs."""
+        return (self.has_tasks or self.has_staged) and (FinishTask in kinds or RequeueTask in kinds)
+
+    def roll_back(self) -> None:
+        """Drop what the uncommitted batch has changed in memory."""
+        for run_id in self.touched:
+            self.runs.pop(run_id, None)
+        self.artifacts = None
+        self.graphs.clear()
+        self.newest.clear()
+        self.touched.clear()
+
+    def trim(self) -> None:
+        while len(self.runs) > MOST_CACHED:
+            self.runs.popitem(last=False)
