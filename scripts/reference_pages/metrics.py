@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reference_pages.markdown import code, codes, document, table
 from rota.core.dispatch.autoscaling import Term
 from rota.engine.metrics.metrics import Metrics, ServiceMetrics, WireMetrics
-from rota.engine.queries.queries import QueueFigures
+from rota.engine.queries.queues import QueueFigures
 from rota.engine.shards.changes import ServiceGauges
 from rota.gateways.http.prometheus.exposition import Observed, render
 from rota.messages import ScaleView

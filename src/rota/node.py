@@ -10,14 +10,12 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
 
-from rota.core.access import AccessToken
-from rota.core.shards.members import ShardPolicy
+from rota.administration import open_database
 from rota.engine.clock import Clock, SystemClock
 from rota.engine.coordinator import Coordinator
-from rota.engine.policies import policies_of
-from rota.errors import Invalid, TokenNotFound, Unavailable
+from rota.engine.policies import shard_policy_of
+from rota.errors import Invalid, Unavailable
 from rota.gateways.auth.authenticator import Authenticator, refuse_unsafe_bind
 from rota.gateways.definitions.reader import DefinitionReader
 from rota.gateways.http.app import create_app
@@ -28,59 +26,20 @@ from rota.gateways.registration import WorkerQuota
 from rota.gateways.websocket.gateway import SocketGateway
 from rota.gateways.websocket.protocol import SocketOptions, SocketProtocol
 from rota.settings import Settings
-from rota.store import opening
 from rota.store.access import TokenStore
-from rota.store.database import Database, Transaction
+from rota.store.database import Database
 from rota.store.opening import file_of
 from rota.store.workflow.blobs import Blobs
 
-if TYPE_CHECKING:
-    from rota.store.postgres.database import PostgresDatabase
-    from rota.store.sqlite.database import SqliteDatabase
-
-T = TypeVar("T")
-
 BACKLOG = 2_048  # connections the system holds while the loop is busy
-PING_INTERVAL_S = 5  # between two questions whether anybody is at the other end of a socket
-PING_TIMEOUT_S = 10  # for the answer
-BEATS_PER_LEASE = 3  # that members of services are asked for: two may be lost
-
-
-def open_database(settings: Settings) -> "SqliteDatabase | PostgresDatabase":
-    options = None
-    if opening.is_postgres(settings.store):
-        from rota.store.postgres.address import PostgresOptions  # noqa: PLC0415 - an extra
-
-        options = PostgresOptions(
-            schema=settings.postgres_schema,
-            readers=settings.postgres_readers,
-            notify=settings.postgres_notify,
-            statement_ms=settings.postgres_statement_ms,
-        )
-    database = opening.open_database(settings.store, options)
-    try:
-        opening.check_whole(database, opening.name_of(settings.store))
-    except BaseException:
-        database.close()
-        raise
-    return database
+PING_INTERVAL_S = 5  # between two pings of a socket
+PING_TIMEOUT_S = 10  # for the pong
 
 
 def _blobs(settings: Settings) -> Blobs | None:
-    """Large artifacts lie beside the file, if there is one; else they are rows as well."""
+    """Return where large artifacts are stored: beside the store's file; None: in rows."""
     path = file_of(settings.store)
     return None if path is None else Blobs.beside(path)
-
-
-def shard_policy_of(settings: Settings) -> ShardPolicy:
-    return ShardPolicy(
-        lease_ms=settings.shard_lease_ms,
-        heartbeat_interval_ms=max(1, settings.shard_lease_ms // BEATS_PER_LEASE),
-        sweep_ms=settings.shard_sweep_ms,
-        stuck_ms=settings.shard_stuck_ms,
-        when_stuck=settings.shard_stuck,
-        health=policies_of(settings).health,
-    )
 
 
 class Node:
@@ -110,7 +69,7 @@ class Node:
             settings, self.coordinator.queries.tokens, now_ms=self.coordinator.clock.now_ms
         )
         self.quotas = Quotas(settings)
-        worker_quota = WorkerQuota(settings, self.coordinator.queries.registered)
+        worker_quota = WorkerQuota(settings, self.coordinator.queries.workers.registered)
         self.sockets = SocketGateway(
             self.coordinator, self.authenticator, settings, self.quotas, worker_quota
         )
@@ -124,7 +83,9 @@ class Node:
             worker_quota,
         )
         self.app = create_app(services)
-        self.shards_url: str | None = None  # where members of services reach us over ZeroMQ
+        self.shards_url: str | None = (
+            None  # where members of services reach the coordinator over ZeroMQ
+        )
         self._server: HttpServer | None = None
         self._stop_asked = asyncio.Event()
 
@@ -139,7 +100,7 @@ class Node:
 
     async def serve(self, on_ready: Callable[[str], None] | None = None) -> None:
         """Listen until a stop is asked for; then finish what is under way."""
-        # Takes its time to load, and is of no use to a coordinator within a program.
+        # Slow to load, and an embedded coordinator does not need it.
         from rota.gateways.zeromq.gateway import open_gateway  # noqa: PLC0415
 
         with ExitStack() as doors:
@@ -213,47 +174,3 @@ def _listen(host: str, port: int) -> socket.socket:
 def _url(host: str, port: int) -> str:
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{port}"
-
-
-# --- without a running coordinator -----------------------------------------------------------
-
-
-def _with_store(settings: Settings, body: Callable[[Transaction], T]) -> T:
-    database = open_database(settings)
-    try:
-        return database.write(body)
-    finally:
-        database.close()
-
-
-def migrate(settings: Settings, *, post: bool = False) -> tuple[int, int]:
-    """Bring the store to the newest shape; says from which version to which."""
-    database = open_database(settings)
-    try:
-        if post:
-            database.drop_legacy()
-    finally:
-        database.close()
-    return database.migrated
-
-
-def migration_sql(settings: Settings) -> str:
-    """What makes an empty store one of the newest shape."""
-    return opening.sql_of(settings.store, settings.postgres_schema)
-
-
-def create_token(settings: Settings, token: AccessToken) -> None:
-    _with_store(settings, lambda tx: TokenStore(tx).put(token))
-
-
-def list_tokens(settings: Settings) -> list[AccessToken]:
-    return _with_store(settings, lambda tx: TokenStore(tx).all())
-
-
-def revoke_token(settings: Settings, token_id: str) -> None:
-    def body(tx: Transaction) -> None:
-        if token_id not in TokenStore(tx).ids():
-            raise TokenNotFound(token_id)
-        TokenStore(tx).delete(token_id)
-
-    _with_store(settings, body)

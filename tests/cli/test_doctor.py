@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from rota.administration import open_database
 from rota.cli.commands import checks
 from rota.cli.commands.checks import CheckResult, HealthProbe
 from rota.cli.main import cli
 from rota.cli.render.output import ExitCode
 from rota.errors import Unavailable
 from rota.messages import Check, HealthAnswer
-from rota.node import open_database
 from rota.settings import Settings
 from tests.cli.conftest import Command, document
 

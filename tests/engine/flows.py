@@ -92,7 +92,7 @@ class Flows:
     # --- looking --------------------------------------------------------------------------------
 
     async def record(self, run_id: int) -> RunRecord:
-        found = await self.engine.coordinator.queries.run(run_id)
+        found = await self.engine.coordinator.queries.runs.by_id(run_id)
         assert found is not None
         return found
 
@@ -105,11 +105,11 @@ class Flows:
         return record.output
 
     async def journal(self, run_id: int) -> list[JournalEntry]:
-        return await self.engine.coordinator.queries.journal(run_id, after=0, limit=1_000_000)
+        return await self.engine.coordinator.queries.runs.journal(run_id, after=0, limit=1_000_000)
 
     async def runs(self) -> list[RunRecord]:
         """All runs, the oldest first."""
-        found = await self.engine.coordinator.queries.runs(
+        found = await self.engine.coordinator.queries.runs.page(
             workflow=None, state=None, limit=1_000, before=None
         )
         return found[::-1]
@@ -117,7 +117,7 @@ class Flows:
     async def replays(self, run_id: int) -> bool:
         """Whether the journal leads where it led."""
         record = await self.record(run_id)
-        definition = await self.engine.coordinator.queries.definition(
+        definition = await self.engine.coordinator.queries.workflows.definition(
             record.workflow, record.version
         )
         assert definition is not None
@@ -237,7 +237,7 @@ async def _step(story: Story, flows: Flows, worker: WorkerRecord, run_id: int, s
     if happening is not None:
         await happening(flows, run_id)
     elif not await flows.work(worker, story.handlers):
-        moment_ms = await engine.coordinator.queries.next_moment_ms()
+        moment_ms = await engine.coordinator.queries.tasks.next_moment_ms()
         if moment_ms is not None:
             await engine.turn(max(0, moment_ms - engine.clock.now_ms()))
             await engine.beat(worker)

@@ -153,7 +153,7 @@ class Engine:
         return reply
 
     async def task(self, task_id: TaskId) -> TaskRecord:
-        found = await self.coordinator.queries.task(task_id)
+        found = await self.coordinator.queries.tasks.by_id(task_id)
         assert found is not None
         return found
 

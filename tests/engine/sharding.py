@@ -132,7 +132,7 @@ async def settled(engine: Engine, *peers: Peer) -> None:
 
 
 async def service(engine: Engine, name: str = SERVICE) -> ServiceStatus:
-    found = await engine.coordinator.queries.service(name)
+    found = await engine.coordinator.queries.services.by_name(name)
     assert found is not None
     return found
 

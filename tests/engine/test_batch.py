@@ -134,7 +134,7 @@ async def test_an_answer_can_be_found_by_whoever_looks_next(
     async with running(tmp_path / "rota.db", clock, inline=False) as engine:
         for count in (1, 30):
             ids = await engine.submit_all([NewTask(name="work")] * count)
-            found = [await engine.coordinator.queries.task(task_id) for task_id in ids]
+            found = [await engine.coordinator.queries.tasks.by_id(task_id) for task_id in ids]
 
             assert all(task is not None for task in found)
 
@@ -401,7 +401,7 @@ async def play(steps: list[tuple[list[Happening], bool, int]]) -> None:
                 await asyncio.gather(*(engine.execute(event) for event in asking))
             for task in model.tasks.values():
                 assert told(await engine.task(task.id)) == told(task)
-            found = {one.worker.id: one for one in await engine.coordinator.queries.workers()}
+            found = {one.worker.id: one for one in await engine.coordinator.queries.workers.all()}
             assert found.keys() == model.workers.keys()
             model.check()
             model.now_ms += pause_ms

@@ -167,7 +167,7 @@ async def test_ids_rise_even_after_the_clock_went_back_and_all_history_was_forgo
         (before,) = await engine.submit()
         await engine.execute(CancelTasks((before,)))
         await engine.turn(1)
-        assert await engine.coordinator.queries.task(before) is None
+        assert await engine.coordinator.queries.tasks.by_id(before) is None
     clock.turn(-DAY_MS)
 
     async with running(path, clock) as engine:

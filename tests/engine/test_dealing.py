@@ -131,7 +131,7 @@ async def test_capacity_is_never_overshot_by_calls_of_one_worker_at_one_moment(
     shares = await granted(engine, worker, worker, worker, most=2)
 
     assert sum(len(tasks) for tasks in shares) == 1
-    figures = await engine.coordinator.queries.worker("w1")
+    figures = await engine.coordinator.queries.workers.by_id("w1")
     assert figures is not None
     assert figures.held == 3
 
@@ -142,7 +142,7 @@ async def test_several_parked_calls_of_one_worker_share_its_capacity(engine: Eng
 
     await engine.submit_all([NewTask(name="work")] * 10)
 
-    figures = await engine.coordinator.queries.worker("w1")
+    figures = await engine.coordinator.queries.workers.by_id("w1")
     assert figures is not None
     assert figures.held == 2
     for call in calls:

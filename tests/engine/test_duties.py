@@ -40,7 +40,7 @@ async def test_more_due_tasks_than_one_step_takes_are_all_queued(engine: Engine)
 
     await engine.turn(5)
 
-    (figures,) = await engine.coordinator.queries.queues()
+    (figures,) = await engine.coordinator.queries.queues.all()
     assert (figures.depth, figures.scheduled) == (4_500, 0)
 
 
@@ -200,7 +200,7 @@ async def test_a_silent_worker_is_gone_after_its_lease_and_its_work_moves_on(
         await engine.turn(registry.SWEEP_INTERVAL_MS)
         await engine.beat(alive)
 
-    assert [one.worker.id for one in await engine.coordinator.queries.workers()] == ["alive"]
+    assert [one.worker.id for one in await engine.coordinator.queries.workers.all()] == ["alive"]
     (task,) = await engine.lease(alive)
     assert (task.id, task.attempt, task.fence) == (task_id, 2, 2)
     assert engine.coordinator.metrics().evicted_workers == 1
@@ -257,7 +257,7 @@ async def test_a_clock_set_back_kills_nobody_and_keeps_no_dead_worker_for_long(
         await engine.turn(registry.SWEEP_INTERVAL_MS)
         await engine.beat(alive)
 
-    assert [one.worker.id for one in await engine.coordinator.queries.workers()] == ["alive"]
+    assert [one.worker.id for one in await engine.coordinator.queries.workers.all()] == ["alive"]
     assert dead.id == "dead"
 
 
@@ -272,7 +272,7 @@ async def test_leases_go_with_their_worker_however_short_its_patience_was_set(
 
         await sweep_for(engine, 32_000)
 
-        assert await engine.coordinator.queries.workers() == []
+        assert await engine.coordinator.queries.workers.all() == []
         assert (await engine.task(task_id)).state is TaskState.QUEUED
 
 
@@ -289,7 +289,7 @@ async def test_history_is_forgotten_when_its_time_is_over_and_not_before(
         await engine.turn(1_000)
         assert (await engine.task(task_id)).state is TaskState.CANCELLED
         await engine.turn(1)
-        assert await engine.coordinator.queries.task(task_id) is None
+        assert await engine.coordinator.queries.tasks.by_id(task_id) is None
         assert await engine.submit(key="k") != [task_id]
         assert engine.coordinator.metrics().forgotten == 1
 
@@ -370,11 +370,11 @@ def test_every_duty_notes_when_it_ran() -> None:
 
 
 async def test_next_moments_are_read_from_the_store(engine: Engine, clock: TurnedClock) -> None:
-    assert await engine.coordinator.queries.next_moment_ms() is None
+    assert await engine.coordinator.queries.tasks.next_moment_ms() is None
 
     await engine.submit(delay_ms=70)
 
-    assert await engine.coordinator.queries.next_moment_ms() == clock.now_ms() + 70
+    assert await engine.coordinator.queries.tasks.next_moment_ms() == clock.now_ms() + 70
 
 
 async def test_a_time_limit_is_kept_when_the_duty_stands_twice_in_a_batch(engine: Engine) -> None:

@@ -27,7 +27,7 @@ def task(name: str = "work", **options: object) -> bytes:
 
 
 async def by_key(engine: Engine, key: str) -> TaskRecord:
-    (found,) = await engine.coordinator.queries.tasks_by_key(key, queue=None, limit=10)
+    (found,) = await engine.coordinator.queries.tasks.with_key(key, queue=None, limit=10)
     return found
 
 
@@ -43,7 +43,7 @@ async def test_what_is_in_the_inbox_is_accepted_by_the_next_look(engine: Engine)
         b'{"n":1}',
     )
     assert engine.coordinator.metrics().inbox["accepted"] == 1
-    assert not await engine.coordinator.queries.has_inbox()
+    assert not await engine.coordinator.queries.tasks.has_inbox()
 
 
 async def test_accepted_tasks_run_as_others_do(engine: Engine) -> None:
@@ -137,7 +137,7 @@ async def test_the_same_key_in_two_queues_makes_two_tasks(engine: Engine) -> Non
 
     await engine.turn(1_000)
 
-    found = await engine.coordinator.queries.tasks_by_key("k", queue=None, limit=10)
+    found = await engine.coordinator.queries.tasks.with_key("k", queue=None, limit=10)
     assert [one.lane.queue for one in found] == ["b", "a"]
     assert engine.coordinator.metrics().inbox["duplicate"] == 1
 

@@ -37,7 +37,7 @@ async def delete(engine: Engine, key: str = "k", **options: Any) -> KvEntry:
 
 
 async def keys(engine: Engine, prefix: str = "") -> list[str]:
-    found, is_more = await engine.coordinator.queries.memories(
+    found, is_more = await engine.coordinator.queries.kv.page(
         prefix=prefix, pattern=None, after="", limit=1_000
     )
     assert not is_more
@@ -56,9 +56,9 @@ async def told(engine: Engine) -> list[tuple[str, str, dict[str, Any]]]:
 async def test_a_value_is_kept_looked_up_and_deleted(engine: Engine) -> None:
     kept = await put(engine, value=b'{"a": 1}')
 
-    assert await engine.coordinator.queries.memory("k") == kept
+    assert await engine.coordinator.queries.kv.get("k") == kept
     assert await delete(engine) == kept
-    assert await engine.coordinator.queries.memory("k") is None
+    assert await engine.coordinator.queries.kv.get("k") is None
     with pytest.raises(KeyNotFound):
         await delete(engine)
 
@@ -98,7 +98,7 @@ async def test_of_those_who_decided_on_the_same_value_one_wins(engine: Engine) -
     won = [one for one in outcomes if isinstance(one, KvEntry)]
     assert len(won) == 1
     assert sum(isinstance(one, VersionConflict) for one in outcomes) == 9
-    assert await engine.coordinator.queries.memory("k") == won[0]
+    assert await engine.coordinator.queries.kv.get("k") == won[0]
 
 
 async def test_a_delete_on_condition_goes_by_the_version(engine: Engine) -> None:
@@ -120,7 +120,7 @@ async def test_a_value_is_gone_at_its_moment_whether_or_not_it_was_swept(engine:
 
     engine.clock.turn(1)
 
-    assert await engine.coordinator.queries.memory("k") is None
+    assert await engine.coordinator.queries.kv.get("k") is None
     assert await keys(engine) == []
     with pytest.raises(KeyNotFound):
         await delete(engine)
@@ -158,7 +158,7 @@ async def test_a_page_of_large_values_is_cut_and_says_that_there_is_more(
     for key in "abc":
         await put(engine, key, b'"%s"' % (b"x" * 48))
 
-    page, is_more = await engine.coordinator.queries.memories(
+    page, is_more = await engine.coordinator.queries.kv.page(
         prefix=None, pattern="?", after="", limit=100
     )
 
@@ -194,11 +194,11 @@ async def in_line(
 
 
 async def waiting(engine: Engine, name: str = "door") -> int:
-    return (await engine.coordinator.queries.lock(name)).waiting
+    return (await engine.coordinator.queries.locks.status(name)).waiting
 
 
 async def holder(engine: Engine, name: str = "door") -> str | None:
-    return (await engine.coordinator.queries.lock(name)).owner
+    return (await engine.coordinator.queries.locks.status(name)).owner
 
 
 async def test_a_release_wakes_the_next_in_line_with_its_own_commit(engine: Engine) -> None:
@@ -283,7 +283,7 @@ async def test_locks_are_listed_as_they_stand(engine: Engine) -> None:
 
     engine.clock.turn(1_000)
 
-    listed = await engine.coordinator.queries.locks(after="", limit=9)
+    listed = await engine.coordinator.queries.locks.page(after="", limit=9)
     assert [(one.name, one.owner, one.waiting) for one in listed] == [("b", "bob", 1)]
     call.cancel()
 
@@ -386,7 +386,7 @@ async def test_a_wall_clock_that_is_put_forward_ends_no_lock(engine: Engine) -> 
     """Its owner counts by a clock that nobody sets, and would not know."""
     steady = TurnedClock(engine.clock.now_ms())
     engine.coordinator._pipeline._steady_clock = steady
-    engine.coordinator.queries._steady_clock = steady
+    engine.coordinator.queries.locks._steady_clock = steady
     had = await take(engine, "ann")
     await put(engine, ttl_ms=TTL_MS)
 
@@ -559,7 +559,7 @@ async def test_what_is_rolled_back_was_given_to_nobody(engine: Engine) -> None:
     engine.database.commit_problem = None
 
     assert await holder(engine) == "ann"
-    assert await engine.coordinator.queries.memory("k") == kept
+    assert await engine.coordinator.queries.kv.get("k") == kept
     await release(engine, ann)
     assert (await soon(call)).acquired
     assert (await put(engine, if_version=kept.version)).version > kept.version

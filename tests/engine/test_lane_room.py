@@ -113,6 +113,6 @@ async def test_a_full_store_takes_known_kinds_and_recovers(
     await engine.turn(limits.LANE_SWEEP_INTERVAL_MS)
 
     assert await engine.submit("n", queue="late")
-    shown = {queue.name for queue in await engine.coordinator.queries.queues()}
+    shown = {queue.name for queue in await engine.coordinator.queries.queues.all()}
     assert {"q0", "late"} <= shown
     assert len(shown) == 3

@@ -26,7 +26,7 @@ async def test_beyond_the_bound_submissions_are_refused_and_accepted_work_is_wor
         refused = [one for one in results if isinstance(one, Overloaded)]
         assert (len(accepted), len(refused)) == (5, 3)
         assert (await soon(beat)).lost == ()
-        (queue,) = await engine.coordinator.queries.queues()
+        (queue,) = await engine.coordinator.queries.queues.all()
         assert queue.depth == MOST
         assert engine.coordinator.metrics().overloads == 3
         assert await engine.submit()

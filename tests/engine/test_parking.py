@@ -107,7 +107,7 @@ async def test_in_turn_all_who_wait_are_chosen(tmp_path: Path) -> None:
             (worker_id,) = [one for one, call in calls.items() if call.done()]
             asked.add(worker_id)
             (task,) = calls[worker_id].result().leases
-            worker = await engine.coordinator.queries.worker(worker_id)
+            worker = await engine.coordinator.queries.workers.by_id(worker_id)
             assert worker is not None
             await engine.report(worker.worker, done(task))
             lease = engine.coordinator.execute(ask(worker.worker, 10, wait_ms=600_000))

@@ -99,7 +99,7 @@ async def test_a_quick_worker_that_stays_silent_is_gone_a_sweep_later(engine: En
         await engine.turn(registry.SWEEP_INTERVAL_MS)
 
     assert (await engine.task(task_id)).state is not TaskState.RUNNING
-    assert await engine.coordinator.queries.workers() == []
+    assert await engine.coordinator.queries.workers.all() == []
 
 
 async def test_a_hint_at_the_moment_of_stopping_does_not_keep_the_duties_alive(

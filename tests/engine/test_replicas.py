@@ -69,7 +69,7 @@ async def test_whoever_asks_one_replica_sees_what_another_has_accepted(pair: Pai
     (task_id,) = await b.submit("never-heard-of")
 
     assert (await a.task(task_id)).lane.name == "never-heard-of"
-    assert [one.name for one in await a.coordinator.queries.queues()] == ["default"]
+    assert [one.name for one in await a.coordinator.queries.queues.all()] == ["default"]
 
 
 async def test_a_queue_that_is_paused_at_one_replica_is_paused_at_all(pair: Pair) -> None:
@@ -555,7 +555,7 @@ async def test_events_whose_commit_may_have_been_are_not_done_again(pair: Pair) 
     worker = await b.register()
     assert [one.lane.name for one in await b.lease(worker)] == ["x", "y"]
     # What was committed after all is known from here on.
-    before = [one.id for one in await b.coordinator.queries.tasks(TaskFilter(), limit=100)]
+    before = [one.id for one in await b.coordinator.queries.tasks.page(TaskFilter(), limit=100)]
     assert (await a.submit("z"))[0] > max(before)
     assert a.coordinator.store_problem is None
 
@@ -583,9 +583,10 @@ async def test_replicas_know_each_other_until_they_leave(clock: TurnedClock) -> 
         await a.coordinator.tick()
         async with replica(store, "b") as b:
             await b.coordinator.tick()
-            assert [one.name for one in await a.coordinator.queries.replicas()] == ["a", "b"]
+            found = await a.coordinator.queries.dashboard.replicas()
+            assert [one.name for one in found] == ["a", "b"]
 
-        (left,) = await a.coordinator.queries.replicas()
+        (left,) = await a.coordinator.queries.dashboard.replicas()
         assert (left.name, left.seen_ms, left.started_at_ms) == (
             "a",
             clock.now_ms(),
@@ -602,11 +603,11 @@ async def test_a_replica_that_died_is_listed_for_an_hour(clock: TurnedClock) -> 
             b.database.write_problem = ConnectionError("dead")
         clock.turn(3_600_000)
         await a.coordinator.tick()
-        assert [one.name for one in await a.coordinator.queries.replicas()] == ["a", "b"]
+        assert [one.name for one in await a.coordinator.queries.dashboard.replicas()] == ["a", "b"]
         clock.turn(2)
         await a.coordinator.tick()
 
-        assert [one.name for one in await a.coordinator.queries.replicas()] == ["a"]
+        assert [one.name for one in await a.coordinator.queries.dashboard.replicas()] == ["a"]
     store.close()
 
 

@@ -160,7 +160,7 @@ async def test_losers_of_an_early_join_are_cancelled_and_their_workers_told(flow
 
     assert (await engine.beat(worker, [loser.id])).cancel == (loser.id,)
     assert await engine.report(worker, done(loser, result=b'"late"')) == ["stale"]
-    cancelled = await engine.coordinator.queries.tasks(
+    cancelled = await engine.coordinator.queries.tasks.page(
         TaskFilter(states=(TaskState.CANCELLED,)), limit=10
     )
     assert len(cancelled) == 2  # the one that ran, and the one that had not begun
@@ -218,7 +218,9 @@ async def test_cancelling_a_run_reaches_its_sub_runs_their_tasks_and_workers(flo
     assert [one.state for one in await flows.runs()] == ["cancelled"] * 4
     beat = await engine.beat(worker, [one.id for one in leases])
     assert set(beat.cancel) == {one.id for one in leases}
-    assert await engine.coordinator.queries.count(TaskFilter(states=(TaskState.CANCELLED,))) == 3
+    assert (
+        await engine.coordinator.queries.tasks.count(TaskFilter(states=(TaskState.CANCELLED,))) == 3
+    )
     assert await engine.report(worker, *map(done, leases)) == ["stale", "stale"]
 
 

@@ -93,7 +93,7 @@ async def test_a_run_whose_start_is_not_committed_never_was(flows: Flows) -> Non
 
     engine.database.commit_problem = None
     assert await flows.runs() == []
-    assert await engine.coordinator.queries.count(TaskFilter()) == 0
+    assert await engine.coordinator.queries.tasks.count(TaskFilter()) == 0
     assert not (await flows.begin("line", key="k")).is_duplicate
 
 
@@ -177,7 +177,7 @@ async def test_a_key_starts_one_run_even_in_one_batch(flows: Flows) -> None:
     assert len({one.record.id for one in [*shown, later]}) == 1
     assert [one.is_duplicate for one in shown] == [False, True, True, True, True]
     assert later.record.input == {"n": 0}
-    assert await engine.coordinator.queries.count(TaskFilter()) == 1
+    assert await engine.coordinator.queries.tasks.count(TaskFilter()) == 1
 
 
 async def test_a_key_still_names_its_run_when_that_has_ended(
@@ -239,7 +239,7 @@ async def test_a_timer_fires_at_its_moment_and_not_before(flows: Flows) -> None:
     await flows.engine.turn(1)
 
     assert await flows.state(run_id) == "completed"
-    assert await flows.engine.coordinator.queries.next_moment_ms() is None
+    assert await flows.engine.coordinator.queries.tasks.next_moment_ms() is None
 
 
 async def test_a_timer_that_came_up_while_nobody_ran_fires_at_the_next_start(
@@ -254,7 +254,7 @@ async def test_a_timer_that_came_up_while_nobody_ran_fires_at_the_next_start(
     async with flowing(tmp_path / "rota.db", clock) as flows:
         await flows.engine.turn(0)
         assert [await flows.state(due), await flows.state(later)] == ["completed", "running"]
-        assert await flows.engine.coordinator.queries.next_moment_ms() == clock.now_ms() + 400
+        assert await flows.engine.coordinator.queries.tasks.next_moment_ms() == clock.now_ms() + 400
         await flows.engine.turn(400)
         assert await flows.state(later) == "completed"
 
@@ -277,7 +277,7 @@ async def test_the_timers_of_a_run_that_has_ended_are_gone(flows: Flows) -> None
 
     await flows.steer(run_id, "cancel")
 
-    assert await flows.engine.coordinator.queries.next_moment_ms() is None
+    assert await flows.engine.coordinator.queries.tasks.next_moment_ms() is None
     await flows.engine.turn(2_000)
     assert len(await flows.journal(run_id)) == 2
 
@@ -393,5 +393,5 @@ async def test_the_runs_of_one_batch_are_all_written_each_with_its_journal(flows
     await engine.report(worker, *(done(task, result=b"1") for task in tasks))
 
     for one in shown:
-        journal = await engine.coordinator.queries.journal(one.record.id, after=0, limit=9)
+        journal = await engine.coordinator.queries.runs.journal(one.record.id, after=0, limit=9)
         assert [entry.number for entry in journal] == [1, 2]

@@ -25,7 +25,7 @@ NOW_MS = 1_800_000_000_000
 
 
 async def groups(engine: Engine, **selection: frozenset[str]) -> list[GroupDemand]:
-    return await engine.coordinator.queries.scale.demands(WorkSelection(**selection))
+    return await engine.coordinator.queries.autoscaling.demands(WorkSelection(**selection))
 
 
 async def only(engine: Engine, **selection: frozenset[str]) -> Demand:

@@ -27,7 +27,7 @@ async def assign(engine: Engine, name: str, session: str = "s") -> Standing:
 
 async def pending(engine: Engine, session: str = "s") -> list[tuple[int, str]]:
     """What a session is still to be told: numbers and states."""
-    found = await engine.coordinator.queries.sessions.news(session, after=0, limit=100)
+    found = await engine.coordinator.queries.sessions.notifications(session, after=0, limit=100)
     return [(news.seq, "" if task is None else task.state.value) for news, task in found]
 
 

@@ -87,7 +87,7 @@ async def test_a_service_whose_making_was_rolled_back_is_not_there(engine: Engin
     engine.database.commit_problem = None
     await sweep(engine)
 
-    assert await engine.coordinator.queries.services() == []
+    assert await engine.coordinator.queries.services.all() == []
     with pytest.raises(ServiceNotFound):
         await engine.coordinator.execute(DrainMember(service=SERVICE, worker_id="a"))
     assert (await Peer(engine, "a").register()).generation == 1

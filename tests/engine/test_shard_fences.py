@@ -98,17 +98,17 @@ async def test_a_checkpoint_is_kept_with_the_epoch_it_was_saved_under(engine: En
         await shard(SaveCheckpoint(service=SERVICE, shard=5, epoch=1, value=Raw(b"9")))
 
     assert refusal.value.facts == {"service": SERVICE, "shard": 5, "epoch": 1}
-    found = await queries.checkpoint(SERVICE, 5)
+    found = await queries.services.checkpoint(SERVICE, 5)
     assert found is not None
     assert (found.epoch, found.value, found.saved_at_ms) == (
         2,
         Raw(b'{"offset":2}'),
         engine.clock.now_ms(),
     )
-    assert await queries.checkpoint(SERVICE, 4) is None
+    assert await queries.services.checkpoint(SERVICE, 4) is None
     assert engine.coordinator.metrics().services[SERVICE].fenced_effects == 1
     await b.leave()
     await settled(engine, a)
     with pytest.raises(StaleEpoch):
         await shard(SaveCheckpoint(service=SERVICE, shard=5, epoch=2, value=Raw(b"9")))
-    assert await queries.checkpoint(SERVICE, 5) == found
+    assert await queries.services.checkpoint(SERVICE, 5) == found

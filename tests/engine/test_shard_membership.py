@@ -85,18 +85,18 @@ async def test_nothing_is_done_for_those_who_are_not_there(
     engine: Engine, event: Any, error: type[RotaError]
 ) -> None:
     await Peer(engine, "a").register()
-    before = await engine.coordinator.queries.services()
+    before = await engine.coordinator.queries.services.all()
 
     with pytest.raises(error):
         await engine.coordinator.execute(event)
 
-    assert await engine.coordinator.queries.services() == before
+    assert await engine.coordinator.queries.services.all() == before
 
 
 async def test_a_leave_from_a_service_that_never_was_makes_none(engine: Engine) -> None:
     await engine.coordinator.execute(LeaveMember(service="none", worker_id="a"))
 
-    assert await engine.coordinator.queries.services() == []
+    assert await engine.coordinator.queries.services.all() == []
 
 
 async def test_an_operator_makes_and_changes_a_service(engine: Engine) -> None:
@@ -128,5 +128,5 @@ async def test_the_same_worker_in_two_services_is_two_members(engine: Engine) ->
     await a.register(service="other", shard_count=3)
     await a.leave()
 
-    names = {one.name: one.members for one in await engine.coordinator.queries.services()}
+    names = {one.name: one.members for one in await engine.coordinator.queries.services.all()}
     assert names == {SERVICE: 0, "other": 1}

@@ -286,7 +286,7 @@ async def test_an_old_client_that_waits_for_its_answer_elsewhere_is_not_thought_
         await passed(500, b)
         await first.beat(holds=tuple(range(10)))
 
-    service = await b.coordinator.queries.service(SERVICE)
+    service = await b.coordinator.queries.services.by_name(SERVICE)
     assert service is not None
     assert "old" in {one.worker_id for one in service.members}
 

@@ -75,7 +75,7 @@ async def test_no_more_is_given_than_there_is_room_for(engine: Engine) -> None:
         await engine.submit()
         await settle()
     assert len(worker.given) == 3
-    figures = await engine.coordinator.queries.worker("w1")
+    figures = await engine.coordinator.queries.workers.by_id("w1")
     assert figures is not None
     await engine.report(figures.worker, done(worker.given[0]))
     worker.room += 1

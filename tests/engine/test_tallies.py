@@ -123,7 +123,7 @@ async def test_rates_and_charts_are_of_all_coordinators_whichever_is_asked(
             await one.coordinator.tick()
 
         for one in (a, b):
-            (queue,) = await one.coordinator.queries.queues()
+            (queue,) = await one.coordinator.queries.queues.all()
             assert (queue.submitted_per_s, queue.finished_per_s) == (4 / 60, 1 / 60)
             figures = one.coordinator.metrics()
             span = figures.series.all.span(clock.now_ms() // SLOT_MS, 1)

@@ -167,7 +167,7 @@ class Crowd:
             return
 
     async def _queues(self) -> list[QueueFigures]:
-        return await self.coordinator.queries.queues()
+        return await self.coordinator.queries.queues.all()
 
     # --- workers ------------------------------------------------------------------------------
 

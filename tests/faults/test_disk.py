@@ -57,7 +57,7 @@ async def running(
 
 
 async def known(coordinator: Coordinator) -> list[TaskId]:
-    return await coordinator.queries.ids(TaskFilter(), limit=9_999, before=None)
+    return await coordinator.queries.tasks.ids(TaskFilter(), limit=9_999, before=None)
 
 
 def new_task(name: str = "resize", *, key: str | None = None, size: int = 0) -> NewTask:
@@ -140,7 +140,7 @@ async def test_a_completion_that_could_not_be_written_is_accepted_when_it_comes_
 
         with pytest.raises(Unavailable):
             await coordinator.execute(report)
-        task = await coordinator.queries.task(task_id)
+        task = await coordinator.queries.tasks.by_id(task_id)
         assert task is not None
         assert task.state is TaskState.RUNNING
 
@@ -182,7 +182,7 @@ async def test_a_lane_that_was_never_written_is_not_taken_for_known(
         (task_id,) = await submit(coordinator, new_task("new"))
 
     async with running(tmp_path / "rota.db") as again:
-        task = await again.queries.task(task_id)
+        task = await again.queries.tasks.by_id(task_id)
         assert task is not None
         assert task.lane.name == "new"
 

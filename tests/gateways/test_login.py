@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from rota.administration import create_token
 from rota.core.access import AccessToken
 from rota.gateways.auth.authenticator import new_token
 from rota.messages import TokenRequest
-from rota.node import create_token
 from tests.gateways.serving import Api, called, served, settings_in
 
 # Who may not do anything may still come and go, and ask what a definition would be worth.

@@ -296,7 +296,7 @@ async def test_an_unexpected_error_is_a_500_that_tells_nothing(tmp_path: Path) -
         async def break_down() -> None:
             raise RuntimeError("secret: the plan is in drawer 3")
 
-        api.node.coordinator.queries.queues = break_down  # type: ignore[assignment,method-assign] # a fault, put in by hand
+        api.node.coordinator.queries.queues.all = break_down  # type: ignore[assignment,method-assign] # a fault, put in by hand
         answer = await api.get("/api/queues")
 
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")

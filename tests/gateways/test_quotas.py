@@ -11,6 +11,7 @@ import pytest
 import websockets
 from websockets.exceptions import InvalidStatus
 
+from rota.administration import create_token
 from rota.core import limits
 from rota.core.access import LOCAL, Caller, Scope
 from rota.errors import TooMany
@@ -19,7 +20,6 @@ from rota.gateways.http.endpoints import ENDPOINTS
 from rota.gateways.quotas import Quota, Quotas, Reservation, address_of
 from rota.gateways.registration import WorkerQuota
 from rota.messages import TokenRequest
-from rota.node import create_token
 from rota.settings import Settings
 from tests.gateways.serving import Api, Json, served, settings_in
 from tests.gateways.test_artifacts import ONE, attach

@@ -50,9 +50,10 @@ async def test_every_moment_is_painted_as_if_the_journal_had_ended_there(
     run = await bench.carry_out(NESTED, {"items": [1, 2, 3]}, HANDLERS)
     queries, run_id = api.node.coordinator.queries, ids.from_text(run["id"])
     assert run_id is not None
-    entries = await queries.journal(run_id, after=0, limit=10_000)
-    record, definition = await queries.run(run_id), await queries.definition("nested")
+    entries = await queries.runs.journal(run_id, after=0, limit=10_000)
+    record = await queries.runs.by_id(run_id)
     assert record is not None
+    definition = await queries.workflows.definition(record.workflow, record.version)
     assert definition is not None
 
     for entry in entries:

@@ -172,7 +172,7 @@ def until_patient(server: Server) -> None:
     """Wait until whoever is first in line has asked to wait for long."""
 
     async def first_waits_long(node: Node) -> bool:
-        lock = await node.coordinator.queries._read(lambda tx: LockStore(tx).get("door"))
+        lock = await node.coordinator.queries.reader.read(lambda tx: LockStore(tx).get("door"))
         now_ms = node.coordinator.steady_clock.now_ms()
         return bool(lock.waiters) and lock.waiters[0].until_ms > now_ms + 1_000
 

@@ -227,7 +227,7 @@ class Server:
         await self._awake.wait()
         if self._coordinator is None:
             raise Disconnected
-        return await self._coordinator.queries.task(task_id)
+        return await self._coordinator.queries.tasks.by_id(task_id)
 
     async def wait_finished(self, task_id: TaskId, *, wait_ms: int) -> bool:
         """Wait for a task's end as a gateway does; False when the coordinator went away."""

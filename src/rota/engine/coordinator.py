@@ -121,8 +121,7 @@ class Coordinator:
         self._others: ChangePoller | None = None
         if self.is_shared:
             self._others = ChangePoller(
-                database,
-                self.queries,
+                self.queries.reader,
                 self._notifier,
                 interval_ms=settings.poll_interval_ms,
                 has_waiting_leases=lambda: self._metrics.waiting_leases > 0,
@@ -147,7 +146,7 @@ class Coordinator:
         self._pipeline.recover()
         if self.is_shared:
             self.presence.started_at_ms = self.clock.now_ms()
-            self.queries.begin()
+            self.queries.services.reset_start()
         self._events.last_seq = self._pipeline.last_seq
         self._nobody = asyncio.get_running_loop().create_future()
         self._writer.start(asyncio.get_running_loop())
@@ -257,7 +256,7 @@ class Coordinator:
     async def wait_for_end(self, task_id: int, *, wait_ms: int) -> None:
         """Wait until a task or a run has ended, or `wait_ms` has passed."""
         with self.subscribe(EndOfTask(TaskId(task_id))) as end:
-            if await self.queries.is_live(task_id) and self.is_ready:
+            if await self.queries.tasks.is_live(task_id) and self.is_ready:
                 await end.wait(wait_ms)
 
     async def wait_for_assignment(

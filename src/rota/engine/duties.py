@@ -57,7 +57,7 @@ INBOX = Duty(
     full_step=TAKEN_PER_STEP,
     listens=True,
     # A read beside the writer, because most stores have an empty inbox.
-    is_due=lambda queries: queries.has_inbox(),
+    is_due=lambda queries: queries.tasks.has_inbox(),
 )
 RUN_TIMERS = Duty(
     name="run_timers",

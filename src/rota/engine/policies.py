@@ -2,10 +2,13 @@
 
 from rota.core.context import Rules
 from rota.core.quotas import ValuePolicy
+from rota.core.shards.members import ShardPolicy
 from rota.core.workers.model import HealthPolicy
 from rota.core.workers.scoring import ScoringPolicy
 from rota.core.workers.selection import Strategy
 from rota.settings import Settings
+
+HEARTBEATS_PER_LEASE = 3  # that members of services are asked for: two may be lost
 
 
 def policies_of(settings: Settings) -> Rules:
@@ -23,4 +26,15 @@ def policies_of(settings: Settings) -> Rules:
         max_workers=settings.max_workers,
         max_attempt_bytes=settings.max_attempt_bytes,
         max_artifacts_bytes=settings.max_artifacts_bytes,
+    )
+
+
+def shard_policy_of(settings: Settings) -> ShardPolicy:
+    return ShardPolicy(
+        lease_ms=settings.shard_lease_ms,
+        heartbeat_interval_ms=max(1, settings.shard_lease_ms // HEARTBEATS_PER_LEASE),
+        sweep_ms=settings.shard_sweep_ms,
+        stuck_ms=settings.shard_stuck_ms,
+        when_stuck=settings.shard_stuck,
+        health=policies_of(settings).health,
     )

@@ -93,7 +93,7 @@ class DutyScheduler:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._hinted.set)
 
-        self._unlisten = self._queries.listen(on_hint)
+        self._unlisten = self._queries.reader.listen(on_hint)
 
     async def stop(self) -> None:
         self._unlisten()
@@ -167,7 +167,7 @@ class DutyScheduler:
 
     async def _look(self) -> None:
         try:
-            queues = await self._queries.queues()
+            queues = await self._queries.queues.all()
         except Exception as error:
             log.warning("queue_gauges_failed", exc_info=error)
             return
@@ -193,7 +193,7 @@ class DutyScheduler:
 
     async def _look_ahead(self) -> None:
         try:
-            next_ms = await self._queries.next_moment_ms()
+            next_ms = await self._queries.tasks.next_moment_ms()
         except Exception as error:
             log.warning("next_due_time_unknown", exc_info=error)
             return

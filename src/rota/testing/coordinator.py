@@ -159,7 +159,7 @@ class TestCoordinator:
         is_more = self.tasks(state=TaskState.SCHEDULED) or self._has_runs()
         if not is_more:
             return False
-        next_ms = self._run(self._node.coordinator.queries.next_moment_ms())
+        next_ms = self._run(self._node.coordinator.queries.tasks.next_moment_ms())
         if next_ms is None:
             return False
         self.clock.turn_to(max(next_ms, self.clock.now_ms() + 1))

@@ -121,7 +121,7 @@ class Gateway:
             await self.api.node.coordinator.execute(SweepServices())
 
     async def owned(self, service: str = SERVICE) -> dict[str, list[int]]:
-        found = await self.api.node.coordinator.queries.service(service)
+        found = await self.api.node.coordinator.queries.services.by_name(service)
         assert found is not None
         return {member.worker_id: list(member.shards) for member in found.members}
 

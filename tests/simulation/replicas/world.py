@@ -372,14 +372,16 @@ class World:
 
     async def _is_drained(self) -> bool:
         engine = self.any()
-        live = [one for one in self.acknowledged if await engine.coordinator.queries.is_live(one)]
+        live = [
+            one for one in self.acknowledged if await engine.coordinator.queries.tasks.is_live(one)
+        ]
         states = [await Flows(engine).state(run_id) for run_id in self.runs]
         return not live and all(one in RUN_ENDED for one in states)
 
     async def _check_end(self) -> None:
         engine = self.any()
         for task_id in self.acknowledged:
-            task = await engine.coordinator.queries.task(task_id)
+            task = await engine.coordinator.queries.tasks.by_id(task_id)
             if task is None or task.state not in FINISHED:
                 raise Broken("an acknowledged task is lost")
         flows = Flows(engine)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rota import node, telemetry
+from rota import administration, telemetry
 from rota.addresses import without_password
 from rota.cli.options import json_flag, load_settings, settings_flags
 from rota.cli.render.output import ExitCode, Table, is_terminal, note, show
@@ -29,10 +29,10 @@ def migrate(*, sql: bool, post: bool, as_json: bool, **flags: Any) -> None:
     """Bring the store's schema up to date."""
     settings = load_settings(flags)
     if sql:
-        click.echo(node.migration_sql(settings), nl=False)
+        click.echo(administration.migration_sql(settings), nl=False)
         return
     store = without_password(settings.store)
-    before, after = node.migrate(settings, post=post)
+    before, after = administration.migrate(settings, post=post)
     answer = {"store": store, "from_version": before, "to_version": after}
     show(answer, as_json=as_json, render=lambda _: _line(store, before, after))
 

@@ -121,26 +121,26 @@ def _ask(call: ApiCall[T], in_store: Callable[[Settings], T]) -> T:
 
 
 def _create_in_store(settings: Settings, request: TokenRequest) -> NewTokenAnswer:
-    from rota import node  # noqa: PLC0415 - the store and the server, rarely needed here
+    from rota import administration  # noqa: PLC0415 - the store, rarely needed here
     from rota.gateways.auth.authenticator import new_token  # noqa: PLC0415
 
     created, secret = new_token(request, now_ms=time.time_ns() // 1_000_000)
-    node.create_token(settings, created)
+    administration.create_token(settings, created)
     return msgspec.convert({**_view_fields(created), "token": secret}, NewTokenAnswer)
 
 
 def _list_in_store(settings: Settings) -> TokenPage:
-    from rota import node  # noqa: PLC0415
+    from rota import administration  # noqa: PLC0415
 
     return msgspec.convert(
-        {"items": list(map(_view_fields, node.list_tokens(settings)))}, TokenPage
+        {"items": list(map(_view_fields, administration.list_tokens(settings)))}, TokenPage
     )
 
 
 def _revoke_in_store(settings: Settings, token_id: str) -> Nothing:
-    from rota import node  # noqa: PLC0415
+    from rota import administration  # noqa: PLC0415
 
-    node.revoke_token(settings, token_id)
+    administration.revoke_token(settings, token_id)
     return Nothing()
 
 

@@ -5,17 +5,17 @@ events could occupy a database reader for long. So the log is scanned in steps, 
 between them.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rota.core.events import EventFilter, LoggedEvent
+from rota.engine.queries.reader import StoreReader
 from rota.store.database import Transaction
 from rota.store.events import Bounds, EventStore
 
 EVENTS_PER_STEP = 50_000  # events scanned in one read
 
-Reader = Callable[[Callable[[Transaction], Any]], Awaitable[Any]]
 Sight = Callable[[LoggedEvent], bool]  # whether the caller may see an event
 
 
@@ -29,12 +29,11 @@ class Passage(NamedTuple):
 
 
 class EventLog:
-    def __init__(self, read: Reader) -> None:
-        self._read = read
+    def __init__(self, reader: StoreReader) -> None:
+        self._read = reader.read
 
     async def bounds(self) -> Bounds:
-        bounds: Bounds = await self._read(lambda tx: EventStore(tx).bounds())
-        return bounds
+        return await self._read(lambda tx: EventStore(tx).bounds())
 
     async def after(
         self, position: int, wanted: EventFilter, *, limit: int, sight: Sight | None = None

@@ -6,8 +6,8 @@ readings cost at most a twentieth of a core, however many callers ask and howeve
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -25,22 +25,15 @@ from rota.core.workers.model import (
 from rota.engine.clock import Clock
 from rota.engine.metrics.metrics import Metrics, QueueRates
 from rota.engine.queries.autoscaling_inputs import MeanDuration, ScaleInputs, read_inputs
-from rota.store.database import Transaction
+from rota.engine.queries.reader import StoreReader
+from rota.engine.queries.workers import WorkerLoad
 from rota.store.scaling import LaneWork
-from rota.store.tasks.lanes import Lanes
 
 KEPT_MS = 1_000  # how long a reading is cached, unless it was expensive
 KEPT_COSTS = 20  # an expensive reading is cached for this many times its duration
 
-T = TypeVar("T")
 NO_WORK = LaneWork()
 NO_RATES = QueueRates()
-
-
-class ScaleReader(Protocol):
-    """Runs a body on committed state, beside the writer."""
-
-    def __call__(self, body: Callable[[Transaction], T], /) -> Awaitable[T]: ...
 
 
 class WorkSelection(Struct, frozen=True, kw_only=True):
@@ -64,7 +57,7 @@ class GroupDemand(Struct, frozen=True, kw_only=True):
     demand: Demand
 
 
-class Kind(NamedTuple):
+class WorkerKind(NamedTuple):
     """Workers that can serve the same work."""
 
     example: WorkerRecord
@@ -73,11 +66,11 @@ class Kind(NamedTuple):
     free: int
 
 
-class ScaleQueries:
-    def __init__(self, read: ScaleReader, lanes: Lanes, figures: Metrics, *, clock: Clock) -> None:
-        self._read = read
-        self._lanes = lanes
-        self._figures = figures
+class AutoscalingQueries:
+    def __init__(self, reader: StoreReader, metrics: Metrics, *, clock: Clock) -> None:
+        self._read = reader.read
+        self._lanes = reader.lanes
+        self._metrics = metrics
         self._clock = clock
         self._reading: ScaleInputs | None = None
         self._refreshing = asyncio.Lock()
@@ -124,7 +117,7 @@ class ScaleQueries:
         submitted: dict[int, float] = {}
         finished: dict[int, float] = {}
         for queue, numbers in by_queue.items():
-            rates = self._figures.rates.get(queue, NO_RATES)
+            rates = self._metrics.rates.get(queue, NO_RATES)
             came, went = rates.submitted.per_second(now_ms), rates.finished.per_second(now_ms)
             submitted |= _divided(came, numbers, reading.accepted, reading.work)
             finished |= _divided(went, numbers, reading.finished, reading.work)
@@ -149,19 +142,20 @@ def _divided(
     return {lane: rate * (part / whole) for lane, part in zip(lanes, parts, strict=True)}
 
 
-def _kinds(reading: ScaleInputs, policy: HealthPolicy) -> list[Kind]:
+def _kinds(reading: ScaleInputs, policy: HealthPolicy) -> list[WorkerKind]:
     """Group the workers that take work by kind, because fleets are large and kinds are few."""
-    alike: dict[object, list[tuple[WorkerRecord, int]]] = {}
-    for worker, held in reading.workers:
+    alike: dict[object, list[WorkerLoad]] = {}
+    for load in reading.workers:
+        worker = load.worker
         # At the time of the reading, which cannot know later heartbeats.
         age_ms = reading.at_ms - worker.last_heartbeat_ms
         verdict = health(age_ms=age_ms, interval_ms=worker.heartbeat_interval_ms, policy=policy)
         if worker.state is WorkerState.ACTIVE and verdict is Health.HEALTHY:
             kind = (worker.queues, worker.tasks, worker.capabilities)
-            alike.setdefault(kind, []).append((worker, held))
+            alike.setdefault(kind, []).append(load)
     return [
-        Kind(
-            example=members[0][0],
+        WorkerKind(
+            example=members[0].worker,
             workers=len(members),
             capacity=sum(worker.max_concurrent_tasks for worker, _ in members),
             free=sum(max(0, worker.max_concurrent_tasks - held) for worker, held in members),
@@ -173,7 +167,7 @@ def _kinds(reading: ScaleInputs, policy: HealthPolicy) -> list[Kind]:
 def _demand(
     reading: ScaleInputs,
     members: Sequence[tuple[int, Lane]],
-    kinds: Sequence[Kind],
+    kinds: Sequence[WorkerKind],
     submitted: Mapping[int, float],
     finished: Mapping[int, float],
 ) -> Demand:

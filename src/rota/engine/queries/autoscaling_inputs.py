@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from rota.core.workers.model import WorkerRecord
 from rota.core.workers.statistics import NEGLIGIBLE_WEIGHT, decay_factor
 from rota.engine.metrics.metrics import RATE_WINDOW_S
+from rota.engine.queries.workers import WorkerLoad, loads_of
 from rota.store.database import Transaction
 from rota.store.scaling import LaneWork, RecentStatistics, ScalingStore
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.queues import QueueStore
-from rota.store.tasks.tasks import TaskStore
 from rota.store.workers import WorkerStore
 
 
@@ -32,7 +31,7 @@ class ScaleInputs(Struct, frozen=True, kw_only=True):
     took_ms: float
     work: dict[int, LaneWork]  # by lane
     paused: set[str]
-    workers: list[tuple[WorkerRecord, int]]  # each with the number of its leases
+    workers: list[WorkerLoad]
     durations: dict[str, MeanDuration]  # by task name
     accepted: Counter[int]  # a sample, by lane
     finished: Counter[int]  # a sample, by lane
@@ -41,8 +40,8 @@ class ScaleInputs(Struct, frozen=True, kw_only=True):
 def read_inputs(tx: Transaction, lanes: Lanes, *, now_ms: int) -> ScaleInputs:
     started_s = time.perf_counter()
     since_ms = now_ms - RATE_WINDOW_S * 1_000
-    scaling, workers = ScalingStore(tx), WorkerStore(tx).all()
-    held = TaskStore(tx, lanes).lease_counts([one.incarnation for one in workers.values()])
+    scaling = ScalingStore(tx)
+    workers = loads_of(tx, lanes, WorkerStore(tx).all().values())
     work = scaling.work()
     durations = mean_durations(scaling.statistics(), now_ms=now_ms)
     accepted = scaling.submitted(since_ms=since_ms)
@@ -52,7 +51,7 @@ def read_inputs(tx: Transaction, lanes: Lanes, *, now_ms: int) -> ScaleInputs:
         took_ms=(time.perf_counter() - started_s) * 1_000,
         work=work,
         paused=QueueStore(tx).paused(),
-        workers=[(one, held[one.incarnation]) for one in workers.values()],
+        workers=workers,
         durations=durations,
         accepted=accepted,
         finished=finished,

@@ -1,12 +1,11 @@
 """Depth, age and rates of each queue, summed over its lanes."""
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 
-from rota.engine.metrics.metrics import QueueRates
+from rota.engine.clock import Clock
+from rota.engine.metrics.metrics import Metrics, QueueRates
+from rota.engine.queries.reader import StoreReader
 from rota.store.database import Transaction
-from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.queues import LaneCounts, QueueStore
 
 
@@ -22,24 +21,44 @@ class QueueFigures(Struct, frozen=True, kw_only=True):
     failed_per_s: float = 0.0
 
 
-def queue_figures(
-    tx: Transaction, lanes: Lanes, rates: Mapping[str, QueueRates], *, now_ms: int
-) -> list[QueueFigures]:
-    queues = QueueStore(tx)
-    paused, by_lane = queues.paused(), queues.lane_counts()
-    by_queue: dict[str, list[LaneCounts]] = {name: [] for name in queues.known()}
-    for number, lane in lanes.current().items():
-        if number in by_lane:
-            by_queue.setdefault(lane.queue, []).append(by_lane[number])
-    return [
-        _queue(
-            name, counted, rates.get(name, QueueRates()), is_paused=name in paused, now_ms=now_ms
+class QueueNames(Struct, frozen=True, kw_only=True):
+    known: set[str]
+    paused: set[str]
+
+
+class QueueQueries:
+    def __init__(self, reader: StoreReader, metrics: Metrics, *, clock: Clock) -> None:
+        self._read = reader.read
+        self._lanes = reader.lanes
+        self._metrics = metrics
+        self._clock = clock
+
+    async def all(self) -> list[QueueFigures]:
+        """Return the figures of each queue, by name."""
+        return await self._read(self._all)
+
+    def _all(self, tx: Transaction) -> list[QueueFigures]:
+        now_ms = self._clock.now_ms()
+        queues, rates = QueueStore(tx), self._metrics.rates
+        paused, by_lane = queues.paused(), queues.lane_counts()
+        by_queue: dict[str, list[LaneCounts]] = {name: [] for name in queues.known()}
+        for number, lane in self._lanes.current().items():
+            if number in by_lane:
+                by_queue.setdefault(lane.queue, []).append(by_lane[number])
+        return [
+            _figures(
+                name, lanes, rates.get(name, QueueRates()), is_paused=name in paused, now_ms=now_ms
+            )
+            for name, lanes in sorted(by_queue.items())
+        ]
+
+    async def names(self) -> QueueNames:
+        return await self._read(
+            lambda tx: QueueNames(known=QueueStore(tx).known(), paused=QueueStore(tx).paused())
         )
-        for name, counted in sorted(by_queue.items())
-    ]
 
 
-def _queue(
+def _figures(
     name: str, lanes: list[LaneCounts], rates: QueueRates, *, is_paused: bool, now_ms: int
 ) -> QueueFigures:
     since = [lane.oldest_since_ms for lane in lanes if lane.oldest_since_ms is not None]

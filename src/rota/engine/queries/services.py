@@ -1,15 +1,16 @@
-"""The status of a service, made from committed state."""
+"""Reads of services: their shards, members and checkpoints."""
 
 from msgspec import Struct
 
 from rota.core.shards.members import ShardPolicy
 from rota.core.workers import model
 from rota.core.workers.model import Health
-from rota.store.shards import StoredService, StoredServiceSummary
+from rota.engine.clock import Clock
+from rota.engine.queries.reader import StoreReader
+from rota.store.database import Transaction
+from rota.store.shards import Checkpoint, ShardStore, StoredService, StoredServiceSummary
 
-__all__ = ["MemberStatus", "ServiceStatus", "StoredServiceSummary", "view_of"]
-
-BEATS_PER_LEASE = 3
+__all__ = ["MemberStatus", "ServiceQueries", "ServiceStatus", "StoredServiceSummary"]
 
 
 class MemberStatus(Struct, frozen=True, kw_only=True):
@@ -40,7 +41,45 @@ class ServiceStatus(Struct, frozen=True, kw_only=True):
     moving: int  # shards that their owners were asked to release
 
 
-def view_of(
+class ServiceQueries:
+    def __init__(
+        self, reader: StoreReader, *, steady_clock: Clock, shard_policy: ShardPolicy
+    ) -> None:
+        self._read = reader.read
+        self._steady_clock = steady_clock
+        self._shard_policy = shard_policy
+        self._started_at_ms = steady_clock.now_ms()
+
+    def reset_start(self) -> None:
+        """Set the time of the start again, when the clock of a shared store has been read."""
+        self._started_at_ms = self._steady_clock.now_ms()
+
+    async def all(self) -> list[StoredServiceSummary]:
+        return await self._read(lambda tx: ShardStore(tx).summaries())
+
+    async def by_name(self, name: str) -> ServiceStatus | None:
+        def body(tx: Transaction) -> ServiceStatus | None:
+            stored = ShardStore(tx).find(name)
+            if stored is None:
+                return None
+            return _status_of(
+                stored,
+                self._shard_policy,
+                now_ms=self._steady_clock.now_ms(),
+                started_at_ms=self._started_at_ms,
+            )
+
+        return await self._read(body)
+
+    async def exists(self, name: str) -> bool:
+        return await self._read(lambda tx: ShardStore(tx).exists(name))
+
+    async def checkpoint(self, name: str, shard: int) -> Checkpoint | None:
+        """Return the last checkpoint that an owner of the shard has saved."""
+        return await self._read(lambda tx: ShardStore(tx).checkpoint(name, shard))
+
+
+def _status_of(
     stored: StoredService, policy: ShardPolicy, *, now_ms: int, started_at_ms: int
 ) -> ServiceStatus:
     """Make the status of a service from its rows."""
@@ -76,7 +115,7 @@ def view_of(
                 health=model.health(
                     # Members could not send heartbeats while the coordinator was down.
                     age_ms=now_ms - max(one.seen_ms, started_at_ms),
-                    interval_ms=policy.lease_ms // BEATS_PER_LEASE,
+                    interval_ms=policy.heartbeat_interval_ms,
                     policy=policy.health,
                 ),
                 joined_ms=one.joined_ms,

@@ -1,24 +1,21 @@
 """Reads for session gateways; each reply comes from one consistent view of the store."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from rota.core.commands import TaskFilter
-from rota.core.ids import TaskId, from_text
+from rota.core.ids import from_text
 from rota.core.sessions import SessionNotification, key_of
 from rota.core.tasks.model import FINISHED, TaskRecord, TaskState
+from rota.engine.queries.reader import StoreReader
 from rota.store.database import Transaction
 from rota.store.sessions import SessionStore
-from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.listing import Listing
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workers import WorkerStore
 
 MOST_ACTIVE_SHOWN = 1_000  # running tasks in one reply
-
-Reader = Callable[[Callable[[Transaction], Any]], Awaitable[Any]]
 
 
 class QueueStatus(Struct, frozen=True, kw_only=True):
@@ -29,10 +26,15 @@ class QueueStatus(Struct, frozen=True, kw_only=True):
     active: list[TaskRecord]  # the oldest first
 
 
+class NotifiedTask(NamedTuple):
+    notification: SessionNotification
+    task: TaskRecord | None  # None: the task was requeued since
+
+
 class SessionQueries:
-    def __init__(self, read: Reader, lanes: Lanes) -> None:
-        self._read = read
-        self._lanes = lanes
+    def __init__(self, reader: StoreReader) -> None:
+        self._read = reader.read
+        self._lanes = reader.lanes
 
     async def status(self, queue: str) -> QueueStatus:
         def body(tx: Transaction) -> QueueStatus:
@@ -45,20 +47,7 @@ class SessionQueries:
                 active=listing.page(active, limit=MOST_ACTIVE_SHOWN, before=None)[::-1],
             )
 
-        found: QueueStatus = await self._read(body)
-        return found
-
-    async def held(self, incarnation: int) -> list[TaskRecord]:
-        """Return the tasks that a worker holds, the oldest first."""
-
-        def body(tx: Transaction) -> list[TaskRecord]:
-            tasks = TaskStore(tx, self._lanes)
-            leases = tasks.leases_of([incarnation])
-            found = tasks.by_ids([*leases])
-            return [found[one] for one in sorted(found)]
-
-        held: list[TaskRecord] = await self._read(body)
-        return held
+        return await self._read(body)
 
     async def find(self, queue: str, name: str) -> TaskRecord | None:
         """Find a task by the name that a session gave it, or by its id."""
@@ -72,25 +61,15 @@ class SessionQueries:
             task = None if task_id is None else tasks.by_ids([task_id]).get(task_id)
             return task if task is not None and task.lane.queue == queue else None
 
-        found: TaskRecord | None = await self._read(body)
-        return found
+        return await self._read(body)
 
-    async def task(self, task_id: TaskId) -> TaskRecord | None:
-        found: dict[TaskId, TaskRecord] = await self._read(
-            lambda tx: TaskStore(tx, self._lanes).by_ids([task_id])
-        )
-        return found.get(task_id)
+    async def notifications(self, session_id: str, *, after: int, limit: int) -> list[NotifiedTask]:
+        """Return a session's notifications after a number, each with its task."""
 
-    async def news(
-        self, session_id: str, *, after: int, limit: int
-    ) -> list[tuple[SessionNotification, TaskRecord | None]]:
-        """Return a session's notifications with their tasks; None: the task was requeued since."""
-
-        def body(tx: Transaction) -> list[tuple[SessionNotification, TaskRecord | None]]:
-            news = SessionStore(tx).notifications(session_id, after=after, limit=limit)
-            tasks = TaskStore(tx, self._lanes).by_ids([one.task_id for one in news])
+        def body(tx: Transaction) -> list[NotifiedTask]:
+            found = SessionStore(tx).notifications(session_id, after=after, limit=limit)
+            tasks = TaskStore(tx, self._lanes).by_ids([one.task_id for one in found])
             ended = {one.id: one for one in tasks.values() if one.state in FINISHED}
-            return [(one, ended.get(one.task_id)) for one in news]
+            return [NotifiedTask(one, ended.get(one.task_id)) for one in found]
 
-        found: list[tuple[SessionNotification, TaskRecord | None]] = await self._read(body)
-        return found
+        return await self._read(body)

@@ -19,9 +19,9 @@ import structlog
 
 from rota.core.locks import LockState
 from rota.engine.commit.notifier import Notifier
-from rota.engine.queries.queries import Queries
+from rota.engine.queries.reader import StoreReader
 from rota.errors import RotaError
-from rota.store.database import Database, Transaction
+from rota.store.database import Transaction
 from rota.store.locks import LockStore
 from rota.store.replicas import ReplicaStore, SharedFacts
 
@@ -61,8 +61,7 @@ class PeerChanges(NamedTuple):
 class ChangePoller:
     def __init__(
         self,
-        database: Database,
-        queries: Queries,
+        reader: StoreReader,
         notifier: Notifier,
         *,
         interval_ms: int,
@@ -70,8 +69,7 @@ class ChangePoller:
         run_batch: Callable[[], "asyncio.Future[object]"],
     ) -> None:
         """`run_batch` runs a batch that serves the waiting lease calls."""
-        self._database = database
-        self._queries = queries
+        self._reader = reader
         self._notifier = notifier
         self._interval_s = interval_ms / 1000
         self._has_waiting_leases = has_waiting_leases
@@ -89,7 +87,7 @@ class ChangePoller:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._is_hinted.set)
 
-        self._stop_listening = self._database.listen(hinted)
+        self._stop_listening = self._reader.listen(hinted)
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
@@ -100,7 +98,7 @@ class ChangePoller:
 
     async def look(self) -> bool:
         """Catch up if the store has changed; return whether it has."""
-        turn = await self._queries.turn()
+        turn = await self._reader.change_counter()
         if turn == self._turn:
             return False
         await self._catch_up()
@@ -141,7 +139,7 @@ class ChangePoller:
         if interests.are_none:
             return  # a caller reads the store before it waits
         last_news = 0 if self._facts is None else self._facts.last_notification
-        news = await self._queries.read(lambda tx: _read(tx, interests, last_news))
+        news = await self._reader.read(lambda tx: _read(tx, interests, last_news))
         notifier.wake(news.ended)
         notifier.call(news.locks)
         if news.sessions:

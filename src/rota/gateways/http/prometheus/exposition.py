@@ -56,17 +56,17 @@ async def observe(
     now_ms = coordinator.clock.now_ms()
     views = [
         worker_view(figures, now_ms=now_ms, settings=settings)
-        for figures in await coordinator.queries.workers()
+        for figures in await coordinator.queries.workers.all()
         if may_see_worker(caller, figures.worker.queues)
     ]
     own = None if caller.queues is None else frozenset(caller.queues)
-    demands = await coordinator.queries.scale.demands(
+    demands = await coordinator.queries.autoscaling.demands(
         WorkSelection(queues=own), health_policy(settings)
     )
     return Observed(
         metrics=_within(_copy(coordinator.metrics()), caller),
         queues=[
-            one for one in await coordinator.queries.queues() if own is None or one.name in own
+            one for one in await coordinator.queries.queues.all() if own is None or one.name in own
         ],
         scale=scale.page(demands).items,
         workers=Counter((view.health.value, view.state.value) for view in views),

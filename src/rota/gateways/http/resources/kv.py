@@ -63,7 +63,7 @@ async def put(call: HttpCall[MemoryPut, NoQuery]) -> MemoryView:
 @routes.get("/api/memory/{key}", Action.RECALL, errors=(KeyNotFound,))
 async def show(call: HttpCall[None, NoQuery]) -> MemoryView:
     """Show the value of a key."""
-    entry = await call.coordinator.queries.memory(_key(call))
+    entry = await call.coordinator.queries.kv.get(_key(call))
     if entry is None:
         raise KeyNotFound(call.path["key"])
     return _view(entry)
@@ -86,12 +86,12 @@ async def listing(call: HttpCall[None, MemoryQuery]) -> MemoryPage:
         raise invalid_field("pattern", "give this or prefix, not both")
     if "\0" in (query.pattern or ""):
         raise invalid_field("pattern", "has a NUL in it, and no key has")
-    entries, is_more = await call.coordinator.queries.memories(
+    entries, has_more = await call.coordinator.queries.kv.page(
         prefix=query.prefix, pattern=query.pattern, after=query.cursor or "", limit=query.limit
     )
     return MemoryPage(
         items=[_view(entry) for entry in entries],
-        next_cursor=entries[-1].key if is_more else None,
+        next_cursor=entries[-1].key if has_more else None,
     )
 
 

@@ -69,7 +69,7 @@ async def release(call: HttpCall[LockRelease, NoQuery]) -> LockView:
 @routes.get("/api/locks/{name}", Action.RECALL)
 async def show(call: HttpCall[None, NoQuery]) -> LockView:
     """Show the holder of a lock, and how many wait for it."""
-    return _status_view(await call.coordinator.queries.lock(_name(call)))
+    return _status_view(await call.coordinator.queries.locks.status(_name(call)))
 
 
 @routes.get("/api/locks", Action.RECALL)
@@ -77,7 +77,9 @@ async def listing(call: HttpCall[None, LocksQuery]) -> LockPage:
     """List the locks that are held."""
     access.check_unbound(call.caller, "locks")
     limit = call.query.limit
-    found = await call.coordinator.queries.locks(after=call.query.cursor or "", limit=limit + 1)
+    found = await call.coordinator.queries.locks.page(
+        after=call.query.cursor or "", limit=limit + 1
+    )
     page, next_cursor = page_of(found, limit, lambda lock: lock.name)
     return LockPage(items=[_status_view(lock) for lock in page], next_cursor=next_cursor)
 

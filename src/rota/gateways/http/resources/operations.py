@@ -149,10 +149,10 @@ async def show_metrics(call: HttpCall[None, NoQuery]) -> HttpResponse:
 async def overview(call: HttpCall[None, NoQuery]) -> Overview:
     """Count everything: tasks and runs by state, workers by health, shards."""
     coordinator, own = call.coordinator, call.caller.queues
-    board = coordinator.queries.board
-    waiting = [one for one in await board.backlog() if own is None or one.lane.queue in own]
-    names = await board.queue_names()
-    counts = await board.counts() if own is None else StateCounts(tasks=_live(waiting), runs={})
+    dashboard = coordinator.queries.dashboard
+    waiting = [one for one in await dashboard.backlog() if own is None or one.lane.queue in own]
+    names = await coordinator.queries.queues.names()
+    counts = await dashboard.counts() if own is None else StateCounts(tasks=_live(waiting), runs={})
     return Overview(
         now_ms=coordinator.clock.now_ms(),
         version=__version__,
@@ -178,7 +178,7 @@ def _live(waiting: list[Backlog]) -> dict[str, int]:
 async def _workers(coordinator: Coordinator, settings: Settings, caller: Caller) -> dict[str, int]:
     now_ms = coordinator.clock.now_ms()
     counts: Counter[str] = Counter()
-    for figures in await coordinator.queries.workers():
+    for figures in await coordinator.queries.workers.all():
         if not access.may_see_worker(caller, figures.worker.queues):
             continue
         view = worker_view(figures, now_ms=now_ms, settings=settings)
@@ -221,7 +221,7 @@ async def show(call: HttpCall[None, NoQuery]) -> SystemView:
         store=StoreView(
             kind=settings.store.partition(":")[0],
             place=without_password(settings.store),
-            size_bytes=await coordinator.queries.board.store_bytes(),
+            size_bytes=await coordinator.queries.dashboard.store_bytes(),
         ),
         figures=_figures(coordinator.metrics()),
         settings=_settings(settings),
@@ -238,7 +238,7 @@ async def show(call: HttpCall[None, NoQuery]) -> SystemView:
 async def replicas(coordinator: Coordinator) -> list[ReplicaView]:
     """The coordinators that work on the store, this one among them."""
     own = coordinator.presence.replica
-    found = await coordinator.queries.replicas() if coordinator.is_shared else []
+    found = await coordinator.queries.dashboard.replicas() if coordinator.is_shared else []
     others = [one for one in found if one.name != own.name]
     now_ms = coordinator.clock.now_ms()
     return [

@@ -10,7 +10,7 @@ from rota.core.workers.circuit_breaker import BreakerState
 from rota.core.workers.model import HealthPolicy, WorkerRecord, WorkerState
 from rota.core.workers.scoring import ScoringPolicy
 from rota.core.workers.statistics import Statistics
-from rota.engine.queries.queries import WorkerFigures
+from rota.engine.queries.workers import WorkerFigures
 from rota.messages import BreakerView, ScoreView, WorkerMetrics, WorkerView
 from rota.settings import Settings
 

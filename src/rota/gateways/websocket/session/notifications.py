@@ -76,7 +76,7 @@ class SocketSession:
 
     async def _deliver_page(self) -> bool:
         """Send one page of notifications; return whether there may be more."""
-        news = await self._coordinator.queries.sessions.news(
+        news = await self._coordinator.queries.sessions.notifications(
             self._id, after=self._position, limit=NOTIFICATIONS_PER_PAGE
         )
         for one, task in news:

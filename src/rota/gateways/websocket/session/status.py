@@ -4,7 +4,7 @@ from rota.core import access
 from rota.core.access import Action
 from rota.core.events import EventFilter, may_see, types_of
 from rota.core.sessions import name_of
-from rota.engine.queries.queries import WorkerFigures
+from rota.engine.queries.workers import WorkerFigures
 from rota.engine.topics import Events
 from rota.gateways.websocket.session.routing import (
     ANY,
@@ -47,7 +47,7 @@ async def state(call: SocketCall) -> WorkerStateAnswer:
     queues = call.caller.queues
     held = [
         task
-        for task in await call.coordinator.queries.sessions.held(worker.incarnation)
+        for task in await call.coordinator.queries.tasks.held_by(worker.incarnation)
         if queues is None or task.lane.queue in queues
     ]
     return WorkerStateAnswer(
@@ -62,9 +62,9 @@ async def state(call: SocketCall) -> WorkerStateAnswer:
 async def known_worker(call: SocketCall) -> WorkerFigures | None:
     """The addressed worker, by its id or by an id in the form of its address."""
     queries = call.coordinator.queries
-    found = await queries.worker(call.address)
+    found = await queries.workers.by_id(call.address)
     if found is None:
-        found = await queries.worker(f"{WORKER}:{call.address}")
+        found = await queries.workers.by_id(f"{WORKER}:{call.address}")
     if found is None or not access.may_see_worker(call.caller, found.worker.queues):
         return None
     return found

@@ -138,7 +138,7 @@ async def _ended(call: SocketCall, task_id: TaskId, name: str) -> TaskAnswer | F
     coordinator = call.coordinator
     while True:
         await coordinator.wait_for_end(task_id, wait_ms=limits.MAX_WAIT_MS)
-        task = await coordinator.queries.sessions.task(task_id)
+        task = await coordinator.queries.tasks.by_id(task_id)
         if task is None:
             raise TaskNotFound(name)
         if task.state is TaskState.SUCCEEDED:

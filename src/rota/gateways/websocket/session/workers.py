@@ -50,7 +50,7 @@ async def register(call: SocketCall) -> WorkerAnswer:
     queue, worker_id = call.queue(), _worker_id(call, asked.worker_id)
     services = call.services
     async with services.socket_workers.registering(worker_id):
-        figures = await call.coordinator.queries.worker(worker_id)
+        figures = await call.coordinator.queries.workers.by_id(worker_id)
         before = _on_socket(None if figures is None else figures.worker)
         event = _registration(
             worker_id,
@@ -127,7 +127,7 @@ async def _still_held(
     if attached is not None and attached.worker.incarnation == worker.incarnation:
         held = list(attached.holding.values())
     else:
-        tasks = await call.coordinator.queries.sessions.held(worker.incarnation)
+        tasks = await call.coordinator.queries.tasks.held_by(worker.incarnation)
         # A worker that names no tasks may have restarted without them.
         repeat_at_ms = call.coordinator.clock.now_ms() + call.services.settings.unclaimed_lease_ms
         held = [held_of(task, repeat_at_ms=repeat_at_ms) for task in tasks]

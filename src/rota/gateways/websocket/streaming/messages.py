@@ -79,7 +79,7 @@ async def resume_stream(call: SocketCall) -> StreamOpened:
         call.connection, asked.worker_id, asked.incarnation, beat.heartbeat_interval_ms
     )
     running = set(asked.running)
-    held = await call.coordinator.queries.sessions.held(asked.incarnation)
+    held = await call.coordinator.queries.tasks.held_by(asked.incarnation)
     lost_leases = [(task.id, task.fence) for task in held if task.id not in running]
     stream.return_leases(lost_leases)
     return StreamOpened(

@@ -55,7 +55,7 @@ async def show_checkpoint(call: HttpCall[None, NoQuery]) -> CheckpointView:
 
 async def _current_view(call: HttpCall[Any, Any]) -> CheckpointView:
     service, shard, queries = call.path["name"], _shard(call), call.coordinator.queries
-    saved = await queries.checkpoint(service, shard)
+    saved = await queries.services.checkpoint(service, shard)
     if saved is not None:
         return CheckpointView(
             service=service,
@@ -64,7 +64,7 @@ async def _current_view(call: HttpCall[Any, Any]) -> CheckpointView:
             value=saved.value,
             saved_at_ms=saved.saved_at_ms,
         )
-    if not await queries.has_service(service):
+    if not await queries.services.exists(service):
         raise ServiceNotFound(service)
     return CheckpointView(service=service, shard=shard, epoch=0, value=NULL)
 

@@ -26,7 +26,7 @@ routes = Routes("Services")
 async def listing(call: HttpCall[None, NoQuery]) -> ServicePage:
     """List services with their shards, members and moving shards."""
     own = call.caller.services
-    found = await call.coordinator.queries.services()
+    found = await call.coordinator.queries.services.all()
     return ServicePage(items=[_summary(one) for one in found if own is None or one.name in own])
 
 
@@ -79,7 +79,7 @@ async def drain(call: HttpCall[MemberDrain | None, NoQuery]) -> ServiceView:
 
 
 async def _current_view(call: HttpCall[Any, Any]) -> ServiceView:
-    service = await call.coordinator.queries.service(call.path["name"])
+    service = await call.coordinator.queries.services.by_name(call.path["name"])
     if service is None:
         raise ServiceNotFound(call.path["name"])
     return _view(service)

@@ -43,7 +43,7 @@ async def change(
         named = await _named(coordinator, asked.ids, selection)
         count = len(named) if asked.dry_run else await _change_named(coordinator, named, make)
     elif asked.dry_run:
-        count = await coordinator.queries.count(selection)
+        count = await coordinator.queries.tasks.count(selection)
     else:
         count = await _change_matching(coordinator, selection, make)
     return TaskCount(count=count, dry_run=asked.dry_run)
@@ -52,7 +52,9 @@ async def change(
 async def _change_matching(coordinator: Coordinator, selection: TaskFilter, make: Change) -> int:
     count, before = 0, None
     while True:
-        step = await coordinator.queries.ids(selection, limit=limits.MAX_BULK_STEP, before=before)
+        step = await coordinator.queries.tasks.ids(
+            selection, limit=limits.MAX_BULK_STEP, before=before
+        )
         if not step:
             return count
         count += await _change_step(coordinator, tuple(step), make)
@@ -76,7 +78,7 @@ async def _named(coordinator: Coordinator, texts: list[str], selection: TaskFilt
     """The named tasks that exist and match the rest of the filter."""
     found = []
     for task_id in dict.fromkeys(ids.from_text(text) for text in texts):
-        task = None if task_id is None else await coordinator.queries.task(task_id)
+        task = None if task_id is None else await coordinator.queries.tasks.by_id(task_id)
         if task is not None and matches(task, selection):
             found.append(task.id)
     return found

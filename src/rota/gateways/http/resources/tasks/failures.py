@@ -4,7 +4,7 @@ from rota.core import ids, limits
 from rota.core.access import Action
 from rota.core.commands import RetryTasks
 from rota.core.ids import TaskId
-from rota.engine.queries.dashboard import FailureGroup
+from rota.engine.queries.failures import FailureGroup
 from rota.errors import NotFound
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
 from rota.messages import FailurePage, FailureView, Redrive, TaskCount
@@ -19,7 +19,7 @@ async def listing(call: HttpCall[None, NoQuery]) -> FailurePage:
     Tasks of one name whose errors have the same type, and messages that differ in numbers, ids
     and quoted texts only, are one group. The 1,000 largest groups are shown.
     """
-    found = await call.coordinator.queries.board.failures(call.caller.queues)
+    found = await call.coordinator.queries.failures.groups(call.caller.queues)
     return FailurePage(
         items=[_view(group) for group in found.shown],
         looked_at=found.tasks,
@@ -47,7 +47,7 @@ async def redrive(call: HttpCall[Redrive | None, NoQuery]) -> TaskCount:
     With `dry_run` nothing changes, and the answer says how many it would be.
     """
     fingerprint = call.path["fingerprint"]
-    named = await call.coordinator.queries.board.failed_alike(fingerprint, call.caller.queues)
+    named = await call.coordinator.queries.failures.tasks_of(fingerprint, call.caller.queues)
     if not named:
         raise NotFound(f"failures {fingerprint!r} not found; none is left, perhaps")
     if call.body is not None and call.body.dry_run:

@@ -36,7 +36,7 @@ async def listing(call: HttpCall[None, NoQuery]) -> QueuePage:
     """List queues with depth, oldest age and rates."""
     queues = [
         msgspec.convert(figures, QueueView, from_attributes=True)
-        for figures in await call.coordinator.queries.queues()
+        for figures in await call.coordinator.queries.queues.all()
     ]
     own = call.caller.queues
     return QueuePage(items=[view for view in queues if own is None or view.name in own])
@@ -60,7 +60,7 @@ async def _set_paused(call: HttpCall[NoFields | None, NoQuery], *, paused: bool)
         raise QueueNotFound(queue)
     access.check_queue(call.caller, queue)
     await call.coordinator.execute(PauseQueue(queue=queue, paused=paused))
-    for figures in await call.coordinator.queries.queues():
+    for figures in await call.coordinator.queries.queues.all():
         if figures.name == queue:
             return msgspec.convert(figures, QueueView, from_attributes=True)
     # The queue is empty, and no longer has a row.
@@ -79,7 +79,7 @@ async def backlog(call: HttpCall[None, NoQuery]) -> BacklogPage:
     """
     now_ms = call.coordinator.clock.now_ms()
     own = call.caller.queues
-    found = await call.coordinator.queries.board.backlog()
+    found = await call.coordinator.queries.dashboard.backlog()
     views = [
         _waiting(one, now_ms, call.caller) for one in found if own is None or one.lane.queue in own
     ]

@@ -138,7 +138,7 @@ async def show(call: HttpCall[None, WaitQuery]) -> TaskView:
 async def current_view(call: HttpCall[Any, Any], task_id: TaskId) -> TaskView:
     task = await own_task(call, task_id)
     is_waiting = task.state is TaskState.QUEUED
-    position = await call.coordinator.queries.position(task) if is_waiting else None
+    position = await call.coordinator.queries.tasks.position(task) if is_waiting else None
     return task_view(task, position=position)
 
 
@@ -155,9 +155,9 @@ async def listing(call: HttpCall[None, TasksQuery]) -> TaskPage:
     before = id_before(query.cursor)
     queries = call.coordinator.queries
     if query.key is None:
-        found = await queries.tasks(selection, limit=query.limit + 1, before=before)
+        found = await queries.tasks.page(selection, limit=query.limit + 1, before=before)
     else:
-        found = await queries.tasks_by_key(
+        found = await queries.tasks.with_key(
             query.key, queue=selection.queue, limit=query.limit + 1, before=before
         )
     page, next_cursor = page_of(found, query.limit, lambda task: ids.to_text(task.id))
@@ -176,7 +176,7 @@ def known_id(text: str) -> TaskId:
 
 async def own_task(call: HttpCall[Any, Any], task_id: TaskId) -> TaskRecord:
     """The task, if it exists in a queue that this caller may see."""
-    task = await call.coordinator.queries.task(task_id)
+    task = await call.coordinator.queries.tasks.by_id(task_id)
     if task is None:
         raise TaskNotFound(ids.to_text(task_id))
     access.check_queue(call.caller, task.lane.queue, of=f"task {ids.to_text(task_id)!r}")
@@ -188,7 +188,7 @@ async def timeline(call: HttpCall[None, NoQuery]) -> TaskTimeline:
     """Show the events and attempts of a task, and why it waits."""
     task = await own_task(call, known_id(call.path["task_id"]))
     queries = call.coordinator.queries
-    why = await queries.board.why(task, await queries.position(task))
+    why = await queries.dashboard.why(task, await queries.tasks.position(task))
     return TaskTimeline(
         id=call.path["task_id"],
         state=task.state,

@@ -45,7 +45,7 @@ async def show(call: HttpCall[None, ScaleQuery]) -> ScalePage:
     Figures are at most a second old; with very deep queues, a few seconds.
     """
     query = call.query
-    groups = await call.coordinator.queries.scale.demands(
+    groups = await call.coordinator.queries.autoscaling.demands(
         WorkSelection(
             queues=_queues(call.caller, query.queue),
             names=frozenset(query.task) or None,

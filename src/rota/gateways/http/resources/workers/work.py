@@ -8,7 +8,7 @@ from rota.core import access, ids
 from rota.core.access import Action
 from rota.core.commands import BeatWorker, LeaseWork, ReturnLeases
 from rota.core.replies import Granted
-from rota.engine.queries.queries import WorkerFigures
+from rota.engine.queries.workers import WorkerFigures
 from rota.errors import (
     StaleIncarnation,
     WorkerNotFound,
@@ -42,7 +42,7 @@ def acting_worker(call: HttpCall[Any, Any]) -> str:
 
 
 async def current_view(call: HttpCall[Any, Any], worker_id: str) -> WorkerView:
-    figures = await call.coordinator.queries.worker(worker_id)
+    figures = await call.coordinator.queries.workers.by_id(worker_id)
     if figures is None or not access.may_see_worker(call.caller, figures.worker.queues):
         raise WorkerNotFound(worker_id)
     return _view(call, figures)

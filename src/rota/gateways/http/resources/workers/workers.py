@@ -11,7 +11,7 @@ from rota.core.access import Action
 from rota.core.commands import LeaveWorker, SetWorkerState
 from rota.core.replies import Done
 from rota.core.workers.model import Health, WorkerState
-from rota.engine.queries.queries import WorkerFigures
+from rota.engine.queries.workers import WorkerFigures
 from rota.errors import StaleIncarnation, WorkerNotFound
 from rota.gateways.http.resources.workers import work
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
@@ -61,7 +61,7 @@ async def listing(call: HttpCall[None, WorkersQuery]) -> WorkerPage:
     query = call.query
     views = [
         view
-        for figures in await call.coordinator.queries.workers()
+        for figures in await call.coordinator.queries.workers.all()
         if access.may_see_worker(call.caller, figures.worker.queues)
         and _matches(view := _view(call, figures, is_ranked=query.rank), query)
     ]

@@ -106,7 +106,7 @@ async def _lease(call: HttpCall[None, AttachQuery]) -> tuple[TaskId, int]:
     if asked.fence is None:
         raise invalid_field("fence", "that of the task's lease is needed")
     task_id = ids.from_text(asked.task_id)
-    task = None if task_id is None else await call.coordinator.queries.task(task_id)
+    task = None if task_id is None else await call.coordinator.queries.tasks.by_id(task_id)
     if task is None:
         raise TaskNotFound(asked.task_id)
     access.check_queue(call.caller, task.lane.queue, of=f"task {asked.task_id!r}")
@@ -114,7 +114,7 @@ async def _lease(call: HttpCall[None, AttachQuery]) -> tuple[TaskId, int]:
         raise StaleLease(asked.task_id)
     if task.worker_id is not None:
         access.check_worker(call.caller, task.worker_id)
-        holder = await call.coordinator.queries.worker(task.worker_id)
+        holder = await call.coordinator.queries.workers.by_id(task.worker_id)
         if holder is not None and holder.worker.incarnation == task.incarnation:
             registry.check_owner(holder.worker, call.caller)
     return task.id, asked.fence
@@ -148,7 +148,7 @@ async def listing(call: HttpCall[None, PageQuery]) -> ArtifactPage:
     """List the artifacts of a run, newest first."""
     query, record = call.query, await known_run(call)
     before = None if query.cursor is None else number_of(query.cursor)
-    found = await call.coordinator.queries.artifacts(
+    found = await call.coordinator.queries.runs.artifacts(
         record.id, limit=query.limit + 1, before=before
     )
     page, next_cursor = page_of(found, query.limit, lambda artifact: str(artifact.id))
@@ -165,7 +165,7 @@ async def listing(call: HttpCall[None, PageQuery]) -> ArtifactPage:
 async def download(call: HttpCall[None, NoQuery]) -> HttpResponse | StreamedResponse:
     """Download the newest artifact of a name."""
     record = await known_run(call)
-    found = await call.coordinator.queries.artifact(record.id, call.path["artifact"])
+    found = await call.coordinator.queries.runs.artifact(record.id, call.path["artifact"])
     if found is None:
         raise ArtifactNotFound(call.path["artifact"])
     artifact, content = found

@@ -59,7 +59,7 @@ def known_id(text: str) -> int:
 async def known_run(call: HttpCall[Any, Any]) -> RunRecord:
     """The run in the path, for a caller that may see it."""
     access.check_unbound(call.caller)
-    record = await call.coordinator.queries.run(known_id(call.path["run_id"]))
+    record = await call.coordinator.queries.runs.by_id(known_id(call.path["run_id"]))
     if record is None:
         raise RunNotFound(call.path["run_id"])
     return record
@@ -76,10 +76,10 @@ async def tokens(call: HttpCall[None, TokensQuery]) -> RunTokenPage:
         wanted = islice(_wanted(query, trace, after), query.limit + 1)
         return [token_view(record.id, token, trace) for token in wanted]
 
-    found = await queries.trace(record.id, page)
+    found = await queries.runs.project(record.id, page)
     shown, next_cursor = page_of(found, query.limit, lambda token: token.id.rpartition(".")[2])
     working = {one.id: task for one in shown if (task := ids.from_text(one.task_id or ""))}
-    tasks = await queries.tasks_by_ids(list(working.values()))
+    tasks = await queries.tasks.by_ids([*working.values()])
     return RunTokenPage(
         items=[
             with_task(one, tasks[working[one.id]]) if working.get(one.id) in tasks else one
@@ -105,7 +105,7 @@ def _wanted(query: TokensQuery, trace: RunProjection, after: int) -> Iterator[To
 async def journal(call: HttpCall[None, JournalQuery]) -> JournalPage:
     """List the journal of a run: its events and the decisions of each."""
     query, record = call.query, await known_run(call)
-    found = await call.coordinator.queries.journal(
+    found = await call.coordinator.queries.runs.journal(
         record.id, after=query.after, limit=query.limit + 1
     )
     page, next_cursor = page_of(found, query.limit, lambda entry: str(entry.number))
@@ -119,9 +119,9 @@ async def graph(call: HttpCall[None, GraphQuery]) -> RunGraph:
     """Show a run's nodes and transitions with counts of tokens."""
     record = await known_run(call)
     queries = call.coordinator.queries
-    definition = await queries.definition(record.workflow, record.version)
+    definition = await queries.workflows.definition(record.workflow, record.version)
     if definition is None:
         raise WorkflowNotFound(record.workflow, record.version)
-    return await queries.trace(
+    return await queries.runs.project(
         record.id, lambda trace: graph_view(record, definition, trace, at=call.query.at)
     )

@@ -126,7 +126,7 @@ async def show(call: HttpCall[None, WaitForRunQuery]) -> RunView:
     if call.query.wait_ms:
         waiting = call.coordinator.wait_for_end(run_id, wait_ms=call.query.wait_ms)
         await call.while_connected(waiting)
-    record = await call.coordinator.queries.run(run_id)
+    record = await call.coordinator.queries.runs.by_id(run_id)
     if record is None:
         raise RunNotFound(call.path["run_id"])
     if record.state in RUN_ENDED:
@@ -139,7 +139,7 @@ async def listing(call: HttpCall[None, RunsQuery]) -> RunPage:
     """List runs, newest first."""
     access.check_unbound(call.caller)
     query = call.query
-    found = await call.coordinator.queries.runs(
+    found = await call.coordinator.queries.runs.page(
         workflow=query.workflow,
         state=query.state,
         limit=query.limit + 1,
@@ -158,7 +158,7 @@ async def activity(call: HttpCall[None, ActivityQuery]) -> RunActivityPage:
     access.check_unbound(call.caller)
     wanted = {number: text for text in call.query.run if (number := ids.from_text(text))}
     tasks: dict[int, list[TasksAlike]] = {number: [] for number in wanted}
-    for work, lane in await call.coordinator.queries.board.work_of_runs(list(wanted)):
+    for work, lane in await call.coordinator.queries.dashboard.work_of_runs(list(wanted)):
         tasks[work.run].append(
             TasksAlike(name=lane.name, queue=lane.queue, state=work.state, count=work.count)
         )

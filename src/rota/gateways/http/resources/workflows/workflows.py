@@ -105,7 +105,7 @@ async def listing(call: HttpCall[None, PageQuery]) -> WorkflowPage:
     # By name, which is also the cursor.
     access.check_unbound(call.caller, "workflows")
     query = call.query
-    found = await call.coordinator.queries.workflows()
+    found = await call.coordinator.queries.workflows.all()
     if query.cursor is not None:
         found = [version for version in found if version.name > query.cursor]
     page, next_cursor = page_of(found, query.limit, lambda version: version.name)
@@ -117,10 +117,10 @@ async def show(call: HttpCall[None, NoQuery]) -> WorkflowDetail:
     """Show the newest version of a workflow, and list the others."""
     access.check_unbound(call.caller, "workflows")
     name, queries = call.path["workflow"], call.coordinator.queries
-    versions = await queries.workflow_versions(name)
+    versions = await queries.workflows.versions(name)
     if not versions:
         raise WorkflowNotFound(name)
-    definition = await queries.definition(name, versions[0].version)
+    definition = await queries.workflows.definition(name, versions[0].version)
     assert definition is not None
     return _detail(versions[0], definition, versions)
 
@@ -131,8 +131,10 @@ async def show_version(call: HttpCall[None, NoQuery]) -> WorkflowDetail:
     access.check_unbound(call.caller, "workflows")
     queries = call.coordinator.queries
     name, number = named_version("{workflow}@{version}".format_map(call.path))
-    version = None if number is None else await queries.workflow(name, number)
-    definition = None if version is None else await queries.definition(name, version.version)
+    version = None if number is None else await queries.workflows.version(name, number)
+    definition = (
+        None if version is None else await queries.workflows.definition(name, version.version)
+    )
     if version is None or definition is None:
         raise WorkflowNotFound(name, number)
     return _detail(version, definition, [])

@@ -1,0 +1,121 @@
+"""Reads of tasks: one, a page, the place in a queue, and what is due next."""
+
+from collections.abc import Collection, Sequence
+
+from rota.core.commands import TaskFilter
+from rota.core.ids import TaskId
+from rota.core.tasks.keys import kept_forms
+from rota.core.tasks.model import FINISHED, TaskRecord, TaskState
+from rota.core.workflow.states import RUN_ENDED
+from rota.engine.dispatch.dispatcher import of_run
+from rota.engine.queries.reader import StoreReader
+from rota.store.database import Transaction
+from rota.store.tasks.listing import Listing
+from rota.store.tasks.queues import InboxStore
+from rota.store.tasks.tasks import TaskStore
+from rota.store.workflow.runs import RunStore
+
+MOST_COUNTED_AHEAD = 1_000  # a position further back is expensive to count, and not reported
+
+
+class TaskQueries:
+    def __init__(self, reader: StoreReader) -> None:
+        self._read = reader.read
+        self._lanes = reader.lanes
+
+    async def by_id(self, task_id: TaskId) -> TaskRecord | None:
+        """Return a task, with the run and token that it works for."""
+
+        def body(tx: Transaction) -> TaskRecord | None:
+            task = TaskStore(tx, self._lanes).by_ids([task_id]).get(task_id)
+            return None if task is None else _with_runs(tx, [task])[0]
+
+        return await self._read(body)
+
+    async def by_ids(self, ids: Sequence[TaskId]) -> dict[TaskId, TaskRecord]:
+        """Return those of the given tasks that exist, without their runs."""
+        return await self._read(lambda tx: TaskStore(tx, self._lanes).by_ids([*ids]))
+
+    async def with_key(
+        self, key: str, *, queue: str | None, limit: int, before: TaskId | None = None
+    ) -> list[TaskRecord]:
+        """Return the tasks accepted under this key, in one queue or in any; newest first."""
+
+        def body(tx: Transaction) -> list[TaskRecord]:
+            tasks = TaskStore(tx, self._lanes)
+            forms = kept_forms(key)
+            return _with_runs(tx, tasks.with_key(forms, queue=queue, limit=limit, before=before))
+
+        return await self._read(body)
+
+    async def held_by(self, incarnation: int) -> list[TaskRecord]:
+        """Return the tasks that a worker holds, the oldest first."""
+
+        def body(tx: Transaction) -> list[TaskRecord]:
+            tasks = TaskStore(tx, self._lanes)
+            held = tasks.by_ids([*tasks.leases_of([incarnation])])
+            return [held[task_id] for task_id in sorted(held)]
+
+        return await self._read(body)
+
+    async def page(
+        self, selection: TaskFilter, *, limit: int, before: TaskId | None = None
+    ) -> list[TaskRecord]:
+        """Return a page of tasks, newest first."""
+
+        def body(tx: Transaction) -> list[TaskRecord]:
+            listing = Listing(tx, self._lanes)
+            return _with_runs(tx, listing.page(selection, limit=limit, before=before))
+
+        return await self._read(body)
+
+    async def ids(
+        self, selection: TaskFilter, *, limit: int, before: TaskId | None = None
+    ) -> list[TaskId]:
+        """Return the ids of a page of tasks, newest first."""
+        return await self._read(
+            lambda tx: Listing(tx, self._lanes).ids(selection, limit=limit, before=before)
+        )
+
+    async def count(self, selection: TaskFilter) -> int:
+        return await self._read(lambda tx: Listing(tx, self._lanes).count(selection))
+
+    async def position(self, task: TaskRecord) -> int | None:
+        """Return a queued task's place in its lane, from 1; None: not queued, or too far back."""
+        if task.state is not TaskState.QUEUED:
+            return None
+        ahead = await self._read(
+            lambda tx: Listing(tx, self._lanes).count_ahead(task, limit=MOST_COUNTED_AHEAD)
+        )
+        return ahead + 1 if ahead < MOST_COUNTED_AHEAD else None
+
+    async def is_live(self, task_id: int) -> bool:
+        """Return whether a task or a run of this id exists and has not ended."""
+
+        def body(tx: Transaction) -> bool:
+            task = TaskStore(tx, self._lanes).by_ids([task_id]).get(TaskId(task_id))
+            if task is not None:
+                return task.state not in FINISHED
+            run = RunStore(tx).by_ids([task_id]).get(task_id)
+            return run is not None and run.state not in RUN_ENDED
+
+        return await self._read(body)
+
+    async def has_inbox(self) -> bool:
+        """Return whether tasks from applications' own transactions wait in the inbox."""
+        return not await self._read(lambda tx: InboxStore(tx).is_empty())
+
+    async def next_moment_ms(self) -> int | None:
+        """Return the time of the next scheduled task, deadline or time limit."""
+
+        def body(tx: Transaction) -> int | None:
+            moments = (TaskStore(tx, self._lanes).next_due_ms(), RunStore(tx).next_timer_ms())
+            return min((moment for moment in moments if moment is not None), default=None)
+
+        return await self._read(body)
+
+
+def _with_runs(tx: Transaction, tasks: Collection[TaskRecord]) -> list[TaskRecord]:
+    """Return the tasks, each with the run and token that it works for, if any."""
+    working = RunStore(tx).tasks([task.id for task in tasks])
+    return [of_run(task, working.get(task.id)) for task in tasks]
