@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.plan import Plan
 from benchmarks.processes import Failed
+from rota.core.context import Context, Rules
 from rota.core.shards.commands import (
     BeatMember,
     ConfigureService,
@@ -32,6 +33,7 @@ SINGLE = 60  # members that join or leave one by one
 ROUNDS = 12  # of many members that join and leave together
 SERVICE = "benchmark"
 POLICY = ShardPolicy()
+RULES = Rules(shards=POLICY)
 
 
 def decisions(_plan: Plan, _folder: Path) -> dict[str, Any]:
@@ -65,10 +67,9 @@ class _Timed:
     def take(
         self, service: Service, event: ServiceCommand | SweepServices, now_ms: int
     ) -> list[ShardDecision]:
-        service.take_decisions()
+        context = _context(now_ms)
         start_s = time.thread_time()
-        reduce(service, event, now_ms=now_ms, policy=POLICY)
-        decided = service.take_decisions()
+        decided, _ = reduce(service, event, context)
         self.taken_ms.append((time.thread_time() - start_s) * 1000)
         return decided
 
@@ -91,7 +92,7 @@ def _come_and_go(timed: _Timed) -> tuple[int, int]:
             event = _register(f"w-{rng.randrange(10**6):06}")
         else:
             event = LeaveMember(service=SERVICE, worker_id=rng.choice(sorted(before)))
-        reduce(service, event, now_ms=now_ms, policy=POLICY)
+        reduce(service, event, _context(now_ms))
         now_ms += POLICY.join_most_ms
         decided = timed.sweep(service, now_ms)
         moved += sum(one.moved + one.placed for one in decided if isinstance(one, Rebalanced))
@@ -124,7 +125,7 @@ def _move_crowds(timed: _Timed) -> None:
     now_ms = 1_000_000
     for worker_id in _named(range(0, MEMBERS, 2)):
         leave = LeaveMember(service=SERVICE, worker_id=worker_id)
-        reduce(service, leave, now_ms=now_ms, policy=POLICY)
+        reduce(service, leave, _context(now_ms))
     now_ms += POLICY.join_most_ms
     timed.sweep(service, now_ms)
     _settle(service, now_ms)
@@ -137,10 +138,10 @@ def _move_crowds(timed: _Timed) -> None:
 def _fill(timed: _Timed) -> None:
     """Grant all shards at once to members that have registered before: a hundred shards each."""
     service = Service(SERVICE)
-    reduce(service, ConfigureService(service=SERVICE, shard_count=1), now_ms=0, policy=POLICY)
+    reduce(service, ConfigureService(service=SERVICE, shard_count=1), _context(0))
     _register_all(service, _named(range(MEMBERS)), 0)
     count = ConfigureService(service=SERVICE, shard_count=SHARDS, pinned=True)
-    reduce(service, count, now_ms=0, policy=POLICY)
+    reduce(service, count, _context(0))
     timed.sweep(service, POLICY.join_most_ms)
     _settle(service, POLICY.join_most_ms)
     _demand_owned(service)
@@ -158,6 +159,10 @@ def _joined(timed: _Timed, worker_ids: Iterable[str]) -> Service:
     return service
 
 
+def _context(now_ms: int) -> Context:
+    return Context(now_ms=now_ms, steady_ms=now_ms, rules=RULES, dice=lambda: 0.0)
+
+
 # --- members --------------------------------------------------------------------------------------
 
 
@@ -167,7 +172,7 @@ def _named(numbers: Iterable[int]) -> Iterator[str]:
 
 def _register_all(service: Service, worker_ids: Iterable[str], now_ms: int) -> None:
     for worker_id in worker_ids:
-        reduce(service, _register(worker_id), now_ms=now_ms, policy=POLICY)
+        reduce(service, _register(worker_id), _context(now_ms))
 
 
 def _register(worker_id: str) -> RegisterMember:
@@ -186,7 +191,7 @@ def _beat(service: Service, worker_id: str) -> BeatMember:
         service=SERVICE,
         worker_id=worker_id,
         shard_count=SHARDS,
-        holds=service.told(worker_id)[0],
+        holds=service.assigned_to(worker_id)[0],
         protocol=PROTOCOL,
         incarnation="1",
         generation=service.generation,
@@ -195,8 +200,7 @@ def _beat(service: Service, worker_id: str) -> BeatMember:
 
 def _settle(service: Service, now_ms: int) -> None:
     for worker_id in list(service.members):
-        reduce(service, _beat(service, worker_id), now_ms=now_ms, policy=POLICY)
-    service.take_decisions()
+        reduce(service, _beat(service, worker_id), _context(now_ms))
     service.take_changed()
 
 

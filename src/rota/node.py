@@ -14,7 +14,6 @@ from functools import partial
 from rota.administration import open_database
 from rota.engine.clock import Clock, SystemClock
 from rota.engine.coordinator import Coordinator
-from rota.engine.policies import shard_policy_of
 from rota.errors import Invalid, Unavailable
 from rota.gateways.auth.authenticator import Authenticator, refuse_unsafe_bind
 from rota.gateways.definitions.reader import DefinitionReader
@@ -63,7 +62,6 @@ class Node:
             dice=dice,
             inline=inline,
             blobs=_blobs(settings) if database is None else None,
-            shard_policy=shard_policy_of(settings),
         )
         self.authenticator = Authenticator(
             settings, self.coordinator.queries.tokens, now_ms=self.coordinator.clock.now_ms

@@ -35,9 +35,8 @@ from rota.core.decisions import (
 )
 from rota.core.dispatch import matching
 from rota.core.ids import TaskId
-from rota.core.reducer import reduce
 from rota.core.replies import Reply
-from rota.core.snapshot import Quality, Snapshot, added_task, logged, revived
+from rota.core.snapshot import Quality, added_task, logged, revived
 from rota.core.tasks.model import (
     TASK_TRANSITIONS,
     Lane,
@@ -50,7 +49,7 @@ from rota.core.tasks.model import (
 from rota.core.workers.eviction_guards import SweepState
 from rota.core.workers.model import WORKER_TRANSITIONS, WorkerRecord
 from rota.errors import RotaError
-from tests.core.snapshots import ask
+from tests.core.snapshots import Situation, ask, reduce
 
 Answer = Reply | RotaError
 
@@ -103,16 +102,22 @@ class Model:
         snapshot = self._snapshot()
         waiting = sorted(self._in(TaskState.QUEUED), key=lambda task: (-task.priority, task.id))
         lanes = dict(enumerate(dict.fromkeys(task.lane for task in waiting)))
-        claims = [matching.claim(snapshot, ask(worker), lanes) for worker in self.workers.values()]
+        context = snapshot.context
+        claims = [
+            matching.claim(snapshot, ask(worker), lanes, context)
+            for worker in self.workers.values()
+        ]
         for group in matching.groups(claims):
             most = sum(one.free for one in group)
             served = {lanes[number] for number in group[0].lanes}
             head = [task for task in waiting if task.lane in served][:most]
             candidates = [
-                matching.candidate(snapshot, one, self._known_of(one.worker), last_chosen=0)
+                matching.candidate(
+                    snapshot, one, self._known_of(one.worker), context, last_chosen=0
+                )
                 for one in group
             ]
-            for leases in matching.assign(snapshot, head, group, candidates):
+            for leases in matching.assign(snapshot, head, group, candidates, context):
                 for lease in leases:
                     self._apply(lease)
             waiting = [task for task in waiting if task.id not in self.leases]
@@ -124,8 +129,8 @@ class Model:
             if worker_id == worker.id
         }
 
-    def _snapshot(self) -> Snapshot:
-        snapshot = Snapshot(now_ms=self.now_ms, rules=self.rules, dice=lambda: 0.5)
+    def _snapshot(self) -> Situation:
+        snapshot = Situation(now_ms=self.now_ms, rules=self.rules, dice=lambda: 0.5)
         snapshot.last_task_id = self.last_task_id
         snapshot.next_incarnation = self.last_incarnation + 1
         snapshot.tasks, snapshot.leases = dict(self.tasks), dict(self.leases)

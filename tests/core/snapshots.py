@@ -1,4 +1,4 @@
-"""Snapshots with the tasks, workers and leases that a test is about."""
+"""Situations: snapshots with the tasks, workers and leases that a test is about, at a time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from rota.core.commands import BeatWorker, LeaseWork, ReportResults, Result
-from rota.core.context import Rules
+from rota.core import reducer
+from rota.core.commands import BeatWorker, LeaseWork, ReportResults, Result, TaskCommand
+from rota.core.context import Context, Rules
 from rota.core.ids import TaskId
+from rota.core.reducer import Decided
 from rota.core.snapshot import Snapshot
 from rota.core.tasks.model import (
     JOB_INCARNATION,
@@ -27,10 +29,33 @@ LANE = Lane("default", "work")
 NO_WAIT = Backoff(kind="none")
 
 
+class Situation(Snapshot, kw_only=True):
+    """A snapshot, and the context in which commands are decided on it."""
+
+    now_ms: int
+    rules: Rules
+    dice: Callable[[], float]
+
+    @property
+    def context(self) -> Context:
+        now_ms = self.now_ms
+        return Context(now_ms=now_ms, steady_ms=now_ms, rules=self.rules, dice=self.dice)
+
+
+def context_at(now_ms: int, **rules: Any) -> Context:
+    """A context in which both clocks show the same time."""
+    return situation(now_ms=now_ms, **rules).context
+
+
 def situation(
     *, now_ms: int = NOW_MS, dice: Callable[[], float] = lambda: 0.0, **rules: Any
-) -> Snapshot:
-    return Snapshot(now_ms=now_ms, rules=Rules(**rules), dice=dice)
+) -> Situation:
+    return Situation(now_ms=now_ms, rules=Rules(**rules), dice=dice)
+
+
+def reduce(snapshot: Situation, command: TaskCommand) -> Decided:
+    """Decide a command in the context of its situation."""
+    return reducer.reduce(snapshot, command, snapshot.context)
 
 
 def new_task(name: str = "work", **options: Any) -> NewTask:
@@ -49,7 +74,7 @@ def add_task(
     return task
 
 
-def add_worker(snapshot: Snapshot, worker_id: str = "w1", **changes: Any) -> WorkerRecord:
+def add_worker(snapshot: Situation, worker_id: str = "w1", **changes: Any) -> WorkerRecord:
     fields: dict[str, Any] = {
         "incarnation": len(snapshot.workers) + 1,
         "node_id": "n1",
@@ -67,7 +92,7 @@ def add_worker(snapshot: Snapshot, worker_id: str = "w1", **changes: Any) -> Wor
 
 
 def add_running(
-    snapshot: Snapshot,
+    snapshot: Situation,
     number: int = 1,
     *,
     worker: WorkerRecord | None = None,

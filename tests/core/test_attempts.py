@@ -18,19 +18,27 @@ from rota.core.commands import (
 )
 from rota.core.decisions import Decision, FinishTask, NoteProgress, RequeueTask, ReviveTask
 from rota.core.ids import TaskId
-from rota.core.reducer import reduce
 from rota.core.replies import Done, Outcomes
-from rota.core.snapshot import Snapshot
 from rota.core.tasks import attempts
 from rota.core.tasks.model import EndedAttempt, Ending, Lease, TaskError, TaskOptions, TaskState
 from rota.core.workers.model import WorkerRecord
-from tests.core.snapshots import NOW_MS, add_running, add_task, add_worker, done, report, situation
+from tests.core.snapshots import (
+    NOW_MS,
+    Situation,
+    add_running,
+    add_task,
+    add_worker,
+    done,
+    reduce,
+    report,
+    situation,
+)
 
 BOOM = TaskError(type="ValueError", message="boom")
 
 
 def reported(
-    snapshot: Snapshot, worker: WorkerRecord, *results: Result
+    snapshot: Situation, worker: WorkerRecord, *results: Result
 ) -> tuple[list[Decision], list[str]]:
     """What becomes of the tasks; what it says about the worker is another test's matter."""
     decisions, reply = reduce(snapshot, report(worker, *results))
@@ -284,7 +292,7 @@ def test_a_success_after_the_time_ran_out_is_stale_and_not_taken_for_accepted() 
     lease = add_running(snapshot, worker=worker, deadline_ms=NOW_MS, max_attempts=1)
     snapshot.overdue = [lease.id]
 
-    attempts.expire(snapshot)
+    attempts.expire(snapshot, snapshot.context)
     _, outcomes = reported(snapshot, worker, done(lease))
 
     assert outcomes == ["stale"]
@@ -391,7 +399,7 @@ def test_a_lost_worker_uses_up_an_attempt_and_its_work_is_queued_at_once() -> No
     add_running(snapshot, 2, worker=worker, attempt=2, max_attempts=2)
     add_running(snapshot, 3, worker=add_worker(snapshot, "w2"))
 
-    again, dead = attempts.lose(snapshot, worker.incarnation, worker_id="w1")
+    again, dead = attempts.lose(snapshot, worker.incarnation, snapshot.context, worker_id="w1")
 
     assert isinstance(again, RequeueTask)
     assert isinstance(dead, FinishTask)
@@ -406,7 +414,7 @@ def test_leases_given_back_use_up_no_attempt() -> None:
     worker = add_worker(snapshot)
     lease = add_running(snapshot, worker=worker, fence=3, attempt=2)
 
-    (again,) = attempts.release(snapshot, [lease], worker_id="w1")
+    (again,) = attempts.release(snapshot, [lease], snapshot.context, worker_id="w1")
 
     assert isinstance(again, RequeueTask)
     assert (again.attempt, again.due_at_ms, again.ended.ending) == (1, None, Ending.RELEASED)
@@ -423,14 +431,16 @@ def test_only_leases_that_are_still_the_callers_are_taken_back() -> None:
     leases = tuple((TaskId(number), 1) for number in (1, 2, 3, 4))
 
     decisions, reply = attempts.return_leases(
-        snapshot, ReturnLeases(worker_id="w1", incarnation=worker.incarnation, leases=leases)
+        snapshot,
+        ReturnLeases(worker_id="w1", incarnation=worker.incarnation, leases=leases),
+        snapshot.context,
     )
 
     assert requeued(decisions).id == 1
     assert reply == Done(1)
 
 
-def overdue(snapshot: Snapshot, **options: Any) -> Lease:
+def overdue(snapshot: Situation, **options: Any) -> Lease:
     worker = add_worker(snapshot)
     lease = add_running(
         snapshot, worker=worker, started_at_ms=NOW_MS - 50, deadline_ms=NOW_MS, **options

@@ -76,7 +76,7 @@ def test_good_rows_become_tasks_in_their_order_and_bad_ones_fail_at_once() -> No
     snapshot = situation()
     snapshot.inbox = [item("a"), read_item("bad", b"{}", most_bytes=MOST_BYTES), item("b")]
 
-    decisions, taken = submission.take_inbox(snapshot)
+    decisions, taken = submission.take_inbox(snapshot, snapshot.context)
 
     added = [one for one in decisions if isinstance(one, AddTask)]
     ended = [one for one in decisions if isinstance(one, FinishTask)]
@@ -92,7 +92,7 @@ def test_a_key_that_is_known_or_comes_twice_makes_one_task() -> None:
     snapshot.keys["default", "known"] = add_task(snapshot)
     snapshot.inbox = [item("known"), item("a"), item("a")]
 
-    decisions, taken = submission.take_inbox(snapshot)
+    decisions, taken = submission.take_inbox(snapshot, snapshot.context)
 
     assert len(decisions) == 1
     assert (taken.count, taken.duplicates, taken.refused) == (3, 2, ())
@@ -102,7 +102,7 @@ def taken(room: LaneRoom, *items: InboxItem) -> tuple[list[Lane], list[TaskState
     """The lanes of the tasks that become of these items, and how those end that fail."""
     snapshot = situation()
     snapshot.inbox, snapshot.lane_room = [*items], room
-    decisions, _ = submission.take_inbox(snapshot)
+    decisions, _ = submission.take_inbox(snapshot, snapshot.context)
     lanes = [lane_of(one.task) for one in decisions if isinstance(one, AddTask)]
     return lanes, [one.state for one in decisions if isinstance(one, FinishTask)]
 
@@ -115,7 +115,7 @@ def test_a_delayed_row_that_finds_no_lane_ends_from_where_it_was_added(
     snapshot.lane_room = LaneRoom(lambda lane: lane.name == "known", 1, {"q": 1})
     snapshot.inbox = [item("k", queue="q", delay_ms=1_000)]
 
-    decisions, _ = submission.take_inbox(snapshot)
+    decisions, _ = submission.take_inbox(snapshot, snapshot.context)
 
     (ended,) = [one for one in decisions if isinstance(one, FinishTask)]
     assert (ended.was, ended.state) == (TaskState.SCHEDULED, TaskState.FAILED)

@@ -8,12 +8,18 @@ from rota.core.access import LOCAL, Caller, Scope
 from rota.core.commands import CompleteJob, FailJob, RetryTasks, StartJob, TaskCommand
 from rota.core.decisions import Decision, FinishTask, LeaseTask, RequeueTask
 from rota.core.ids import TaskId
-from rota.core.reducer import reduce
 from rota.core.replies import JobChanged
-from rota.core.snapshot import Snapshot
 from rota.core.tasks.model import FINISHED, JOB_INCARNATION, TaskError, TaskRecord, TaskState
 from rota.errors import Forbidden, IllegalState, ResultConflict, StaleLease, TaskNotFound
-from tests.core.snapshots import NOW_MS, add_running, add_task, add_worker, situation
+from tests.core.snapshots import (
+    NOW_MS,
+    Situation,
+    add_running,
+    add_task,
+    add_worker,
+    reduce,
+    situation,
+)
 
 JOB = TaskId(1)
 BOOM = TaskError(message="boom")
@@ -31,7 +37,7 @@ def fail(error: TaskError = BOOM) -> FailJob:
     return FailJob(task_id=JOB, error=error)
 
 
-def changed(snapshot: Snapshot, event: TaskCommand) -> tuple[list[Decision], TaskRecord]:
+def changed(snapshot: Situation, event: TaskCommand) -> tuple[list[Decision], TaskRecord]:
     decisions, reply = reduce(snapshot, event)
     assert isinstance(reply, JobChanged)
     return decisions, reply.task
@@ -241,7 +247,7 @@ OF_MAIL = Caller(name="mail", scopes=(Scope.WORKER,), queues=("mail",), services
 UNBOUND = Caller(name="any", scopes=(Scope.WORKER,))
 
 
-def is_refused(snapshot: Snapshot, event: TaskCommand) -> bool:
+def is_refused(snapshot: Situation, event: TaskCommand) -> bool:
     try:
         reduce(snapshot, event)
     except Forbidden:

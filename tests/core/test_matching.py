@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from rota.core.decisions import LeaseTask
 from rota.core.dispatch import matching
 from rota.core.dispatch.matching import LeaseCall
-from rota.core.snapshot import Quality, Snapshot
+from rota.core.snapshot import Quality
 from rota.core.tasks.model import Lane, TaskRecord, TaskState
 from rota.core.workers.circuit_breaker import Breaker, BreakerState
 from rota.core.workers.model import WorkerState
 from rota.core.workers.selection import Strategy
 from rota.core.workers.statistics import EMPTY, Outcome, Statistics, record
 from rota.errors import StaleIncarnation, WorkerNotFound
-from tests.core.snapshots import NOW_MS, add_task, add_worker, ask, situation
+from tests.core.snapshots import NOW_MS, Situation, add_task, add_worker, ask, situation
 
 LANES = {
     1: Lane("default", "resize"),
@@ -25,8 +25,9 @@ LANES = {
 }
 
 
-def claim(snapshot: Snapshot, most: int = 100, **worker: Any) -> LeaseCall:
-    return matching.claim(snapshot, ask(add_worker(snapshot, **worker), most), LANES)
+def claim(snapshot: Situation, most: int = 100, **worker: Any) -> LeaseCall:
+    worker_asks = ask(add_worker(snapshot, **worker), most)
+    return matching.claim(snapshot, worker_asks, LANES, snapshot.context)
 
 
 def opened(*, since_ms: int) -> Quality:
@@ -52,9 +53,11 @@ def test_calls_of_one_worker_share_its_capacity() -> None:
     snapshot = situation()
     worker = add_worker(snapshot, max_concurrent_tasks=5)
 
-    first = matching.claim(snapshot, ask(worker, 3), LANES)
-    second = matching.claim(snapshot, ask(worker, 3), LANES, promised=first.free)
-    third = matching.claim(snapshot, ask(worker, 3), LANES, promised=first.free + second.free)
+    first = matching.claim(snapshot, ask(worker, 3), LANES, snapshot.context)
+    second = matching.claim(snapshot, ask(worker, 3), LANES, snapshot.context, promised=first.free)
+    third = matching.claim(
+        snapshot, ask(worker, 3), LANES, snapshot.context, promised=first.free + second.free
+    )
 
     assert [one.free for one in (first, second, third)] == [3, 2, 0]
 
@@ -124,9 +127,9 @@ def test_only_a_living_incarnation_may_ask() -> None:
     add_worker(snapshot, incarnation=2)
 
     with pytest.raises(StaleIncarnation):
-        matching.claim(snapshot, zombie, LANES)
+        matching.claim(snapshot, zombie, LANES, snapshot.context)
     with pytest.raises(WorkerNotFound):
-        matching.claim(situation(), zombie, LANES)
+        matching.claim(situation(), zombie, LANES, snapshot.context)
 
 
 # --- who gets what ------------------------------------------------------------------------------
@@ -143,12 +146,12 @@ def test_claims_on_the_same_lanes_are_one_group() -> None:
     assert matching.groups([any_1, mailer, any_2, full, useless]) == [[any_1, any_2], [mailer]]
 
 
-def head_of(snapshot: Snapshot, count: int, **options: Any) -> list[TaskRecord]:
+def head_of(snapshot: Situation, count: int, **options: Any) -> list[TaskRecord]:
     return [add_task(snapshot, number, **options) for number in range(1, count + 1)]
 
 
 def dealt(
-    snapshot: Snapshot,
+    snapshot: Situation,
     head: list[TaskRecord],
     group: list[LeaseCall],
     statistics: dict[str, Statistics] | None = None,
@@ -159,11 +162,12 @@ def dealt(
             snapshot,
             one,
             {"work": Quality((statistics or {}).get(one.worker.id, EMPTY))},
+            snapshot.context,
             last_chosen=(turns or {}).get(one.worker.id, 0),
         )
         for one in group
     ]
-    lists = matching.assign(snapshot, head, group, candidates)
+    lists = matching.assign(snapshot, head, group, candidates, snapshot.context)
     return {
         one.worker.id: [lease.id for lease in leases]
         for one, leases in zip(group, lists, strict=True)
@@ -178,7 +182,7 @@ def test_a_lease_carries_the_next_fence_and_attempt_and_its_deadline() -> None:
     ]
     one = claim(snapshot)
 
-    leases = matching.lease_all(snapshot, head, one.worker)
+    leases = matching.lease_all(snapshot, head, one.worker, snapshot.context)
 
     assert leases == [
         LeaseTask(head[0].id, TaskState.QUEUED, 1, 7, 3, NOW_MS, NOW_MS + 80),
@@ -236,7 +240,7 @@ def test_every_strategy_gives_each_task_once_and_never_passes_a_capacity(
     for number, (maximum, held) in enumerate(workers):
         worker = add_worker(snapshot, f"w{number}", max_concurrent_tasks=maximum)
         snapshot.held[worker.incarnation] = held
-        claims.append(matching.claim(snapshot, ask(worker), LANES))
+        claims.append(matching.claim(snapshot, ask(worker), LANES, snapshot.context))
     groups = matching.groups(claims)
     head = head_of(snapshot, waiting)[: sum(one.free for one in claims)]
 

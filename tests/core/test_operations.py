@@ -22,18 +22,25 @@ from rota.core.decisions import (
     TellCancelled,
 )
 from rota.core.ids import TaskId, to_text
-from rota.core.reducer import reduce
 from rota.core.replies import Beat, Changed, Done
-from rota.core.snapshot import Snapshot
 from rota.core.tasks.model import FINISHED, TaskState
 from rota.core.tasks.operations import PRUNED_PER_STEP
 from rota.errors import IllegalState, QueueNotFound, TaskNotFound, TokenNotFound
-from tests.core.snapshots import NOW_MS, add_running, add_task, add_worker, beat, situation
+from tests.core.snapshots import (
+    NOW_MS,
+    Situation,
+    add_running,
+    add_task,
+    add_worker,
+    beat,
+    reduce,
+    situation,
+)
 
 ONE = TaskId(1)
 
 
-def one_of(state: TaskState) -> Snapshot:
+def one_of(state: TaskState) -> Situation:
     """A snapshot with one task, in this state."""
     snapshot = situation()
     if state is TaskState.RUNNING:

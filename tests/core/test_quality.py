@@ -4,25 +4,33 @@ import pytest
 
 from rota.core.commands import Result
 from rota.core.decisions import NoteQuality
-from rota.core.reducer import reduce
-from rota.core.snapshot import Quality, Snapshot
+from rota.core.snapshot import Quality
 from rota.core.tasks.model import Lane
 from rota.core.workers.circuit_breaker import Breaker, BreakerPolicy, BreakerState
 from rota.core.workers.model import WorkerRecord, WorkerState
 from rota.core.workers.statistics import EMPTY
-from tests.core.snapshots import NOW_MS, add_running, add_worker, done, report, situation
+from tests.core.snapshots import (
+    NOW_MS,
+    Situation,
+    add_running,
+    add_worker,
+    done,
+    reduce,
+    report,
+    situation,
+)
 
 FAILURES = 5
 STRICT = BreakerPolicy(failures_in_a_row=FAILURES)
 
 
-def learned(snapshot: Snapshot, worker: WorkerRecord, *results: Result) -> dict[str, NoteQuality]:
+def learned(snapshot: Situation, worker: WorkerRecord, *results: Result) -> dict[str, NoteQuality]:
     decisions, _ = reduce(snapshot, report(worker, *results))
     return {one.name: one for one in decisions if isinstance(one, NoteQuality)}
 
 
 def results(
-    snapshot: Snapshot, worker: WorkerRecord, count: int, *, first: int = 1, **changes: Any
+    snapshot: Situation, worker: WorkerRecord, count: int, *, first: int = 1, **changes: Any
 ) -> list[Result]:
     """Results of so many tasks that the worker has been running for 30 ms."""
     return [

@@ -5,13 +5,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rota.core.commands import SubmitTasks, TaskCommand
 from rota.core.decisions import Decision
-from rota.core.reducer import reduce
 from rota.core.replies import Submitted
 from rota.core.tasks.model import FINISHED
 from rota.errors import RotaError
 from tests.core.model import Answer, Model
 from tests.core.random_commands import HAPPENINGS, Happening, event_of
-from tests.core.snapshots import NOW_MS, add_running, add_worker, done, new_task, report, situation
+from tests.core.snapshots import (
+    NOW_MS,
+    add_running,
+    add_worker,
+    done,
+    new_task,
+    reduce,
+    report,
+    situation,
+)
 
 BATCHES = st.lists(HAPPENINGS, min_size=1, max_size=6)
 

@@ -30,9 +30,7 @@ from rota.core.decisions import (
     RequeueTask,
 )
 from rota.core.ids import TaskId
-from rota.core.reducer import reduce
 from rota.core.replies import Beat, Done, Registered
-from rota.core.snapshot import Snapshot
 from rota.core.tasks.model import Ending
 from rota.core.workers.eviction_guards import HoldReason, SweepState
 from rota.core.workers.model import Health, WorkerState
@@ -40,11 +38,13 @@ from rota.core.workers.registry import SWEEP_INTERVAL_MS
 from rota.errors import Forbidden, StaleIncarnation, WorkerNotFound
 from tests.core.snapshots import (
     NOW_MS,
+    Situation,
     add_running,
     add_worker,
     ask,
     beat,
     done,
+    reduce,
     report,
     situation,
 )
@@ -57,7 +57,7 @@ def register(worker_id: str = "w1", **changes: Any) -> RegisterWorker:
     return RegisterWorker(worker_id=worker_id, node_id="n1", **changes)
 
 
-def beaten(snapshot: Snapshot, event: BeatWorker) -> tuple[list[Decision], Beat]:
+def beaten(snapshot: Situation, event: BeatWorker) -> tuple[list[Decision], Beat]:
     decisions, reply = reduce(snapshot, event)
     assert isinstance(reply, Beat)
     return decisions, reply
@@ -331,7 +331,7 @@ def test_an_operator_may_set_any_state_and_setting_it_again_writes_nothing(
 # --- silence ------------------------------------------------------------------------------------
 
 
-def fleet_of(snapshot: Snapshot, count: int, *, silent: int, since_ms: int = LEASE_MS + 1) -> None:
+def fleet_of(snapshot: Situation, count: int, *, silent: int, since_ms: int = LEASE_MS + 1) -> None:
     """So many workers, of which the first ones have been silent for a while; each runs a task."""
     for number in range(1, count + 1):
         age_ms = since_ms if number <= silent else 0
@@ -339,7 +339,7 @@ def fleet_of(snapshot: Snapshot, count: int, *, silent: int, since_ms: int = LEA
         add_running(snapshot, number, worker=worker)
 
 
-def swept(snapshot: Snapshot) -> tuple[list[str], NoteWatch, list[Decision]]:
+def swept(snapshot: Situation) -> tuple[list[str], NoteWatch, list[Decision]]:
     decisions, reply = reduce(snapshot, SweepWorkers())
     removed = [one.worker_id for one in decisions if isinstance(one, RemoveWorker)]
     (watch,) = [one for one in decisions if isinstance(one, NoteWatch)]
@@ -514,7 +514,7 @@ UNBOUND = Caller(name="any", scopes=(Scope.WORKER,))
 OWNERS = (OF_MAIL, OF_MORE, OF_FILM, OF_ID, UNBOUND)
 
 
-def is_refused(snapshot: Snapshot, event: TaskCommand) -> bool:
+def is_refused(snapshot: Situation, event: TaskCommand) -> bool:
     try:
         reduce(snapshot, event)
     except Forbidden:

@@ -4,12 +4,11 @@ from msgspec.structs import replace
 
 from rota.core.commands import RegisterWorker
 from rota.core.decisions import PutWorker
-from rota.core.reducer import reduce
 from rota.core.replies import Registered
 from rota.core.sessions import key_of, name_of
 from rota.core.tasks.model import Lane
 from rota.core.workers.model import WorkerState
-from tests.core.snapshots import NOW_MS, add_running, add_task, add_worker, situation
+from tests.core.snapshots import NOW_MS, add_running, add_task, add_worker, reduce, situation
 
 # --- names --------------------------------------------------------------------------------------
 

@@ -5,15 +5,20 @@ from hypothesis import strategies as st
 from rota.core import limits
 from rota.core.commands import SubmitTasks
 from rota.core.decisions import AddTask
+from rota.core.replies import Submitted
 from rota.core.sessions import key_of, name_of
+from rota.core.tasks import submission
 from rota.core.tasks.keys import KeySpace
 from rota.core.tasks.lanes import LaneRoom
 from rota.core.tasks.model import Lane, TaskRecord, TaskState
-from rota.core.tasks.submission import submit
 from rota.errors import Invalid, TooMany
-from tests.core.snapshots import NOW_MS, add_task, new_task, situation
+from tests.core.snapshots import NOW_MS, Situation, add_task, new_task, situation
 
 KEYS = st.sampled_from([None, "a", "b", "c"])
+
+
+def submit(snapshot: Situation, command: SubmitTasks) -> tuple[list[AddTask], Submitted]:
+    return submission.submit(snapshot, command, snapshot.context)
 
 
 def test_a_submission_is_answered_in_its_order() -> None:

@@ -12,7 +12,6 @@ import pytest
 import rota
 from rota.core.commands import CancelTasks, ExpireAttempts, RetryTasks, SetWorkerState
 from rota.core.ids import TaskId
-from rota.core.reducer import reduce
 from rota.core.replies import Changed
 from rota.core.shards.member_client import HELD_TRANSITIONS
 from rota.core.tasks.model import TASK_TRANSITIONS, TaskState
@@ -31,7 +30,7 @@ from rota.core.workflow.states import (
     TokenState,
 )
 from rota.errors import IllegalState
-from tests.core.snapshots import add_task, add_worker, situation
+from tests.core.snapshots import add_task, add_worker, reduce, situation
 from tests.core.workflow.driving import Drive
 
 SOURCE = Path(rota.__file__).parent

@@ -21,6 +21,7 @@ from rota.core.commands import (
     SubmitTasks,
     TaskCommand,
 )
+from rota.core.context import Context
 from rota.core.ids import TaskId
 from rota.core.reducer import Decided, reduce
 from rota.core.replies import Changed, JobChanged, Outcomes, Submitted
@@ -183,10 +184,10 @@ async def test_events_that_contradict_each_other_in_one_batch_are_carried_out_in
 async def test_a_mistake_of_ours_fails_its_own_event_and_no_other(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mistaken(snapshot: Snapshot, event: TaskCommand) -> Decided:
-        if isinstance(event, FailJob):
+    def mistaken(snapshot: Snapshot, command: TaskCommand, context: Context) -> Decided:
+        if isinstance(command, FailJob):
             raise KeyError("a mistake")
-        return reduce(snapshot, event)
+        return reduce(snapshot, command, context)
 
     monkeypatch.setattr(task_domain, "reduce", mistaken)
 

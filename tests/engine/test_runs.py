@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rota.core.commands import CancelTasks, TaskCommand, TaskFilter
+from rota.core.context import Context
 from rota.core.ids import TaskId
 from rota.core.reducer import reduce
 from rota.core.tasks.model import TaskState
@@ -105,10 +106,10 @@ async def test_an_event_that_breaks_its_batch_takes_no_run_with_it(
     runs = [await flows.start(LINE) for _ in range(2)]
     leases = await engine.lease(worker)
 
-    def fragile(snapshot: Any, event: TaskCommand) -> Any:
-        if isinstance(event, CancelTasks):
+    def fragile(snapshot: Any, command: TaskCommand, context: Context) -> Any:
+        if isinstance(command, CancelTasks):
             raise ArithmeticError("our mistake")  # noqa: TRY004 - any will do
-        return reduce(snapshot, event)
+        return reduce(snapshot, command, context)
 
     monkeypatch.setattr("rota.engine.commit.task_domain.reduce", fragile)
     answers = await asyncio.gather(

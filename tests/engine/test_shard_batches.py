@@ -1,18 +1,16 @@
 import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 from msgspec import Raw
 
 from rota.core.commands import Command
-from rota.core.shards import reducer as rules
-from rota.core.shards.commands import DrainMember, RegisterMember, SaveCheckpoint, SweepServices
+from rota.core.shards import assignments
+from rota.core.shards.commands import DrainMember, SaveCheckpoint, SweepServices
 from rota.core.shards.members import Assignment
-from rota.core.shards.service import Service
 from rota.engine.commit.request import QueuedCommand
-from rota.engine.shards import shard_domain
 from rota.errors import Invalid, MemberNotFound, ServiceNotFound, Unavailable
 from tests.engine.running import TIMEOUT_S, Engine, running
 from tests.engine.sharding import SERVICE, Peer, owned, service, settled, sweep, two
@@ -47,13 +45,10 @@ async def test_an_event_that_is_refused_half_way_leaves_nothing_of_itself(
     a, b = await two(engine)
     before = await service(engine)
 
-    def breaks(it: Service, event: Any, **context: Any) -> Assignment | None:
-        answer = rules.reduce(it, event, **context)
-        if isinstance(event, RegisterMember):
-            raise Invalid("refused too late")
-        return answer
+    def refuses(*_: Any, **__: Any) -> NoReturn:
+        raise Invalid("refused too late")
 
-    monkeypatch.setattr(shard_domain, "reduce", breaks)
+    monkeypatch.setattr(assignments, "begin_waiting", refuses)
     told, refused, left = await at_once(a.beat(), Peer(engine, "c").register(), b.beat())
 
     assert isinstance(told, Assignment)

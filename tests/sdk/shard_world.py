@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn
 
+from rota.core.context import Context
 from rota.core.shards.commands import LeaveMember, MemberCommand, RegisterMember, SweepServices
 from rota.core.shards.members import PROTOCOL, Assignment, ShardPolicy
 from rota.core.shards.reducer import assignment, reduce
@@ -21,6 +22,7 @@ from rota.sdk.shards.held import HeldShard
 from rota.sdk.shards.slots import UserCallbacks
 from rota.sdk.shards.transport import AssignmentListener
 from rota.sdk.worker.stopping import StopReason
+from tests.core.snapshots import context_at
 from tests.simulation.loop import VirtualLoop, end_all_tasks
 
 SERVICE = "feed"
@@ -87,18 +89,20 @@ class World:
         self.said.append(message)
         if not isinstance(message, LeaveMember):
             self._lines[message.worker_id] = line
-        answer = reduce(self.service, message, now_ms=now_ms(), policy=self.policy)
+        _, answer = reduce(self.service, message, self._context())
         if answer is not None:
             line.bring(answer)
         self._push(but=message.worker_id)
 
     def _sweep(self) -> None:
-        reduce(self.service, SweepServices(), now_ms=now_ms(), policy=self.policy)
+        reduce(self.service, SweepServices(), self._context())
         self._push()
         self._loop.call_later(self.policy.sweep_ms / 10_000, self._sweep)
 
+    def _context(self) -> Context:
+        return context_at(now_ms(), shards=self.policy)
+
     def _push(self, but: str | None = None) -> None:
-        self.service.take_decisions()
         for worker_id in self.service.take_changed():
             if worker_id != but and worker_id in self._lines:
                 self._lines[worker_id].bring(assignment(self.service, worker_id, self.policy))

@@ -7,6 +7,7 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from rota.core.commands import PruneHistory, RetryTasks, SubmitTasks
+from rota.core.context import Context
 from rota.core.decisions import Decision, FinishTask, ForgetHistory, RequeueTask
 from rota.core.replies import Done
 from rota.core.snapshot import Snapshot
@@ -67,8 +68,8 @@ def cancel_not_final() -> Iterator[None]:
     """A cancelled task that runs is only asked to stop, and may succeed."""
     cancel = operations._cancel
 
-    def gentle(snapshot: Snapshot, task: TaskRecord) -> list[Decision]:
-        return [] if task.state is TaskState.RUNNING else cancel(snapshot, task)
+    def gentle(snapshot: Snapshot, task: TaskRecord, context: Context) -> list[Decision]:
+        return [] if task.state is TaskState.RUNNING else cancel(snapshot, task, context)
 
     with patch.object(operations, "_cancel", gentle):
         yield
@@ -79,12 +80,12 @@ def success_not_final() -> Iterator[None]:
     """A task that has succeeded can be sent round again."""
     retry = operations.retry
 
-    def eager(snapshot: Snapshot, event: RetryTasks) -> Any:
-        for task_id in event.ids:
+    def eager(snapshot: Snapshot, command: RetryTasks, context: Context) -> Any:
+        for task_id in command.ids:
             task = snapshot.tasks.get(task_id)
             if task is not None and task.state is TaskState.SUCCEEDED:
                 snapshot.tasks[task_id] = replace(task, state=TaskState.FAILED)
-        return retry(snapshot, event)
+        return retry(snapshot, command, context)
 
     with patch.object(operations, "retry", eager):
         yield
@@ -125,8 +126,9 @@ def forgets_keys() -> Iterator[None]:
     """The same key is a new task each time."""
     submit = submission.submit
 
-    def forgetful(snapshot: Snapshot, event: SubmitTasks) -> Any:
-        return submit(snapshot, SubmitTasks([replace(task, key=None) for task in event.tasks]))
+    def forgetful(snapshot: Snapshot, command: SubmitTasks, context: Context) -> Any:
+        keyless = SubmitTasks([replace(task, key=None) for task in command.tasks])
+        return submit(snapshot, keyless, context)
 
     with patch.object(submission, "submit", forgetful):
         yield
@@ -136,8 +138,8 @@ def forgets_keys() -> Iterator[None]:
 def early_prune() -> Iterator[None]:
     """What has just finished is forgotten."""
 
-    def prune(event: PruneHistory) -> tuple[list[Decision], Done]:
-        return [ForgetHistory(event.finished_before_ms + FAR_MS, 1_000)], Done()
+    def prune(command: PruneHistory) -> tuple[list[Decision], Done]:
+        return [ForgetHistory(command.finished_before_ms + FAR_MS, 1_000)], Done()
 
     with patch.object(operations, "prune", prune):
         yield

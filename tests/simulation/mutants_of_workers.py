@@ -7,6 +7,7 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from rota.core.commands import LeaseWork, ReportResults, Result
+from rota.core.context import Context
 from rota.core.decisions import LeaseTask
 from rota.core.dispatch import matching
 from rota.core.snapshot import Snapshot
@@ -36,12 +37,13 @@ def no_fence() -> Iterator[None]:
     """A result is accepted under any fence, if only its worker holds the task."""
     report = attempts.report
 
-    def careless(snapshot: Snapshot, event: ReportResults) -> Any:
+    def careless(snapshot: Snapshot, command: ReportResults, context: Context) -> Any:
         def current(result: Result) -> Result:
             lease = snapshot.leases.get(result.task_id)
             return result if lease is None else replace(result, fence=lease.fence)
 
-        return report(snapshot, replace(event, results=[current(one) for one in event.results]))
+        results = [current(one) for one in command.results]
+        return report(snapshot, replace(command, results=results), context)
 
     with patch.object(attempts, "report", careless):
         yield
@@ -70,9 +72,9 @@ def attempt_as_fence() -> Iterator[None]:
     lease_all = matching.lease_all
 
     def counted(
-        snapshot: Snapshot, tasks: Sequence[TaskRecord], worker: WorkerRecord
+        snapshot: Snapshot, tasks: Sequence[TaskRecord], worker: WorkerRecord, context: Context
     ) -> list[LeaseTask]:
-        leases = lease_all(snapshot, tasks, worker)
+        leases = lease_all(snapshot, tasks, worker, context)
         return [replace(one, fence=one.attempt) for one in leases]
 
     with patch.object(matching, "lease_all", counted):
@@ -136,11 +138,15 @@ def capacity_ignored() -> Iterator[None]:
     claim = matching.claim
 
     def generous(
-        snapshot: Snapshot, event: LeaseWork, open_lanes: Mapping[int, Lane], **_: object
+        snapshot: Snapshot,
+        command: LeaseWork,
+        open_lanes: Mapping[int, Lane],
+        context: Context,
+        **_: object,
     ) -> matching.LeaseCall:
         held, snapshot.held = snapshot.held, {}
         try:
-            return claim(snapshot, event, open_lanes)
+            return claim(snapshot, command, open_lanes, context)
         finally:
             snapshot.held = held
 

@@ -1,7 +1,7 @@
 """The reducer: decides the effects of a command.
 
-`reduce` is a function of a snapshot and a command. It notes its decisions in the snapshot, so that
-the next command of a batch sees them, and touches nothing else. Leases of waiting work are the one
+`reduce` is the `Reducer` of tasks and workers. It notes its decisions in the snapshot, so that the
+next command of a batch sees them, and touches nothing else. Leases of waiting work are the one
 exception: `rota.core.dispatch.matching` decides them for all lease calls of a batch together.
 """
 
@@ -34,6 +34,7 @@ from rota.core.commands import (
     TakeInbox,
     TaskCommand,
 )
+from rota.core.context import Context
 from rota.core.decisions import Decision
 from rota.core.replies import Granted, Outcomes, Reply
 from rota.core.snapshot import Snapshot
@@ -43,79 +44,87 @@ from rota.core.workers import quality, registry
 Decided = tuple[list[Decision], Reply]
 
 
-def reduce(snapshot: Snapshot, event: TaskCommand) -> Decided:  # noqa: C901, PLR0911, PLR0912 - a table
+def reduce(  # noqa: C901, PLR0911, PLR0912 - a table
+    snapshot: Snapshot, command: TaskCommand, context: Context
+) -> Decided:
     """Decide one command by its rule; a new kind of command is a type error here."""
-    match event:
+    match command:
         case SubmitTasks():
-            added, submitted = submission.submit(snapshot, event)
+            added, submitted = submission.submit(snapshot, command, context)
             return [*added], submitted
         case ReportResults():
-            return report(snapshot, event)
+            return report(snapshot, command, context)
         case LeaseWork():
             worker = registry.current_worker(
-                snapshot, event.worker_id, event.incarnation, by=event.by
+                snapshot, command.worker_id, command.incarnation, by=command.by
             )
-            return registry.sign_of_life(snapshot, worker), Granted([])
+            return registry.sign_of_life(snapshot, worker, context), Granted([])
         case ReportProgress():
-            return progress(snapshot, event)
+            return progress(snapshot, command)
         case ReturnLeases():
-            return attempts.return_leases(snapshot, event)
+            return attempts.return_leases(snapshot, command, context)
         case BeatWorker():
-            return registry.beat(snapshot, event)
+            return registry.beat(snapshot, command, context)
         case RegisterWorker():
-            return registry.register(snapshot, event)
+            return registry.register(snapshot, command, context)
         case LeaveWorker():
-            return registry.leave(snapshot, event)
+            return registry.leave(snapshot, command, context)
         case SetWorkerState():
-            return registry.set_state(snapshot, event)
+            return registry.set_state(snapshot, command, context)
         case CancelTasks():
-            return operations.cancel(snapshot, event)
+            return operations.cancel(snapshot, command, context)
         case RetryTasks():
-            return operations.retry(snapshot, event)
+            return operations.retry(snapshot, command, context)
         case PauseQueue():
-            return operations.pause(snapshot, event)
+            return operations.pause(snapshot, command, context)
         case StartJob():
-            return jobs.start(snapshot, event)
+            return jobs.start(snapshot, command, context)
         case CompleteJob():
-            return jobs.complete(snapshot, event)
+            return jobs.complete(snapshot, command, context)
         case FailJob():
-            return jobs.fail(snapshot, event)
+            return jobs.fail(snapshot, command, context)
         case AddToken():
-            return operations.add_token(event)
+            return operations.add_token(command)
         case RevokeToken():
-            return operations.revoke_token(snapshot, event)
+            return operations.revoke_token(snapshot, command)
         case QueueDueTasks():
-            return operations.queue_due(snapshot)
+            return operations.queue_due(snapshot, context)
         case ExpireAttempts():
-            return attempts.expire(snapshot)
+            return attempts.expire(snapshot, context)
         case SweepWorkers():
-            return registry.sweep(snapshot)
+            return registry.sweep(snapshot, context)
         case TakeInbox():
-            return submission.take_inbox(snapshot)
+            return submission.take_inbox(snapshot, context)
         case PruneHistory():
-            return operations.prune(event)
+            return operations.prune(command)
         case _:
-            assert_never(event)
+            assert_never(command)
 
 
-def report(snapshot: Snapshot, event: ReportResults) -> tuple[list[Decision], Outcomes]:
+def report(
+    snapshot: Snapshot, command: ReportResults, context: Context
+) -> tuple[list[Decision], Outcomes]:
     """Decide the results of a live worker, and update the worker's quality."""
-    worker = registry.current_worker(snapshot, event.worker_id, event.incarnation, by=event.by)
-    leases = [snapshot.leases.get(result.task_id) for result in event.results]
-    decisions, outcomes = attempts.report(snapshot, event)
-    told = snapshot.to_cancel.get(event.incarnation)
+    worker = registry.current_worker(
+        snapshot, command.worker_id, command.incarnation, by=command.by
+    )
+    leases = [snapshot.leases.get(result.task_id) for result in command.results]
+    decisions, outcomes = attempts.report(snapshot, command, context)
+    told = snapshot.to_cancel.get(command.incarnation)
     if told:
         # A report on a cancelled task shows that the worker no longer runs it.
-        through = told.intersection(result.task_id for result in event.results)
-        decisions += registry.forget_cancelled(snapshot, event.incarnation, through)
-    decisions += quality.learn(snapshot, event, leases, outcomes.outcomes)
-    decisions += registry.sign_of_life(snapshot, worker)
+        through = told.intersection(result.task_id for result in command.results)
+        decisions += registry.forget_cancelled(snapshot, command.incarnation, through)
+    decisions += quality.learn(snapshot, command, leases, outcomes.outcomes, context)
+    decisions += registry.sign_of_life(snapshot, worker, context)
     return decisions, outcomes
 
 
-def progress(snapshot: Snapshot, event: ReportProgress) -> tuple[list[Decision], Outcomes]:
+def progress(snapshot: Snapshot, command: ReportProgress) -> tuple[list[Decision], Outcomes]:
     """Record the progress of a worker's tasks; the caller must own the worker."""
-    if event.by is not None:
-        worker = registry.current_worker(snapshot, event.worker_id, event.incarnation, by=event.by)
-        event = msgspec.structs.replace(event, incarnation=worker.incarnation)
-    return attempts.progress(snapshot, event)
+    if command.by is not None:
+        worker = registry.current_worker(
+            snapshot, command.worker_id, command.incarnation, by=command.by
+        )
+        command = msgspec.structs.replace(command, incarnation=worker.incarnation)
+    return attempts.progress(snapshot, command)

@@ -1,19 +1,19 @@
 """The snapshot that the reducer decides a batch on.
 
-A snapshot holds the part of the store that a batch of commands touches. The engine loads it in bulk
-before the reducer decides anything. The reducer notes each decision in it at once, so that the next
-command of the batch sees the state after the earlier ones. A snapshot belongs to one batch: it is
-made, used and dropped inside one transaction.
+A snapshot holds the part of the store that a batch of commands touches. The time, the policies and
+the dice are in the `Context`. The engine loads a snapshot in bulk before the reducer decides
+anything. The reducer notes each decision in it at once, so that the next command of the batch sees
+the state after the earlier ones. A snapshot belongs to one batch: it is made, used and dropped
+inside one transaction.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
 from rota.core import limits
 from rota.core.commands import ShardClaim
-from rota.core.context import Rules
 from rota.core.decisions import (
     AddTask,
     FinishTask,
@@ -50,10 +50,6 @@ class Quality(Struct, frozen=True):
 
 
 class Snapshot(Struct, kw_only=True):
-    now_ms: int
-    rules: Rules
-    dice: Callable[[], float]  # in [0, 1); a parameter, so that a replay draws the same numbers
-
     last_task_id: int = 0
     next_incarnation: int = 1
     lanes: dict[int, Lane] = {}
@@ -144,11 +140,11 @@ class Snapshot(Struct, kw_only=True):
             owner=decision.owner,
         )
 
-    def note_state(self, task_id: TaskId, state: TaskState) -> None:
+    def note_state(self, task_id: TaskId, state: TaskState, *, now_ms: int) -> None:
         task = self.tasks[task_id]
         self.finished.pop(task_id, None)
         if task.state in FINISHED:
-            self.tasks[task_id] = revived(task, now_ms=self.now_ms)
+            self.tasks[task_id] = revived(task, now_ms=now_ms)
         else:
             self.tasks[task_id] = msgspec.structs.replace(
                 task, state=task.state.to(state), due_at_ms=None

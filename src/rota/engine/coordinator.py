@@ -21,7 +21,7 @@ from rota.core.ids import TaskId
 from rota.core.locks import AcquireLock
 from rota.core.replicas import CatchUp
 from rota.core.replies import CommandBase, Granted
-from rota.core.shards.members import Assignment, ShardPolicy
+from rota.core.shards.members import Assignment
 from rota.engine.clock import Clock, SystemClock, clock_of, steady
 from rota.engine.commit.notifier import Notifier, resolve_all
 from rota.engine.commit.pipeline import Pipeline
@@ -70,7 +70,6 @@ class Coordinator:
         dice: Callable[[], float] = random.random,
         inline: bool = False,
         blobs: Blobs | None = None,
-        shard_policy: ShardPolicy | None = None,
     ) -> None:
         """`blobs`: where large artifacts are stored; None: in rows, like small ones."""
         self.is_shared = database.is_shared
@@ -79,7 +78,6 @@ class Coordinator:
         self.settings = settings
         self.presence = Presence(settings, self.clock)
         self.rules = policies_of(settings)
-        self.shard_policy = shard_policy or ShardPolicy(health=self.rules.health)
         self.is_ready = False
         if self.is_shared:
             blobs = None  # peers cannot reach the files beside this coordinator
@@ -94,7 +92,6 @@ class Coordinator:
             rules=self.rules,
             dice=dice,
             blobs=blobs,
-            shard_policy=self.shard_policy,
             replica=self.presence.name,
         )
         self.artifact_io = ArtifactIo(blobs, settings, is_shared=self.is_shared)
@@ -113,7 +110,7 @@ class Coordinator:
             clock=self.clock,
             steady_clock=self.steady_clock,
             inline=inline,
-            shard_policy=self.shard_policy,
+            shard_policy=self.rules.shards,
         )
         self._events = EventStream(self.queries.events if self.is_shared else None)
         self._notifier = Notifier(self._events, is_shared=self.is_shared)

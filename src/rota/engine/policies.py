@@ -12,10 +12,11 @@ HEARTBEATS_PER_LEASE = 3  # that members of services are asked for: two may be l
 
 
 def policies_of(settings: Settings) -> Rules:
+    health = HealthPolicy(
+        degraded_after=settings.degraded_after, unhealthy_after=settings.unhealthy_after
+    )
     return Rules(
-        health=HealthPolicy(
-            degraded_after=settings.degraded_after, unhealthy_after=settings.unhealthy_after
-        ),
+        health=health,
         scoring=ScoringPolicy(lifetime=settings.scoring == "lifetime"),
         strategy=Strategy(settings.strategy),
         job_lease_ms=settings.job_lease_ms,
@@ -23,18 +24,15 @@ def policies_of(settings: Settings) -> Rules:
         values=ValuePolicy(
             max_values=settings.max_values, max_values_bytes=settings.max_values_bytes
         ),
+        shards=ShardPolicy(
+            lease_ms=settings.shard_lease_ms,
+            heartbeat_interval_ms=max(1, settings.shard_lease_ms // HEARTBEATS_PER_LEASE),
+            sweep_ms=settings.shard_sweep_ms,
+            stuck_ms=settings.shard_stuck_ms,
+            when_stuck=settings.shard_stuck,
+            health=health,
+        ),
         max_workers=settings.max_workers,
         max_attempt_bytes=settings.max_attempt_bytes,
         max_artifacts_bytes=settings.max_artifacts_bytes,
-    )
-
-
-def shard_policy_of(settings: Settings) -> ShardPolicy:
-    return ShardPolicy(
-        lease_ms=settings.shard_lease_ms,
-        heartbeat_interval_ms=max(1, settings.shard_lease_ms // HEARTBEATS_PER_LEASE),
-        sweep_ms=settings.shard_sweep_ms,
-        stuck_ms=settings.shard_stuck_ms,
-        when_stuck=settings.shard_stuck,
-        health=policies_of(settings).health,
     )

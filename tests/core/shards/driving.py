@@ -18,6 +18,7 @@ from rota.core.shards.reducer import assignment, next_moment_ms, reduce
 from rota.core.shards.service import Service
 from tests.core.shards.checking import check, check_decisions, lasting, standing
 from tests.core.shards.folding import Rows
+from tests.core.snapshots import context_at
 
 POLICY = ShardPolicy()
 START_MS = 1_800_000_000_000
@@ -44,8 +45,9 @@ class Drive:
         service = self.service
         told, epochs = standing(service), list(service.epochs)
         generation = service.generation
-        reply = reduce(service, event, now_ms=self.now_ms, policy=self.policy)
-        self.decisions, self.changed = service.take_decisions(), service.take_changed()
+        context = context_at(self.now_ms, shards=self.policy)
+        self.decisions, reply = reduce(service, event, context)
+        self.changed = service.take_changed()
         self.rebalances += [one for one in self.decisions if isinstance(one, Rebalanced)]
 
         check(service)

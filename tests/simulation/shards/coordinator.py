@@ -19,6 +19,7 @@ from rota.core.shards.members import PROTOCOL, Assignment, ShardPolicy
 from rota.core.shards.reducer import assignment, next_moment_ms, reduce
 from rota.core.shards.service import Service
 from rota.errors import MemberNotFound
+from tests.core.snapshots import context_at
 from tests.simulation.shards.ledger import Ledger, demand
 from tests.simulation.shards.network import Direction, Network
 from tests.simulation.shards.timeline import Timeline
@@ -145,8 +146,7 @@ class SimulatedCoordinator:
         service, now_ms = self.service, self.now_ms()
         due_ms, swept_ms = next_moment_ms(service, self.policy), service.swept_ms
         first_join_ms, urgent_at_ms = service.first_join_ms, service.urgent_at_ms
-        reply = reduce(service, event, now_ms=now_ms, policy=self.policy)
-        decisions = service.take_decisions()
+        decisions, reply = reduce(service, event, context_at(now_ms, shards=self.policy))
         changed = service.take_changed()
         if isinstance(event, SweepServices):
             is_due = due_ms is not None and due_ms <= now_ms

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from rota.core.commands import LeaseWork
+from rota.core.context import Context
 from rota.core.decisions import LeaseTask
 from rota.core.ids import TaskId
 from rota.core.snapshot import Quality, Snapshot
@@ -31,18 +32,23 @@ class LeaseCall(Struct, frozen=True, kw_only=True):
 
 
 def claim(
-    snapshot: Snapshot, event: LeaseWork, open_lanes: Mapping[int, Lane], *, promised: int = 0
+    snapshot: Snapshot,
+    command: LeaseWork,
+    open_lanes: Mapping[int, Lane],
+    context: Context,
+    *,
+    promised: int = 0,
 ) -> LeaseCall:
     """Bound a worker's request by its state, its capacity, and the lanes that it can serve.
 
     `promised` is the number of tasks that other calls of the same worker may get at this moment:
     together they must not exceed its capacity.
     """
-    worker = current_worker(snapshot, event.worker_id, event.incarnation)
+    worker = current_worker(snapshot, command.worker_id, command.incarnation)
     taken = snapshot.held.get(worker.incarnation, 0) + promised
-    free = min(event.most, worker.max_concurrent_tasks - taken)
+    free = min(command.most, worker.max_concurrent_tasks - taken)
     # A worker that fell silent while its call waits may be gone. Its next heartbeat brings it back.
-    is_healthy = health_of(snapshot, worker) is Health.HEALTHY
+    is_healthy = health_of(worker, context) is Health.HEALTHY
     if free <= 0 or worker.state is not WorkerState.ACTIVE or not is_healthy:
         return LeaseCall(worker=worker, free=0, lanes=())
 
@@ -55,7 +61,7 @@ def claim(
         allowed = None
         if quality is not None:
             allowed = circuit_breaker.allowance(
-                quality.breaker, now_ms=snapshot.now_ms, policy=snapshot.rules.breaker
+                quality.breaker, now_ms=context.now_ms, policy=context.rules.breaker
             )
         if allowed is None:
             lanes.append(number)
@@ -79,7 +85,12 @@ def groups(calls: Sequence[LeaseCall]) -> list[list[LeaseCall]]:
 
 
 def candidate(
-    snapshot: Snapshot, one: LeaseCall, qualities: Mapping[str, Quality], *, last_chosen: int
+    snapshot: Snapshot,
+    one: LeaseCall,
+    qualities: Mapping[str, Quality],
+    context: Context,
+    *,
+    last_chosen: int,
 ) -> Candidate:
     worker = one.worker
     maximum = worker.max_concurrent_tasks
@@ -87,10 +98,10 @@ def candidate(
         free=max(0, maximum - snapshot.held.get(worker.incarnation, 0)),
         maximum=maximum,
         statistics=statistics.combine(
-            (quality.statistics for quality in qualities.values()), now_ms=snapshot.now_ms
+            (quality.statistics for quality in qualities.values()), now_ms=context.now_ms
         ),
-        age_ms=snapshot.now_ms - worker.started_at_ms,
-        policy=snapshot.rules.scoring,
+        age_ms=context.now_ms - worker.started_at_ms,
+        policy=context.rules.scoring,
     )
     return Candidate(
         worker_id=worker.id, free=one.free, maximum=maximum, score=merits, last_chosen=last_chosen
@@ -102,27 +113,28 @@ def assign(
     head: Sequence[TaskRecord],
     group: Sequence[LeaseCall],
     candidates: Sequence[Candidate],
+    context: Context,
 ) -> list[list[LeaseTask]]:
     """Divide the head of the queue among the group; one list of leases for each call."""
     if len(group) == 1:
-        return [lease_all(snapshot, head[: group[0].free], group[0].worker)]
+        return [lease_all(snapshot, head[: group[0].free], group[0].worker, context)]
     shares = selection.share(
         len(head),
         candidates,
-        strategy=snapshot.rules.strategy,
-        dice=lambda sides: int(snapshot.dice() * sides),
+        strategy=context.rules.strategy,
+        dice=lambda sides: int(context.dice() * sides),
     )
     assigned: list[list[TaskRecord]] = [[] for _ in group]
     for task, index in zip(head, shares, strict=False):
         assigned[index].append(task)
     pairs = zip(assigned, group, strict=True)
-    return [lease_all(snapshot, tasks, call.worker) for tasks, call in pairs]
+    return [lease_all(snapshot, tasks, call.worker, context) for tasks, call in pairs]
 
 
 def lease_all(
-    snapshot: Snapshot, tasks: Sequence[TaskRecord], worker: WorkerRecord
+    snapshot: Snapshot, tasks: Sequence[TaskRecord], worker: WorkerRecord, context: Context
 ) -> list[LeaseTask]:
-    now_ms, incarnation = snapshot.now_ms, worker.incarnation
+    now_ms, incarnation = context.now_ms, worker.incarnation
     snapshot.held[incarnation] = snapshot.held.get(incarnation, 0) + len(tasks)
     return [
         LeaseTask(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from rota.core.commands import ReportProgress, ReportResults, Result, ReturnLeases
+from rota.core.context import Context
 from rota.core.decisions import Decision, FinishTask, NoteProgress, RequeueTask
 from rota.core.ids import TaskId
 from rota.core.replies import Done, OutcomeName, Outcomes
@@ -22,15 +23,17 @@ from rota.core.tasks.model import (
 )
 
 
-def report(snapshot: Snapshot, event: ReportResults) -> tuple[list[Decision], Outcomes]:
+def report(
+    snapshot: Snapshot, command: ReportResults, context: Context
+) -> tuple[list[Decision], Outcomes]:
     """Accept each result that comes under the current fence; name the reason for the others."""
     decisions: list[Decision] = []
     outcomes: list[OutcomeName] = []
     succeeded: list[FinishTask] = []
-    leases, finished, now_ms = snapshot.leases, snapshot.finished, snapshot.now_ms
-    worker_id, incarnation = event.worker_id, event.incarnation
+    leases, finished, now_ms = snapshot.leases, snapshot.finished, context.now_ms
+    worker_id, incarnation = command.worker_id, command.incarnation
     ok = TaskState.RUNNING.to(TaskState.SUCCEEDED)
-    for result in event.results:
+    for result in command.results:
         lease = leases.get(result.task_id)
         if lease is None or lease.fence != result.fence or lease.incarnation != incarnation:
             outcomes.append(_refusal(snapshot, worker_id, result))
@@ -58,23 +61,26 @@ def report(snapshot: Snapshot, event: ReportResults) -> tuple[list[Decision], Ou
             del leases[lease.id]
             succeeded.append(finish)
         else:
-            decisions.append(_not_finished(snapshot, lease, result, worker_id=worker_id))
+            decisions.append(_not_finished(snapshot, lease, result, context, worker_id=worker_id))
     snapshot.note_freed(incarnation, len(succeeded))
     snapshot.note_ends(succeeded)
     return [*succeeded, *decisions], Outcomes(outcomes)
 
 
 def _not_finished(
-    snapshot: Snapshot, lease: Lease, result: Result, *, worker_id: str
+    snapshot: Snapshot, lease: Lease, result: Result, context: Context, *, worker_id: str
 ) -> FinishTask | RequeueTask:
     if result.snooze_ms is not None:
-        due_at_ms = snapshot.now_ms + result.snooze_ms
-        return requeue(snapshot, lease, Ending.SNOOZED, worker_id=worker_id, due_at_ms=due_at_ms)
+        due_at_ms = context.now_ms + result.snooze_ms
+        return requeue(
+            snapshot, lease, Ending.SNOOZED, context, worker_id=worker_id, due_at_ms=due_at_ms
+        )
     return fail(
         snapshot,
         lease,
         Ending.FAILED,
         result.error or TaskError(),
+        context,
         worker_id=worker_id,
         retry_in_ms=result.retry_in_ms,
     )
@@ -122,6 +128,7 @@ def end_lease(
     snapshot: Snapshot,
     lease: Lease,
     state: TaskState,
+    context: Context,
     *,
     worker_id: str | None,
     result: bytes | None = None,
@@ -134,7 +141,7 @@ def end_lease(
         state=TaskState.RUNNING.to(state),
         fence=lease.fence,
         attempt=lease.attempt,
-        finished_at_ms=snapshot.now_ms,
+        finished_at_ms=context.now_ms,
         worker_id=worker_id,
         result=result,
         error=error,
@@ -145,7 +152,12 @@ def end_lease(
 
 
 def end_task(
-    snapshot: Snapshot, task: TaskRecord, state: TaskState, error: TaskError | None = None
+    snapshot: Snapshot,
+    task: TaskRecord,
+    state: TaskState,
+    context: Context,
+    *,
+    error: TaskError | None = None,
 ) -> FinishTask:
     """Finish a live task from the state that it is in."""
     finish = FinishTask(
@@ -154,7 +166,7 @@ def end_task(
         state=task.state.to(state),
         fence=task.fence,
         attempt=task.attempt,
-        finished_at_ms=snapshot.now_ms,
+        finished_at_ms=context.now_ms,
         worker_id=task.worker_id,
         error=error,
         queue=task.lane.queue,
@@ -168,6 +180,7 @@ def fail(
     lease: Lease,
     ending: Ending,
     error: TaskError,
+    context: Context,
     *,
     worker_id: str | None,
     retry_in_ms: int | None = None,
@@ -176,20 +189,25 @@ def fail(
     task = snapshot.tasks[lease.id]
     error = model.shortened(error)
     if not error.retryable or lease.attempt >= task.options.max_attempts:
-        return end_lease(snapshot, lease, TaskState.FAILED, worker_id=worker_id, error=error)
+        return end_lease(
+            snapshot, lease, TaskState.FAILED, context, worker_id=worker_id, error=error
+        )
 
     wait_ms = retry_in_ms
     if wait_ms is None:
         backoff = task.options.backoff or model.DEFAULT_BACKOFF
-        wait_ms = model.retry_delay_ms(backoff, failed_attempts=lease.attempt, dice=snapshot.dice())
-    due_at_ms = snapshot.now_ms + wait_ms if wait_ms > 0 else None
-    return requeue(snapshot, lease, ending, worker_id=worker_id, error=error, due_at_ms=due_at_ms)
+        wait_ms = model.retry_delay_ms(backoff, failed_attempts=lease.attempt, dice=context.dice())
+    due_at_ms = context.now_ms + wait_ms if wait_ms > 0 else None
+    return requeue(
+        snapshot, lease, ending, context, worker_id=worker_id, error=error, due_at_ms=due_at_ms
+    )
 
 
 def requeue(
     snapshot: Snapshot,
     lease: Lease,
     ending: Ending,
+    context: Context,
     *,
     worker_id: str | None,
     error: TaskError | None = None,
@@ -205,7 +223,7 @@ def requeue(
         ending=ending,
         worker_id=worker_id,
         started_at_ms=lease.started_at_ms,
-        ended_at_ms=snapshot.now_ms,
+        ended_at_ms=context.now_ms,
         next_state=TaskState.RUNNING.to(waiting_state(due_at_ms)),
         error=error,
     )
@@ -224,52 +242,63 @@ def leases_of(snapshot: Snapshot, incarnation: int) -> list[Lease]:
     return [lease for lease in snapshot.leases.values() if lease.incarnation == incarnation]
 
 
-def lose(snapshot: Snapshot, incarnation: int, *, worker_id: str) -> list[Decision]:
+def lose(
+    snapshot: Snapshot, incarnation: int, context: Context, *, worker_id: str
+) -> list[Decision]:
     """End the attempts of a worker that is gone. Each is used up."""
     error = TaskError(
         type="worker_lost", message=f"worker {worker_id!r} was lost while it ran this task"
     )
     return [
-        fail(snapshot, lease, Ending.LOST, error, worker_id=worker_id, retry_in_ms=0)
+        fail(snapshot, lease, Ending.LOST, error, context, worker_id=worker_id, retry_in_ms=0)
         for lease in leases_of(snapshot, incarnation)
     ]
 
 
-def release(snapshot: Snapshot, leases: Iterable[Lease], *, worker_id: str) -> list[Decision]:
+def release(
+    snapshot: Snapshot, leases: Iterable[Lease], context: Context, *, worker_id: str
+) -> list[Decision]:
     """Queue the tasks of returned leases again. No attempt is used up."""
-    return [requeue(snapshot, lease, Ending.RELEASED, worker_id=worker_id) for lease in leases]
+    return [
+        requeue(snapshot, lease, Ending.RELEASED, context, worker_id=worker_id) for lease in leases
+    ]
 
 
-def return_leases(snapshot: Snapshot, event: ReturnLeases) -> tuple[list[Decision], Done]:
+def return_leases(
+    snapshot: Snapshot, command: ReturnLeases, context: Context
+) -> tuple[list[Decision], Done]:
     returned = [
         lease
-        for task_id, fence in event.leases
+        for task_id, fence in command.leases
         if (lease := snapshot.leases.get(task_id)) is not None
         and lease.fence == fence
-        and lease.incarnation == event.incarnation
+        and lease.incarnation == command.incarnation
     ]
-    return release(snapshot, returned, worker_id=event.worker_id), Done(len(returned))
+    decisions = release(snapshot, returned, context, worker_id=command.worker_id)
+    return decisions, Done(len(returned))
 
 
-def expire(snapshot: Snapshot) -> tuple[list[Decision], Done]:
+def expire(snapshot: Snapshot, context: Context) -> tuple[list[Decision], Done]:
     """End attempts that run past their deadline, and tasks that did not start in time."""
     decisions: list[Decision] = []
     for task_id in snapshot.overdue:
         lease = snapshot.leases.get(task_id)
-        if lease is None or lease.deadline_ms is None or lease.deadline_ms > snapshot.now_ms:
+        if lease is None or lease.deadline_ms is None or lease.deadline_ms > context.now_ms:
             continue
         error = TaskError(
             type="timeout",
             message=f"ran past its {lease.deadline_ms - lease.started_at_ms} ms",
         )
         worker_id = snapshot.tasks[task_id].worker_id
-        decisions.append(fail(snapshot, lease, Ending.TIMED_OUT, error, worker_id=worker_id))
+        decisions.append(
+            fail(snapshot, lease, Ending.TIMED_OUT, error, context, worker_id=worker_id)
+        )
     for task_id in snapshot.unstarted:
         task = snapshot.tasks.get(task_id)
-        if task is not None and _is_past_start(task, now_ms=snapshot.now_ms):
+        if task is not None and _is_past_start(task, now_ms=context.now_ms):
             message = f"not started within {task.options.start_within_ms} ms"
             error = TaskError(type="start_timeout", message=message, retryable=False)
-            decisions.append(end_task(snapshot, task, TaskState.FAILED, error))
+            decisions.append(end_task(snapshot, task, TaskState.FAILED, context, error=error))
     return decisions, Done(len(decisions))
 
 
@@ -285,14 +314,14 @@ def _is_past_start(task: TaskRecord, *, now_ms: int) -> bool:
     )
 
 
-def progress(snapshot: Snapshot, event: ReportProgress) -> tuple[list[Decision], Outcomes]:
+def progress(snapshot: Snapshot, command: ReportProgress) -> tuple[list[Decision], Outcomes]:
     decisions: list[Decision] = []
     outcomes: list[OutcomeName] = []
-    for item in event.items:
+    for item in command.items:
         lease = snapshot.leases.get(item.task_id)
         if lease is None:
             outcomes.append("stale" if _is_known(snapshot, item.task_id) else "unknown")
-        elif lease.fence != item.fence or event.incarnation not in {None, lease.incarnation}:
+        elif lease.fence != item.fence or command.incarnation not in {None, lease.incarnation}:
             outcomes.append("stale")
         else:
             outcomes.append("accepted")

@@ -9,6 +9,7 @@ import msgspec
 from rota.core import access
 from rota.core.access import Caller
 from rota.core.commands import CompleteJob, FailJob, StartJob
+from rota.core.context import Context
 from rota.core.decisions import Decision, LeaseTask
 from rota.core.ids import TaskId, to_text
 from rota.core.replies import JobChanged
@@ -25,29 +26,31 @@ def _known(snapshot: Snapshot, task_id: TaskId) -> TaskRecord:
     return task
 
 
-def start(snapshot: Snapshot, event: StartJob) -> tuple[list[Decision], JobChanged]:
+def start(
+    snapshot: Snapshot, command: StartJob, context: Context
+) -> tuple[list[Decision], JobChanged]:
     """Lease a task to the caller. The same caller again gets the same answer."""
-    task = _known(snapshot, event.task_id)
+    task = _known(snapshot, command.task_id)
     text = to_text(task.id)
     if task.state is TaskState.RUNNING:
-        if task.incarnation == JOB_INCARNATION and task.worker_id == event.holder:
-            check_starter(_job_lease(snapshot, task), event.by)
+        if task.incarnation == JOB_INCARNATION and task.worker_id == command.holder:
+            check_starter(_job_lease(snapshot, task), command.by)
             return [], JobChanged(task)
         raise StaleLease(text, f"task {text!r} is leased to {task.worker_id!r}")
     if not task.state.may_become(TaskState.RUNNING):
         raise IllegalState(f"task {text!r} is {task.state}, so it cannot start", state=task.state)
 
-    time_ms = task.options.timeout_ms or snapshot.rules.job_lease_ms
+    time_ms = task.options.timeout_ms or context.rules.job_lease_ms
     lease = LeaseTask(
         id=task.id,
         was=task.state,
         incarnation=JOB_INCARNATION,
         fence=task.fence + 1,
         attempt=task.attempt + 1,
-        started_at_ms=snapshot.now_ms,
-        deadline_ms=snapshot.now_ms + time_ms,
-        holder=event.holder,
-        owner=access.owner_of(event.by),
+        started_at_ms=context.now_ms,
+        deadline_ms=context.now_ms + time_ms,
+        holder=command.holder,
+        owner=access.owner_of(command.by),
     )
     snapshot.note_leased(lease, task.lane)
     started = msgspec.structs.replace(
@@ -56,8 +59,8 @@ def start(snapshot: Snapshot, event: StartJob) -> tuple[list[Decision], JobChang
         fence=lease.fence,
         attempt=lease.attempt,
         incarnation=JOB_INCARNATION,
-        worker_id=event.holder,
-        started_at_ms=snapshot.now_ms,
+        worker_id=command.holder,
+        started_at_ms=context.now_ms,
         deadline_ms=lease.deadline_ms,
         due_at_ms=None,
     )
@@ -65,18 +68,20 @@ def start(snapshot: Snapshot, event: StartJob) -> tuple[list[Decision], JobChang
     return [lease], JobChanged(started)
 
 
-def complete(snapshot: Snapshot, event: CompleteJob) -> tuple[list[Decision], JobChanged]:
+def complete(
+    snapshot: Snapshot, command: CompleteJob, context: Context
+) -> tuple[list[Decision], JobChanged]:
     """Finish a started job. The same result again is accepted, another is a conflict."""
-    task = _known(snapshot, event.task_id)
-    result = bytes(event.result)
+    task = _known(snapshot, command.task_id)
+    result = bytes(command.result)
     if task.state is TaskState.SUCCEEDED:
-        _check_holder(event.by, task.worker_id)
+        _check_holder(command.by, task.worker_id)
         if _same(task.result, result):
             return [], JobChanged(task)
         raise ResultConflict(f"task {to_text(task.id)!r} has succeeded with another result")
-    lease = _own_lease(snapshot, task, event.by)
+    lease = _own_lease(snapshot, task, command.by)
     finish = attempts.end_lease(
-        snapshot, lease, TaskState.SUCCEEDED, worker_id=lease.holder, result=result
+        snapshot, lease, TaskState.SUCCEEDED, context, worker_id=lease.holder, result=result
     )
     return [finish], JobChanged(snapshot.tasks[task.id])
 
@@ -90,20 +95,24 @@ def _canonical(text: bytes) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(text), order="sorted")
 
 
-def fail(snapshot: Snapshot, event: FailJob) -> tuple[list[Decision], JobChanged]:
+def fail(
+    snapshot: Snapshot, command: FailJob, context: Context
+) -> tuple[list[Decision], JobChanged]:
     """End the attempt of a started job. The caller retries it by starting it again."""
-    task = _known(snapshot, event.task_id)
-    if _is_repeated(task, event):
-        _check_holder(event.by, _last_holder(task))
+    task = _known(snapshot, command.task_id)
+    if _is_repeated(task, command):
+        _check_holder(command.by, _last_holder(task))
         return [], JobChanged(task)
-    lease = _own_lease(snapshot, task, event.by)
-    decision = attempts.fail(snapshot, lease, Ending.FAILED, event.error, worker_id=lease.holder)
+    lease = _own_lease(snapshot, task, command.by)
+    decision = attempts.fail(
+        snapshot, lease, Ending.FAILED, command.error, context, worker_id=lease.holder
+    )
     return [decision], JobChanged(snapshot.tasks[task.id])
 
 
-def _is_repeated(task: TaskRecord, event: FailJob) -> bool:
+def _is_repeated(task: TaskRecord, command: FailJob) -> bool:
     """Whether the newest attempt has ended with exactly this error."""
-    error = shortened(event.error)
+    error = shortened(command.error)
     if task.state is TaskState.FAILED:
         return task.error == error
     waits = task.state in {TaskState.SCHEDULED, TaskState.QUEUED}

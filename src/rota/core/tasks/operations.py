@@ -11,6 +11,7 @@ from rota.core.commands import (
     RetryTasks,
     RevokeToken,
 )
+from rota.core.context import Context
 from rota.core.decisions import (
     ChangeQueue,
     Decision,
@@ -32,20 +33,25 @@ from rota.errors import IllegalState, QueueNotFound, RotaError, TaskNotFound, To
 PRUNED_PER_STEP = 2_000  # finished tasks deleted in one transaction, so that none is long
 
 
-def cancel(snapshot: Snapshot, event: CancelTasks) -> tuple[list[Decision], Changed]:
+def cancel(
+    snapshot: Snapshot, command: CancelTasks, context: Context
+) -> tuple[list[Decision], Changed]:
     """End live tasks at once. The worker that runs one is notified, and its result is refused."""
-    return _change_each(snapshot, event.ids, _cancel)
+    return _change_each(snapshot, command.ids, _cancel, context)
 
 
-def retry(snapshot: Snapshot, event: RetryTasks) -> tuple[list[Decision], Changed]:
+def retry(
+    snapshot: Snapshot, command: RetryTasks, context: Context
+) -> tuple[list[Decision], Changed]:
     """Queue failed and cancelled tasks again, and scheduled ones before their time."""
-    return _change_each(snapshot, event.ids, _retry)
+    return _change_each(snapshot, command.ids, _retry, context)
 
 
 def _change_each(
     snapshot: Snapshot,
     ids: Iterable[TaskId],
-    rule: Callable[[Snapshot, TaskRecord], list[Decision]],
+    rule: Callable[[Snapshot, TaskRecord, Context], list[Decision]],
+    context: Context,
 ) -> tuple[list[Decision], Changed]:
     decisions: list[Decision] = []
     changed: list[TaskId] = []
@@ -55,7 +61,7 @@ def _change_each(
         try:
             if task is None:
                 raise TaskNotFound(to_text(task_id))
-            decisions += rule(snapshot, task)
+            decisions += rule(snapshot, task, context)
             changed.append(task_id)
         except RotaError as error:
             refused[task_id] = error
@@ -70,22 +76,22 @@ def _illegal(task: TaskRecord, change: str) -> IllegalState:
     )
 
 
-def _cancel(snapshot: Snapshot, task: TaskRecord) -> list[Decision]:
+def _cancel(snapshot: Snapshot, task: TaskRecord, context: Context) -> list[Decision]:
     if not task.state.may_become(TaskState.CANCELLED):
         raise _illegal(task, "cancelled")
     incarnation = task.incarnation if task.state is TaskState.RUNNING else None
-    finish = attempts.end_task(snapshot, task, TaskState.CANCELLED)
+    finish = attempts.end_task(snapshot, task, TaskState.CANCELLED, context)
     if incarnation is None or incarnation == JOB_INCARNATION:
         return [finish]
     snapshot.to_cancel.setdefault(incarnation, set()).add(task.id)
     return [finish, TellCancelled(incarnation, task.id)]
 
 
-def _retry(snapshot: Snapshot, task: TaskRecord) -> list[Decision]:
+def _retry(snapshot: Snapshot, task: TaskRecord, context: Context) -> list[Decision]:
     decisions: list[Decision]
     match task.state:
         case TaskState.FAILED | TaskState.CANCELLED:
-            options = retried_options(task.options, now_ms=snapshot.now_ms)
+            options = retried_options(task.options, now_ms=context.now_ms)
             changed = None if options is task.options else options
             decisions = [ReviveTask(task.id, changed), *_void_cancellation(snapshot, task)]
         case TaskState.SCHEDULED:
@@ -94,7 +100,7 @@ def _retry(snapshot: Snapshot, task: TaskRecord) -> list[Decision]:
             raise _illegal(task, "retried")
         case _:
             assert_never(task.state)
-    snapshot.note_state(task.id, TaskState.QUEUED)
+    snapshot.note_state(task.id, TaskState.QUEUED, now_ms=context.now_ms)
     return decisions
 
 
@@ -110,7 +116,7 @@ def _void_cancellation(snapshot: Snapshot, task: TaskRecord) -> list[Decision]:
     return [ForgetCancelled(task.incarnation, task.id)]
 
 
-def queue_due(snapshot: Snapshot) -> tuple[list[Decision], Done]:
+def queue_due(snapshot: Snapshot, context: Context) -> tuple[list[Decision], Done]:
     """Queue due tasks, except those that an earlier command of this batch has changed."""
     moved_on = {
         task_id
@@ -120,26 +126,26 @@ def queue_due(snapshot: Snapshot) -> tuple[list[Decision], Done]:
     due = [task_id for task_id in snapshot.due if task_id not in moved_on]
     for task_id in due:
         if task_id in snapshot.tasks:
-            snapshot.note_state(task_id, TaskState.QUEUED)
+            snapshot.note_state(task_id, TaskState.QUEUED, now_ms=context.now_ms)
     return [QueueTask(task_id) for task_id in due], Done(len(due))
 
 
-def pause(snapshot: Snapshot, event: PauseQueue) -> tuple[list[Decision], Done]:
+def pause(snapshot: Snapshot, command: PauseQueue, context: Context) -> tuple[list[Decision], Done]:
     """Pause or resume a queue. A queue may be paused before its first task."""
-    if not event.paused and event.queue not in snapshot.known_queues:
-        raise QueueNotFound(event.queue)
-    return [ChangeQueue(event.queue, event.paused, snapshot.now_ms)], Done()
+    if not command.paused and command.queue not in snapshot.known_queues:
+        raise QueueNotFound(command.queue)
+    return [ChangeQueue(command.queue, command.paused, context.now_ms)], Done()
 
 
-def prune(event: PruneHistory) -> tuple[list[Decision], Done]:
-    return [ForgetHistory(event.finished_before_ms, PRUNED_PER_STEP)], Done()
+def prune(command: PruneHistory) -> tuple[list[Decision], Done]:
+    return [ForgetHistory(command.finished_before_ms, PRUNED_PER_STEP)], Done()
 
 
-def add_token(event: AddToken) -> tuple[list[Decision], Done]:
-    return [PutToken(event.token)], Done()
+def add_token(command: AddToken) -> tuple[list[Decision], Done]:
+    return [PutToken(command.token)], Done()
 
 
-def revoke_token(snapshot: Snapshot, event: RevokeToken) -> tuple[list[Decision], Done]:
-    if event.token_id not in snapshot.token_ids:
-        raise TokenNotFound(event.token_id)
-    return [DropToken(event.token_id)], Done()
+def revoke_token(snapshot: Snapshot, command: RevokeToken) -> tuple[list[Decision], Done]:
+    if command.token_id not in snapshot.token_ids:
+        raise TokenNotFound(command.token_id)
+    return [DropToken(command.token_id)], Done()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rota.core.commands import SubmitTasks
+from rota.core.context import Context
 from rota.core.decisions import AddTask, Decision, FinishTask
 from rota.core.ids import TaskId, next_ids
 from rota.core.replies import Submitted, Taken
@@ -29,31 +30,33 @@ def key_place(task: NewTask, space: KeySpace = KeySpace.CALLER) -> KeyPlace | No
     return None if task.key is None else (task.queue, kept_key(task.key, space))
 
 
-def submit(snapshot: Snapshot, event: SubmitTasks) -> tuple[list[AddTask], Submitted]:
+def submit(
+    snapshot: Snapshot, command: SubmitTasks, context: Context
+) -> tuple[list[AddTask], Submitted]:
     """Accept each task once: for a key that its queue knows, return the task it names."""
-    for task in event.tasks:
+    for task in command.tasks:
         if task.key is not None:
             check_key_size(task.queue, task.key)
     if snapshot.lane_room is not None:
-        _take_lanes(snapshot, snapshot.lane_room, event)
-    return _accept(snapshot, event.tasks, event.key_space)
+        _take_lanes(snapshot, snapshot.lane_room, command)
+    return _accept(snapshot, command.tasks, command.key_space, context)
 
 
-def _take_lanes(snapshot: Snapshot, room: LaneRoom, event: SubmitTasks) -> None:
+def _take_lanes(snapshot: Snapshot, room: LaneRoom, command: SubmitTasks) -> None:
     """Find room for the lanes of the new tasks."""
     room.take(
         {
             lane_of(task)
-            for task in event.tasks
-            if task.key is None or key_place(task, event.key_space) not in snapshot.keys
+            for task in command.tasks
+            if task.key is None or key_place(task, command.key_space) not in snapshot.keys
         }
     )
 
 
 def _accept(
-    snapshot: Snapshot, tasks: Sequence[NewTask], space: KeySpace
+    snapshot: Snapshot, tasks: Sequence[NewTask], space: KeySpace, context: Context
 ) -> tuple[list[AddTask], Submitted]:
-    now_ms = snapshot.now_ms
+    now_ms = context.now_ms
     ids = next_ids(len(tasks), last=snapshot.last_task_id, now_ms=now_ms)
     snapshot.last_task_id = ids[-1] if ids else snapshot.last_task_id
 
@@ -79,18 +82,18 @@ def _with_kept_key(task: NewTask, place: KeyPlace) -> NewTask:
     return task if kept == task.key else msgspec.structs.replace(task, key=kept)
 
 
-def take_inbox(snapshot: Snapshot) -> tuple[list[Decision], Taken]:
+def take_inbox(snapshot: Snapshot, context: Context) -> tuple[list[Decision], Taken]:
     """Accept the rows of the inbox. A row that cannot be accepted becomes a failed task."""
     items, snapshot.inbox = snapshot.inbox, []
     if snapshot.lane_room is not None:
         items = [_with_lane(snapshot, snapshot.lane_room, item) for item in items]
-    added, submitted = _accept(snapshot, [item.task for item in items], KeySpace.CALLER)
+    added, submitted = _accept(snapshot, [item.task for item in items], KeySpace.CALLER, context)
     decisions: list[Decision] = [*added]
     refused: list[tuple[str | None, TaskError]] = []
     for item, outcome in zip(items, submitted.items, strict=True):
         if item.error is not None and isinstance(outcome, AddTask):
             refused.append((item.task.key, item.error))
-            decisions.append(_failed(snapshot, outcome, item.error))
+            decisions.append(_failed(snapshot, outcome, item.error, context))
     return decisions, Taken(
         count=len(items), duplicates=len(items) - len(added), refused=tuple(refused)
     )
@@ -110,7 +113,7 @@ def _with_lane(snapshot: Snapshot, room: LaneRoom, item: InboxItem) -> InboxItem
     return without_lane(item, lane)
 
 
-def _failed(snapshot: Snapshot, added: AddTask, error: TaskError) -> FinishTask:
+def _failed(snapshot: Snapshot, added: AddTask, error: TaskError, context: Context) -> FinishTask:
     task = added_task(added, lane_of(added.task))
     snapshot.tasks[added.id] = task
-    return attempts.end_task(snapshot, task, TaskState.FAILED, error)
+    return attempts.end_task(snapshot, task, TaskState.FAILED, context, error=error)

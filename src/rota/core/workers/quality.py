@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rota.core.commands import ReportResults
+from rota.core.context import Context
 from rota.core.decisions import NoteQuality
 from rota.core.replies import OutcomeName
 from rota.core.snapshot import Quality, Snapshot
@@ -21,45 +22,50 @@ from rota.core.workers.statistics import ResultCounts
 
 def learn(
     snapshot: Snapshot,
-    event: ReportResults,
+    command: ReportResults,
     leases: Sequence[Lease | None],
     outcomes: Sequence[OutcomeName],
+    context: Context,
 ) -> list[NoteQuality]:
     """Add the accepted results of one report to the worker's quality, one entry a task name."""
     # Tasks that were leased together have run for the same time: few kinds, however many results.
     alike = Counter(
         [
             (lease.lane.name, result.ok, lease.started_at_ms)
-            for result, lease, outcome in zip(event.results, leases, outcomes, strict=True)
+            for result, lease, outcome in zip(command.results, leases, outcomes, strict=True)
             if outcome == "accepted" and lease is not None and result.snooze_ms is None
         ]
     )
     by_name: dict[str, ResultCounts] = {}
     for (name, ok, started_at_ms), count in alike.items():
-        by_name.setdefault(name, {})[ok, snapshot.now_ms - started_at_ms] = count
-    return [_learned(snapshot, event.worker_id, name, seen) for name, seen in by_name.items()]
+        by_name.setdefault(name, {})[ok, context.now_ms - started_at_ms] = count
+    return [
+        _learned(snapshot, command.worker_id, name, seen, context) for name, seen in by_name.items()
+    ]
 
 
-def _learned(snapshot: Snapshot, worker_id: str, name: str, seen: ResultCounts) -> NoteQuality:
+def _learned(
+    snapshot: Snapshot, worker_id: str, name: str, seen: ResultCounts, context: Context
+) -> NoteQuality:
     before = snapshot.qualities.get((worker_id, name), Quality())
-    after = statistics.record_counts(before.statistics, seen, now_ms=snapshot.now_ms)
+    after = statistics.record_counts(before.statistics, seen, now_ms=context.now_ms)
     succeeded = sum(count for (ok, _), count in seen.items() if ok)
     breaker = circuit_breaker.observe(
         before.breaker,
         succeeded=succeeded,
         failed=sum(seen.values()) - succeeded,
         statistics=after,
-        now_ms=snapshot.now_ms,
-        policy=snapshot.rules.breaker,
+        now_ms=context.now_ms,
+        policy=context.rules.breaker,
     )
     opens = breaker.state is BreakerState.OPEN and before.breaker.state is not BreakerState.OPEN
-    if opens and not _may_eject(snapshot, name):
+    if opens and not _may_eject(snapshot, name, context):
         breaker = before.breaker
     snapshot.qualities[worker_id, name] = Quality(after, breaker)
     return NoteQuality(worker_id, name, after, breaker)
 
 
-def _may_eject(snapshot: Snapshot, name: str) -> bool:
+def _may_eject(snapshot: Snapshot, name: str, context: Context) -> bool:
     """Whether enough other workers can run tasks of this name."""
     able = [
         worker
@@ -67,9 +73,9 @@ def _may_eject(snapshot: Snapshot, name: str) -> bool:
         if worker.tasks is None or name in worker.tasks
     ]
     ejected = {worker.id for worker in able if _is_ejected(snapshot, worker, name)}
-    healthy = sum(worker.id not in ejected and _is_sound(snapshot, worker) for worker in able)
+    healthy = sum(worker.id not in ejected and _is_sound(worker, context) for worker in able)
     return eviction_guards.may_eject(
-        fleet=len(able), healthy=healthy, ejected=len(ejected), policy=snapshot.rules.eviction
+        fleet=len(able), healthy=healthy, ejected=len(ejected), policy=context.rules.eviction
     )
 
 
@@ -78,6 +84,6 @@ def _is_ejected(snapshot: Snapshot, worker: WorkerRecord, name: str) -> bool:
     return quality is not None and quality.breaker.state is BreakerState.OPEN
 
 
-def _is_sound(snapshot: Snapshot, worker: WorkerRecord) -> bool:
-    is_healthy = health_of(snapshot, worker) is Health.HEALTHY
+def _is_sound(worker: WorkerRecord, context: Context) -> bool:
+    is_healthy = health_of(worker, context) is Health.HEALTHY
     return worker.state is WorkerState.ACTIVE and is_healthy

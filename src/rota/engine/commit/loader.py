@@ -26,6 +26,7 @@ from rota.core.commands import (
     TakeInbox,
     TaskCommand,
 )
+from rota.core.context import Context
 from rota.core.snapshot import Snapshot
 from rota.core.tasks.inbox import UNACCEPTED, read_item
 from rota.core.tasks.keys import KeyPlace, kept_key
@@ -65,6 +66,7 @@ def load(
     lanes: Lanes,
     snapshot: Snapshot,
     events: Sequence[TaskCommand],
+    context: Context,
     *,
     has_cancelled: bool,
     unwell: Collection[str],
@@ -79,11 +81,19 @@ def load(
     if SubmitTasks in kinds or snapshot.inbox:
         wanted = [task for event in events if type(event) is SubmitTasks for task in event.tasks]
         wanted += [item.task for item in snapshot.inbox]
-        snapshot.lane_room = lanes.room_for(tx, wanted, snapshot.now_ms)
+        snapshot.lane_room = lanes.room_for(tx, wanted, context.now_ms)
     if kinds & NAMES_WORKERS:
-        _load_workers(workers, tasks, snapshot, events, has_cancelled=has_cancelled, unwell=unwell)
+        _load_workers(
+            workers,
+            tasks,
+            snapshot,
+            events,
+            context,
+            has_cancelled=has_cancelled,
+            unwell=unwell,
+        )
     if kinds & DUTIES:
-        _load_duties(tasks, snapshot, kinds)
+        _load_duties(tasks, snapshot, kinds, context.now_ms)
     if kinds & NAMES_LEASES:
         _load_results(tasks, workers, snapshot, events)
     if PauseQueue in kinds:
@@ -141,6 +151,7 @@ def _load_workers(
     tasks: TaskStore,
     snapshot: Snapshot,
     events: Iterable[TaskCommand],
+    context: Context,
     *,
     has_cancelled: bool,
     unwell: Collection[str],
@@ -154,8 +165,8 @@ def _load_workers(
     elif sweeps:
         also = {*unwell, *(event.worker_id for event in calls)}
         snapshot.workers, snapshot.fleet = workers.silent(
-            now_ms=snapshot.now_ms,
-            intervals=snapshot.rules.health.degraded_after,
+            now_ms=context.now_ms,
+            intervals=context.rules.health.degraded_after,
             also=also,
         )
     elif calls:
@@ -173,7 +184,7 @@ def _load_workers(
         snapshot.to_cancel = workers.cancelled(incarnations)
     if not snapshot.held and any(isinstance(event, LeaseWork) for event in calls):
         snapshot.held = tasks.lease_counts(incarnations)
-    _load_leases_at_stake(tasks, snapshot, calls, sweeps=sweeps)
+    _load_leases_at_stake(tasks, snapshot, calls, context, sweeps=sweeps)
 
 
 def _load_callers(workers: WorkerStore, snapshot: Snapshot, calls: Sequence[Any]) -> None:
@@ -185,7 +196,7 @@ def _load_callers(workers: WorkerStore, snapshot: Snapshot, calls: Sequence[Any]
 
 
 def _load_leases_at_stake(
-    tasks: TaskStore, snapshot: Snapshot, calls: Sequence[Any], *, sweeps: bool
+    tasks: TaskStore, snapshot: Snapshot, calls: Sequence[Any], context: Context, *, sweeps: bool
 ) -> None:
     """Load the leases of workers that may lose or return some, and the tasks of lost ones."""
     registering = {event.worker_id for event in calls if isinstance(event, RegisterWorker)}
@@ -198,7 +209,7 @@ def _load_leases_at_stake(
         at_stake |= {
             worker.id
             for worker in snapshot.workers.values()
-            if health_of(snapshot, worker) is Health.UNHEALTHY
+            if health_of(worker, context) is Health.UNHEALTHY
         }
     standing = at_stake & snapshot.workers.keys()
     if not standing:
@@ -218,17 +229,17 @@ def _fails(event: ReportResults) -> bool:
 
 
 def _load_duties(
-    tasks: TaskStore, snapshot: Snapshot, kinds: Collection[type[TaskCommand]]
+    tasks: TaskStore, snapshot: Snapshot, kinds: Collection[type[TaskCommand]], now_ms: int
 ) -> None:
     """Load each kind of duty once, even if the batch repeats it.
 
     `take_unstarted` returns each task only once, so it is called once for a batch.
     """
     if QueueDueTasks in kinds:
-        snapshot.due = tasks.due(snapshot.now_ms, DUE_PER_STEP)
+        snapshot.due = tasks.due(now_ms, DUE_PER_STEP)
     if ExpireAttempts in kinds:
-        snapshot.overdue = tasks.overdue(snapshot.now_ms, OVERDUE_PER_STEP)
-        snapshot.unstarted = tasks.take_unstarted(snapshot.now_ms, OVERDUE_PER_STEP)
+        snapshot.overdue = tasks.overdue(now_ms, OVERDUE_PER_STEP)
+        snapshot.unstarted = tasks.take_unstarted(now_ms, OVERDUE_PER_STEP)
         remember_tasks(tasks, snapshot, [*snapshot.overdue, *snapshot.unstarted])
 
 

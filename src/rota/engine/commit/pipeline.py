@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from rota.core.context import Context, Rules
-from rota.core.shards.members import ShardPolicy
 from rota.engine.clock import Clock, StoreClock
 from rota.engine.commit.batch import Batch
 from rota.engine.commit.counters import count_batch
@@ -53,7 +52,6 @@ class Pipeline:
         steady_clock: Clock,
         rules: Rules,
         dice: Callable[[], float],
-        shard_policy: ShardPolicy,
         blobs: Blobs | None = None,
         replica: str = "",
     ) -> None:
@@ -72,7 +70,7 @@ class Pipeline:
         self._dice = dice
         self._state = WriterState()
         self._runs = RunCache()
-        self._shards = ShardCache(shard_policy, is_shared=self._is_shared)
+        self._shards = ShardCache(rules.shards, is_shared=self._is_shared)
         self._has_lanes = True  # False: the lanes in memory may include uncommitted ones
         self._is_unsure = False  # True: a batch failed, perhaps after its commit
         self.lease_calls = LeaseCalls()

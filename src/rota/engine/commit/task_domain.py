@@ -38,6 +38,7 @@ class TaskDomain(Domain):
                 batch.lanes,
                 batch.snapshot,
                 commands,
+                batch.context,
                 has_cancelled=batch.state.has_cancelled,
                 unwell=batch.state.healths.keys(),
             )
@@ -45,9 +46,11 @@ class TaskDomain(Domain):
 
     def reduce(self, command: TaskCommand) -> Reply:
         batch, snapshot = self.batch, self.batch.snapshot
-        if batch.sharing is not None and is_swept(command, snapshot.watch, now_ms=snapshot.now_ms):
+        if batch.sharing is not None and is_swept(
+            command, snapshot.watch, now_ms=batch.context.now_ms
+        ):
             return Done()
-        decided, reply = reduce(snapshot, command)
+        decided, reply = reduce(snapshot, command, batch.context)
         for decision in decided:
             batch.decisions.setdefault(type(decision), []).append(decision)
         return reply

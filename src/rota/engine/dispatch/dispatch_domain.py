@@ -41,6 +41,7 @@ class DispatchDomain(Domain):
             batch.tx,
             batch.lanes,
             batch.snapshot,
+            batch.context,
             batch.state.turns,
             paused=paused_after(batch.state.paused, decisions),
             has_open_breakers=batch.state.has_open_breakers or opens_breakers(decisions),

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from rota.core.commands import LeaseWork
+from rota.core.context import Context
 from rota.core.decisions import AddTask, LeaseTask
 from rota.core.dispatch import matching
 from rota.core.dispatch.matching import LeaseCall
@@ -43,6 +44,7 @@ class Dispatcher:
         tx: Transaction,
         lanes: Lanes,
         snapshot: Snapshot,
+        context: Context,
         turns: dict[str, int],
         *,
         paused: Collection[str],
@@ -62,6 +64,7 @@ class Dispatcher:
         self._has_open_breakers = has_open_breakers
         self._lanes = lanes
         self._snapshot = snapshot
+        self._context = context
         self._turns = turns
         self._open: dict[int, Lane] = {}  # lanes that may have work
         self._waiting: Collection[int] = ()  # lanes that have queued tasks
@@ -133,7 +136,11 @@ class Dispatcher:
         for number, event in enumerate(asking):
             try:
                 claim = matching.claim(
-                    self._snapshot, event, self._open, promised=promised[event.worker_id]
+                    self._snapshot,
+                    event,
+                    self._open,
+                    self._context,
+                    promised=promised[event.worker_id],
                 )
             except RotaError as error:
                 answers.append(error)
@@ -197,7 +204,7 @@ class Dispatcher:
                 for lane in lanes:
                     self._open.pop(lane, None)
             candidates = self._candidates(group) if len(group) > 1 and head else []
-            dealt = matching.assign(self._snapshot, head, group, candidates)
+            dealt = matching.assign(self._snapshot, head, group, candidates, self._context)
             self._write(list(chain.from_iterable(dealt)), head)
             known = {task.id: task for task in head}
             for claim, leases in zip(group, dealt, strict=True):
@@ -212,6 +219,7 @@ class Dispatcher:
                 self._snapshot,
                 claim,
                 qualities.get(claim.worker.id, {}),
+                self._context,
                 last_chosen=self._turns.get(claim.worker.id, 0),
             )
             for claim in group
@@ -235,7 +243,7 @@ class Dispatcher:
                 if self._is_probing(claim.worker, self._lanes.by_number[lane].name):
                     continue
                 head = self._head([lane], 1)
-                leases = matching.lease_all(self._snapshot, head, claim.worker)
+                leases = matching.lease_all(self._snapshot, head, claim.worker, self._context)
                 self._write(leases, head)
                 answer.leases.extend(granted(leases, {task.id: task for task in head}))
 

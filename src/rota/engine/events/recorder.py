@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rota.core.commands import KeepMinutes
+from rota.core.context import Context
 from rota.core.decisions import (
     AddTask,
     ChangeQueue,
@@ -54,7 +55,9 @@ class HistoryDomain(Domain):
         batch = self.batch
         before, at_ms = batch.state.last_seq, batch.context.now_ms
         batch.counts = counts_of(batch.decisions)
-        batch.healths = healths_after(batch.state.healths, batch.decisions, batch.snapshot)
+        batch.healths = healths_after(
+            batch.state.healths, batch.decisions, batch.snapshot, batch.context
+        )
         events = events_of(batch)
         batch.last_seq = before + len(events)
         if events:
@@ -87,14 +90,15 @@ def healths_after(
     before: Mapping[str, Health],
     decisions: Mapping[type[Decision], list[Any]],
     snapshot: Snapshot,
+    context: Context,
 ) -> Mapping[str, Health]:
     """Return the workers that are not healthy, as the last sweep judged them."""
     if sweeps := decisions.get(NoteWatch):
         return healths_now(
             snapshot.workers,
             resumed_at_ms=sweeps[-1].watch.resumed_at_ms,
-            now_ms=snapshot.now_ms,
-            policy=snapshot.rules.health,
+            now_ms=context.now_ms,
+            policy=context.rules.health,
         )
     if not before:
         return before

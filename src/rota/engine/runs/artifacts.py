@@ -30,6 +30,7 @@ class ArtifactEngine:
         self._runs = RunStore(batch.tx)
         self._tasks = TaskStore(batch.tx, batch.lanes)
         self._snapshot = batch.snapshot
+        self._context = batch.context
         self._cache = batch.runs
         self._dropped = batch.dropped_files
 
@@ -45,7 +46,7 @@ class ArtifactEngine:
             media_type=command.media_type,
             size=command.size,
             file=command.file,
-            created_at_ms=self._snapshot.now_ms,
+            created_at_ms=self._context.now_ms,
         )
         owner = None if command.by is None else owner_of_stored(command.by)
         self._dropped += self._artifacts.stage(artifact, command.content, owner=owner)
@@ -71,7 +72,7 @@ class ArtifactEngine:
         most = limits.MAX_ARTIFACTS_PER_ATTEMPT
         if count >= most:
             raise TooLarge(f"an attempt attaches at most {most} artifacts", limit=most)
-        most = self._snapshot.rules.max_attempt_bytes
+        most = self._context.rules.max_attempt_bytes
         if size + command.size > most:
             detail = f"the artifacts of one attempt have at most {most} bytes"
             raise TooLarge(detail, limit=most, setting="max_attempt_bytes")
@@ -86,7 +87,7 @@ class ArtifactEngine:
             self._check_usage(command, usage)
 
     def _check_usage(self, command: StageArtifact | CheckArtifact, usage: Usage) -> None:
-        bound = Bound("max_artifacts_bytes", self._snapshot.rules.max_artifacts_bytes)
+        bound = Bound("max_artifacts_bytes", self._context.rules.max_artifacts_bytes)
         by, more = command.by, command.size
         by_operator = by is None or by.is_operator
         bound.check(taken=usage.total.size, more=more, by_operator=by_operator, advice=ADVICE)
@@ -96,7 +97,7 @@ class ArtifactEngine:
 
     def _usage(self, known_ms: int = USAGE_KNOWN_MS) -> Usage:
         """Return the usage of all artifacts, from a count that is younger than `known_ms`."""
-        known, now_ms = self._cache.artifacts, self._snapshot.now_ms
+        known, now_ms = self._cache.artifacts, self._context.now_ms
         # A clock that was set back must not keep an old count for long.
         if known is None or not 0 <= now_ms - known.read_at_ms < known_ms:
             known = self._cache.artifacts = self._artifacts.usage(now_ms)
@@ -117,7 +118,7 @@ class ArtifactEngine:
         requeued: list[RequeueTask] = decisions.get(RequeueTask, [])
         completed = [(one.id, one.fence) for one in finished if one.state is TaskState.SUCCEEDED]
         if completed:
-            self._artifacts.commit(completed, now_ms=self._snapshot.now_ms)
+            self._artifacts.commit(completed, now_ms=self._context.now_ms)
         ended = [*(one.id for one in finished), *(one.id for one in requeued)]
         self._dropped += self._artifacts.drop_staged([*ended])
 

@@ -59,8 +59,9 @@ class RunAdvancer:
         self._batch = batch
         self._runs = RunStore(batch.tx)
         self._workflows = WorkflowStore(batch.tx)
-        self._tasks = RunTasks(TaskStore(batch.tx, batch.lanes), batch.snapshot)
+        self._tasks = RunTasks(TaskStore(batch.tx, batch.lanes), batch.snapshot, batch.context)
         self._snapshot = batch.snapshot
+        self._now_ms = batch.context.now_ms
         self._cache = batch.runs
         self._made: list[tuple[int, int, int]] = []  # new tasks, each with its run and token
         self.next_moment_ms: int | None = None
@@ -162,7 +163,7 @@ class RunAdvancer:
         return live
 
     def new_id(self) -> int:
-        (number,) = next_ids(1, last=self._snapshot.last_task_id, now_ms=self._snapshot.now_ms)
+        (number,) = next_ids(1, last=self._snapshot.last_task_id, now_ms=self._now_ms)
         self._snapshot.last_task_id = number
         return number
 
@@ -185,7 +186,7 @@ class RunAdvancer:
         for one in finished:
             if one.id in working:
                 run_id, token = working[one.id]
-                self.feed(run_id, ended_event(one, token, now_ms=self._snapshot.now_ms))
+                self.feed(run_id, ended_event(one, token, now_ms=self._now_ms))
 
     def close(self) -> None:
         """Add the decisions about the runs' tasks to those of the batch."""
@@ -244,7 +245,7 @@ class RunAdvancer:
                 child = live.links.pop(decision.number, None)
                 if child is not None:
                     reason = f"run {to_text(live.record.id)} no longer needs it"
-                    self._todo.append((child, RunCancelRequested(self._snapshot.now_ms, reason)))
+                    self._todo.append((child, RunCancelRequested(self._now_ms, reason)))
             case SetTimer():
                 timers.append((decision.due_at_ms, live.record.id, decision.kind, decision.number))
             case DropTimer():
@@ -256,7 +257,7 @@ class RunAdvancer:
 
     def _start_child(self, live: LiveRun, decision: StartChild) -> int:
         """Start a child run for a token and return its id; 0: it cannot start, and has failed."""
-        parent, now_ms = live.record, self._snapshot.now_ms
+        parent, now_ms = live.record, self._now_ms
         child_id = self.new_id()
         name, wanted = named_version(decision.workflow)
         version = wanted or self.newest(name)
@@ -304,14 +305,14 @@ class RunAdvancer:
             context={"state": documents["state"], "output": documents["output"]},
             output=decision.output,
             error=decision.error,
-            finished_at_ms=self._snapshot.now_ms if is_ended else None,
+            finished_at_ms=self._now_ms if is_ended else None,
         )
         live.record = msgspec.structs.replace(
             live.record,
             state=decision.state,
             output=decision.output,
             error=decision.error,
-            finished_at_ms=self._snapshot.now_ms if is_ended else None,
+            finished_at_ms=self._now_ms if is_ended else None,
         )
         self._batch.events.append(run_event(kind_of(live.record.state), live.record, was=was))
         if not is_ended:
@@ -323,7 +324,7 @@ class RunAdvancer:
             is_ok = decision.state is RunState.COMPLETED
             error = decision.error or {"type": decision.state, "message": decision.state}
             event = ChildEnded(
-                self._snapshot.now_ms,
+                self._now_ms,
                 live.record.parent_token,
                 is_ok,
                 decision.output,

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from rota.core.commands import CancelTasks
+from rota.core.context import Context
 from rota.core.decisions import AddTask, Decision, FinishTask, RequeueTask
 from rota.core.ids import TaskId
 from rota.core.snapshot import Snapshot
@@ -17,9 +18,10 @@ from rota.store.tasks.tasks import TaskStore
 
 
 class RunTasks:
-    def __init__(self, tasks: TaskStore, snapshot: Snapshot) -> None:
+    def __init__(self, tasks: TaskStore, snapshot: Snapshot, context: Context) -> None:
         self._tasks = tasks
         self._snapshot = snapshot
+        self._context = context
         self._added: list[AddTask] = []
         self._made: dict[TaskId, tuple[int, int]] = {}  # task -> run and token
         self._unwanted: dict[TaskId, None] = {}
@@ -35,7 +37,7 @@ class RunTasks:
             max_attempts=decision.max_attempts,
             backoff=decision.backoff,
         )
-        self._added.append(AddTask(task_id, task, self._snapshot.now_ms))
+        self._added.append(AddTask(task_id, task, self._context.now_ms))
         self._made[task_id] = (run_id, decision.number)
         return task_id
 
@@ -75,7 +77,7 @@ class RunTasks:
             snapshot.tasks |= self._tasks.by_ids([*missing])
             snapshot.leases |= self._tasks.leases([*missing])
         if standing:
-            decided, _ = operations.cancel(snapshot, CancelTasks(tuple(standing)))
+            decided, _ = operations.cancel(snapshot, CancelTasks(tuple(standing)), self._context)
             decisions += decided
         return decisions
 
@@ -88,7 +90,7 @@ class RunTasks:
             state=TaskState.RUNNING.to(TaskState.CANCELLED),
             fence=requeued.fence,
             attempt=requeued.attempt,
-            finished_at_ms=self._snapshot.now_ms,
+            finished_at_ms=self._context.now_ms,
             worker_id=requeued.ended.worker_id,
             error=requeued.ended.error,
             queue="" if task is None else task.lane.queue,

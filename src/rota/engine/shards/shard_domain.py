@@ -28,7 +28,7 @@ from rota.core.shards.commands import (
     ShardReply,
     SweepServices,
 )
-from rota.core.shards.decisions import PutService
+from rota.core.shards.decisions import PutService, ShardDecision
 from rota.core.shards.members import Assignment
 from rota.core.shards.membership import check_owner
 from rota.core.shards.reducer import assignment, next_moment_ms, reduce
@@ -64,6 +64,7 @@ class ShardDomain(Domain):
         super().__init__(batch)
         self._store = ShardStore(batch.tx)
         self._cache = batch.services
+        self._context = batch.context
         self._now_ms = batch.context.steady_ms
         self._to_tell: dict[str, set[str]] = {}  # members by service
         self._checkpoints: dict[tuple[str, int], SaveCheckpoint] = {}
@@ -155,17 +156,18 @@ class ShardDomain(Domain):
         self._decided.add(name)
         worker_id = getattr(event, "worker_id", None)
         before = service.members.get(worker_id) if worker_id is not None else None
+        decisions: Sequence[ShardDecision] = ()
         try:
-            reply = reduce(service, event, now_ms=self._now_ms, policy=cache.policy)
+            decisions, reply = reduce(service, event, self._context)
         finally:
-            if service.decisions or service.changed:
+            if decisions or service.decisions or service.changed:
                 cache.services[name] = service
                 cache.touched.add(name)
-        if service.decisions:
+        if decisions:
             changes = self.batch.service_changes.get(name)
             if changes is None:
                 changes = self.batch.service_changes[name] = ServiceChanges()
-            changes.note(service.take_decisions())
+            changes.note(decisions)
             after = service.members.get(worker_id) if worker_id is not None else None
             if after is not None and (before is None or before.incarnation != after.incarnation):
                 changes.joined.append(after)

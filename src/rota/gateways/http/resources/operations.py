@@ -93,7 +93,7 @@ def _checks(coordinator: Coordinator, now_ms: int) -> list[Check]:
 
 def shards_check(coordinator: Coordinator, now_ms: int) -> Check:
     """Whether every shard has an owner if it can, and no move is stuck."""
-    policy = coordinator.shard_policy
+    policy = coordinator.rules.shards
     stranded = stuck = 0
     for service in list(coordinator.metrics().services.values()):
         gauges, since_ms = service.gauges, service.stranded_since_ms

@@ -95,7 +95,7 @@ async def heartbeat(call: HttpCall[MemberHeartbeat, BeatQuery]) -> AssignmentDat
     event = replace(beat_event(data, tuple(data.assigned_shards)), by=call.caller)
     assignment = await call.coordinator.execute(event)
     # A member that waited for longer would be late with its next beat.
-    wait_ms = min(call.query.wait_ms, call.coordinator.shard_policy.news_wait_ms)
+    wait_ms = min(call.query.wait_ms, call.coordinator.rules.shards.news_wait_ms)
     if wait_ms and assignment.status == "ok" and _knows(assignment, call.body.generation):
         assignment = await call.while_connected(
             _next(call.coordinator, assignment, wait_ms=wait_ms)
