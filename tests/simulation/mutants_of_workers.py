@@ -53,7 +53,7 @@ def no_fence() -> Iterator[None]:
 def no_incarnation() -> Iterator[None]:
     """A zombie is served like the worker that has taken its place."""
 
-    def anyone(snapshot: Snapshot, worker_id: str, _incarnation: int) -> WorkerRecord:
+    def anyone(snapshot: Snapshot, worker_id: str, _incarnation: int, **_: object) -> WorkerRecord:
         worker = snapshot.workers.get(worker_id)
         if worker is None:
             raise WorkerNotFound(worker_id)
