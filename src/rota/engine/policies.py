@@ -12,6 +12,7 @@ HEARTBEATS_PER_LEASE = 3  # that members of services are asked for: two may be l
 
 
 def policies_of(settings: Settings) -> Rules:
+    """Return the rules that a coordinator with these settings decides by."""
     health = HealthPolicy(
         degraded_after=settings.degraded_after, unhealthy_after=settings.unhealthy_after
     )
