@@ -42,7 +42,6 @@ CYCLIC_MODULES: dict[str, str] = {}
 FEWEST_LINES = 40  # of a module with a single importer
 FRAGMENTS = {
     "rota.gateways.http.endpoints": "lists every resource, which are too many for app.py",
-    "rota.gateways.http.server.busy_poll": "a tuning that can be taken out as a whole",
     "rota.messages.events": "the wire has a file for each noun",
     "rota.messages.scale": "the wire has a file for each noun",
 }

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from rota.gateways.http.server import busy_poll
-from rota.gateways.http.server.busy_poll import BUSY_POLL_S, BusyPoll
+from rota.gateways.http.server import scheduling
+from rota.gateways.http.server.scheduling import BUSY_POLL_S, BusyPoll
 
 
 class Loop:
@@ -37,8 +37,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(busy_poll, "perf_counter", clock)
-    monkeypatch.setattr(busy_poll, "IS_WORTH_IT", True)
+    monkeypatch.setattr(scheduling, "perf_counter", clock)
+    monkeypatch.setattr(scheduling, "IS_WORTH_IT", True)
     return clock
 
 
@@ -106,7 +106,7 @@ def test_a_caller_that_becomes_slow_costs_one_wait_and_no_more(
 def test_where_there_is_one_processor_nobody_is_waited_for(
     caller: BusyPoll, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(busy_poll, "IS_WORTH_IT", False)
+    monkeypatch.setattr(scheduling, "IS_WORTH_IT", False)
     ask(caller)
     ask(caller)
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rota.gateways.http.server.eager_start import start_eagerly
+from rota.gateways.http.server.scheduling import start_eagerly
 from tests.engine.running import soon
 
 PATIENCE_S = 30.0

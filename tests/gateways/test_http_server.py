@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from rota.errors import Invalid
 from rota.gateways.http.routing.responses import HttpResponse
 from rota.gateways.http.server import server
-from rota.gateways.http.server.application import RequestHead
 from rota.gateways.http.server.connection import OpenConnections, Upgraded
+from rota.gateways.http.server.exchange import RequestHead
 from rota.gateways.http.server.server import HttpServer
 from tests.gateways.raw_http import answer, status_of
 

@@ -16,7 +16,7 @@ import rota
 from rota.errors import StoreError
 from rota.gateways.errors import presentable
 from rota.gateways.http.endpoints import ENDPOINTS
-from rota.gateways.http.routing.problems import problem
+from rota.gateways.http.routing.responses import problem
 from rota.gateways.websocket.session.dispatcher import refusal
 from tests.sdk.serving import Server
 

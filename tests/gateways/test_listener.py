@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from rota.cli import process
-from rota.gateways.http.server.listener import ACCEPTED_AT_ONCE, Listener
+from rota.gateways.http.server.server import ACCEPTED_AT_ONCE, Listener
 
 SECONDS = 30
 COUNT = ACCEPTED_AT_ONCE // 2
@@ -91,7 +91,7 @@ def test_a_connection_accepted_as_the_listener_closes_is_closed(run: Run) -> Non
 async def test_a_shortage_of_files_is_waited_out_and_logged_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rota.gateways.http.server.listener.SHORTAGE_PAUSE_S", 0.0)
+    monkeypatch.setattr("rota.gateways.http.server.server.SHORTAGE_PAUSE_S", 0.0)
     made: list[asyncio.BaseTransport] = []
     with listening() as one, capture_logs() as log:
         short = ShortOfFiles(one)

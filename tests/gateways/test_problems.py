@@ -5,7 +5,7 @@ import pytest
 from rota import errors
 from rota.errors import RotaError
 from rota.gateways.errors import presentable
-from rota.gateways.http.routing.problems import problem, unknown_path, wrong_method
+from rota.gateways.http.routing.responses import problem, unknown_path, wrong_method
 
 
 def test_a_problem_has_its_fields_and_the_facts_beside_them() -> None:

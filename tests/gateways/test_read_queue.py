@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rota.cli import process
-from rota.gateways.http.server import read_queue
-from rota.gateways.http.server.read_queue import (
+from rota.gateways.http.server import scheduling
+from rota.gateways.http.server.scheduling import (
     CROWDED_DIRECTLY,
     READ_DIRECTLY,
     READ_PER_ROUND,
@@ -175,8 +175,8 @@ async def test_a_connection_with_a_piece_in_line_is_not_read_from(
 async def test_requests_whose_every_piece_waits_its_turn_are_all_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_queue, "READ_DIRECTLY", 0)
-    monkeypatch.setattr(read_queue, "READ_PER_ROUND", 1)
+    monkeypatch.setattr(scheduling, "READ_DIRECTLY", 0)
+    monkeypatch.setattr(scheduling, "READ_PER_ROUND", 1)
     async with served(tmp_path) as api:
         turns_of(api)._direct_left = 0
         url = api.client.base_url

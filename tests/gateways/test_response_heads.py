@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rota.engine.runs.artifact_io import LARGEST_IN_ROW
-from rota.gateways.http.server.response_heads import API_HEADERS, head_of, with_api_headers
+from rota.gateways.http.routing.responses import API_HEADERS, head_of, with_api_headers
 from tests.gateways.raw_http import LIVE, fields_of, socket_to
 from tests.gateways.serving import Api, served
 from tests.gateways.test_access import token

@@ -11,12 +11,14 @@ from rota.dashboard import site as dashboard
 from rota.gateways.http import docs_page, openapi
 from rota.gateways.http.endpoints import ENDPOINTS
 from rota.gateways.http.routing.endpoint import HttpServices
-from rota.gateways.http.routing.problems import problem, unknown_path, wrong_method
 from rota.gateways.http.routing.responses import (
     HttpResponse,
     StaticResponse,
     encoded,
+    problem,
     send_response,
+    unknown_path,
+    wrong_method,
 )
 from rota.gateways.http.routing.router import Application
 

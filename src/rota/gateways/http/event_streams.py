@@ -17,6 +17,7 @@ from rota.core.access import LOCAL, Caller
 from rota.core.events import LoggedEvent
 from rota.engine.events.stream import End, EventSubscription
 from rota.gateways.auth.token_uses import ENDED, TokenUses
+from rota.gateways.http.routing.bodies import disconnected
 from rota.gateways.validation import invalid_field
 
 MEDIA_TYPE = "text/event-stream"
@@ -46,7 +47,7 @@ def opening(after: int, first: Sequence[LoggedEvent] = (), *, oldest_seq: int = 
     begins_after = first[0].seq - 1 if first else after
     blocks = [b"retry: %d\nid: %d\n\n" % (RETRY_MS, begins_after)]
     if 0 < after < oldest_seq - 1:
-        # It was away for so long that some of what it missed is forgotten.
+        # The reader was away for so long that some events it missed are pruned.
         blocks.append(_block("gap", {"after": after, "oldest_seq": oldest_seq}))
     return b"".join([*blocks, *map(_event, first)])
 
@@ -61,9 +62,9 @@ async def pieces(
     uses: TokenUses | None = None,
 ) -> AsyncGenerator[bytes]:
     """The stream, until the reader goes away or there is nothing more to follow."""
-    with follow() as follower:
-        leaving = asyncio.ensure_future(_left(receive))
-        taking = asyncio.ensure_future(follower.take(MOST_PER_PIECE))
+    with follow() as subscription:
+        leaving = asyncio.ensure_future(disconnected(receive))
+        taking = asyncio.ensure_future(subscription.take(MOST_PER_PIECE))
         use = None if uses is None else uses.add(caller, leaving.cancel)
         try:
             yield start
@@ -77,13 +78,13 @@ async def pieces(
                 if leaving.done():
                     return
                 if not taking.done():
-                    yield b": alive\nid: %d\n\n" % follower.position
+                    yield b": alive\nid: %d\n\n" % subscription.position
                     continue
                 found = taking.result()
                 if not found:
-                    yield _block("end", {"reason": follower.end})
+                    yield _block("end", {"reason": subscription.end})
                     return
-                taking = asyncio.ensure_future(follower.take(MOST_PER_PIECE))
+                taking = asyncio.ensure_future(subscription.take(MOST_PER_PIECE))
                 yield b"".join(map(_event, found))
         finally:
             if uses is not None:
@@ -92,13 +93,8 @@ async def pieces(
             taking.cancel()
 
 
-async def _left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _event(noted: LoggedEvent) -> bytes:
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (noted.seq, noted.type.encode(), _encode(noted))
+def _event(logged: LoggedEvent) -> bytes:
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (logged.seq, logged.type.encode(), _encode(logged))
 
 
 def _block(name: str, data: object) -> bytes:

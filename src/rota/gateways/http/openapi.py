@@ -22,9 +22,9 @@ from rota.errors import (
     Unauthorized,
     Unavailable,
 )
-from rota.gateways.http.routing import problems
 from rota.gateways.http.routing.endpoint import BodyReading, HttpEndpoint
-from rota.gateways.http.routing.pagination import PageQuery
+from rota.gateways.http.routing.parameters import PageQuery
+from rota.gateways.http.routing.responses import PROBLEM_JSON
 from rota.messages import NoFields, Problem
 
 # The errors of the server itself, before an endpoint is found.
@@ -173,7 +173,7 @@ def _responses(endpoint: HttpEndpoint, schema_of: dict[str, Any]) -> dict[str, A
     for error in _errors(endpoint):
         by_status.setdefault(error.status, []).append(error)
     refusal = schema_of[repr(endpoint.refusal or Problem)]
-    media_type = problems.MEDIA_TYPE if endpoint.refusal is None else "application/json"
+    media_type = PROBLEM_JSON if endpoint.refusal is None else "application/json"
     for status, errors in sorted(by_status.items()):
         codes = ", ".join(f"`{error.code}`" for error in errors)
         response = responses.setdefault(
@@ -182,7 +182,7 @@ def _responses(endpoint: HttpEndpoint, schema_of: dict[str, Any]) -> dict[str, A
         response["content"].setdefault(media_type, {"schema": refusal})
         if any(error in BY_SERVER for error in errors):
             problem = {"schema": schema_of[repr(Problem)]}
-            response["content"].setdefault(problems.MEDIA_TYPE, problem)
+            response["content"].setdefault(PROBLEM_JSON, problem)
         if status in {429, 503}:
             response["headers"] = {"Retry-After": {"schema": {"type": "integer"}}}
     return responses

@@ -18,8 +18,7 @@ from rota.gateways.auth.authenticator import Authenticator
 from rota.gateways.auth.request_auth import Headers, authenticate
 from rota.gateways.auth.token_uses import ENDED, TokenUse
 from rota.gateways.errors import presentable
-from rota.gateways.http.routing.problems import problem
-from rota.gateways.http.server.response_heads import API_HEADERS
+from rota.gateways.http.routing.responses import API_HEADERS, problem
 from rota.gateways.quotas import Quotas, Reservation, address_of, holder_of
 from rota.gateways.registration import WorkerQuota
 from rota.gateways.websocket.codecs import codec_for

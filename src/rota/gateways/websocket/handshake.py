@@ -5,7 +5,7 @@ import binascii
 import hashlib
 
 from rota.errors import HeadTooLarge, Invalid, MethodNotAllowed
-from rota.gateways.http.server.application import RequestHead
+from rota.gateways.http.server.exchange import RequestHead
 
 ACCEPT_SUFFIX = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 KEY_BYTES = 16

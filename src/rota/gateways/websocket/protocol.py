@@ -27,8 +27,8 @@ from websockets.protocol import Protocol as FrameProtocol
 
 from rota.core import limits
 from rota.errors import Internal, Unavailable
-from rota.gateways.http.server.application import RequestHead
 from rota.gateways.http.server.connection import OpenConnections, refusal_of
+from rota.gateways.http.server.exchange import RequestHead
 from rota.gateways.websocket.handshake import Handshake, subprotocols_of
 from rota.gateways.websocket.pinging import PingRounds
 from rota.messages.frames import PLAIN, PLAIN_TEXT, FrameReader, framed

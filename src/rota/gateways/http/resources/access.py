@@ -5,8 +5,8 @@ from typing import Any
 from rota.core.access import ALLOWED, LOCAL, AccessToken, Action, Caller, check_grant
 from rota.core.commands import AddToken, RevokeToken
 from rota.errors import Forbidden, TokenNotFound, Unauthorized
-from rota.gateways.auth import cookies
 from rota.gateways.auth.authenticator import new_token
+from rota.gateways.auth.request_auth import check_browser, clear_cookie, set_cookie
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
 from rota.gateways.http.routing.responses import HttpResponse, encoded
 from rota.messages import (
@@ -77,17 +77,17 @@ async def login(call: HttpCall[LoginRequest, NoQuery]) -> HttpResponse:
     The cookie is `HttpOnly` and `SameSite=Strict`. Programs send `Authorization: Bearer …`
     instead.
     """
-    cookies.check_browser(call.services.authenticator, call.headers, is_change=True)
+    check_browser(call.services.authenticator, call.headers, is_change=True)
     caller = await call.services.authenticator.identify(call.body.token)
     answer = encoded(_me(caller))
-    return answer._replace(headers=(cookies.set_cookie(call.headers, call.body.token),))
+    return answer._replace(headers=(set_cookie(call.headers, call.body.token),))
 
 
 @routes.post("/api/logout", None, answer=LoggedOut, errors=(Forbidden,))
 async def logout(call: HttpCall[NoFields | None, NoQuery]) -> HttpResponse:
     """Let a browser forget its token."""
-    cookies.check_browser(call.services.authenticator, call.headers, is_change=True)
-    return encoded(LoggedOut())._replace(headers=(cookies.clear_cookie(call.headers),))
+    check_browser(call.services.authenticator, call.headers, is_change=True)
+    return encoded(LoggedOut())._replace(headers=(clear_cookie(call.headers),))
 
 
 def _me(caller: Caller) -> Me:

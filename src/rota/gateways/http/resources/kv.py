@@ -11,7 +11,7 @@ from rota.core.quotas import owner_of_stored
 from rota.core.tasks.values import check_value
 from rota.errors import KeyNotFound, TooMany, VersionConflict
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
-from rota.gateways.http.routing.pagination import PageQuery
+from rota.gateways.http.routing.parameters import PageQuery
 from rota.gateways.quotas import is_operator
 from rota.gateways.validation import invalid_field
 from rota.messages import Request

@@ -16,7 +16,7 @@ from rota.core.locks import (
 )
 from rota.errors import LockLost, TooMany
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
-from rota.gateways.http.routing.pagination import PageQuery, page_of
+from rota.gateways.http.routing.parameters import PageQuery, page_of
 from rota.gateways.validation import checked_name
 from rota.messages import Name
 from rota.messages.kv import LockAcquire, LockPage, LockRelease, LockRenew, LockView

@@ -41,9 +41,8 @@ from rota.errors import RotaError, Unauthorized
 from rota.gateways.auth.authenticator import Authenticator
 from rota.gateways.auth.token_uses import ENDED
 from rota.gateways.definitions.reader import DefinitionReader
-from rota.gateways.http.routing.bodies import ClientGone
-from rota.gateways.http.routing.problems import problem
-from rota.gateways.http.routing.responses import HttpResponse, StreamedResponse
+from rota.gateways.http.routing.bodies import ClientGone, disconnected
+from rota.gateways.http.routing.responses import HttpResponse, StreamedResponse, problem
 from rota.gateways.quotas import Quotas, Reservation
 from rota.gateways.registration import WorkerQuota
 from rota.messages import NoFields, Request
@@ -118,7 +117,7 @@ class HttpCall(Struct, Generic[Body, Query], frozen=True):
         A caller whose token ends meanwhile gets `Unauthorized`.
         """
         working = asyncio.ensure_future(work)
-        leaving = asyncio.ensure_future(_disconnected(self.receive))
+        leaving = asyncio.ensure_future(disconnected(self.receive))
         use = None
         if self.caller.token_id is not None:
             use = self.services.authenticator.uses.add(self.caller, leaving.cancel)
@@ -138,11 +137,6 @@ class HttpCall(Struct, Generic[Body, Query], frozen=True):
                 self.services.authenticator.uses.drop(use)
             leaving.cancel()
             working.cancel()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 class BodyReading(Enum):

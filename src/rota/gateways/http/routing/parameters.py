@@ -1,23 +1,32 @@
-"""Query parameters, decoded into the endpoint's struct.
+"""Query parameters, decoded into the endpoint's struct, and the pages of lists.
 
 A struct names the parameters of an endpoint; others are refused by name. An empty value is the
 same as none. Lists are repeated parameters; those of named values may also be comma separated.
+
+A page has a limit and a cursor. One row more than the limit is read: if there is one, there is a
+next page.
 """
 
 import enum
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from rota.core import ids, limits
+from rota.core.ids import TaskId
 from rota.errors import Invalid
 from rota.gateways.validation import invalid, invalid_field
+from rota.messages import Request
 
 MAX_PARAMETERS = 300
+MAX_CURSOR_DIGITS = 18
 
 Query = TypeVar("Query", bound=Struct)
+Row = TypeVar("Row")
 
 
 def parse(query_string: bytes, kind: type[Query]) -> Query:
@@ -69,3 +78,41 @@ def _list_fields(kind: type[Struct]) -> dict[str, bool]:
             item = get_args(annotation)[0]
             found[field.name] = isinstance(item, type) and issubclass(item, enum.Enum)
     return found
+
+
+# --- pages of lists -----------------------------------------------------------------------------
+
+
+class PageQuery(Request, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(ge=1, le=limits.MAX_PAGE)] = limits.DEFAULT_PAGE
+    cursor: Annotated[
+        str | None, Meta(description="`next_cursor` of the page before this one.")
+    ] = None
+
+
+def page_of(
+    found: list[Row], limit: int, cursor_of: Callable[[Row], str]
+) -> tuple[list[Row], str | None]:
+    """The rows of a page and the cursor of the next one, if one row more than a page was found."""
+    page = found[:limit]
+    return page, cursor_of(page[-1]) if len(found) > len(page) else None
+
+
+def invalid_cursor() -> Invalid:
+    return invalid_field("cursor", "not one of ours; take `next_cursor` as it came")
+
+
+def id_before(cursor: str | None) -> TaskId | None:
+    """The id of a task or run in a cursor."""
+    if cursor is None:
+        return None
+    found = ids.from_text(cursor)
+    if found is None:
+        raise invalid_cursor()
+    return found
+
+
+def number_of(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= MAX_CURSOR_DIGITS):
+        raise invalid_cursor()
+    return int(cursor)

@@ -12,36 +12,44 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import msgspec
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rota.core import limits
 from rota.core.access import LOCAL, Caller
 from rota.errors import RotaError
-from rota.gateways.auth import cookies
 from rota.gateways.auth.authenticator import Authenticator
-from rota.gateways.auth.request_auth import authenticate, authenticate_at_once
+from rota.gateways.auth.request_auth import (
+    authenticate,
+    authenticate_at_once,
+    authenticate_browser,
+)
 from rota.gateways.errors import presented
-from rota.gateways.http.routing.admission import (
+from rota.gateways.http.routing.bodies import (
+    ClientGone,
+    decode,
+    decode_text,
     is_whole,
+    read_body,
     read_body_within_quota,
     read_small_body,
-    reserve_wait,
     upload,
 )
-from rota.gateways.http.routing.bodies import ClientGone, decode, decode_text, read_body
 from rota.gateways.http.routing.endpoint import BodyReading, HttpCall, HttpEndpoint, HttpServices
 from rota.gateways.http.routing.parameters import parse
-from rota.gateways.http.routing.problems import problem, wrong_method
 from rota.gateways.http.routing.responses import (
     HttpResponse,
     StreamedResponse,
     encoded,
+    problem,
     send_response,
+    wrong_method,
 )
-from rota.gateways.http.server.application import RequestHead
+from rota.gateways.http.server.exchange import RequestHead
 from rota.gateways.quotas import (
     QuotaExceeded,
+    Quotas,
     Reservation,
     address_of,
     address_of_host,
@@ -258,7 +266,7 @@ class Application:
                     reservation.take(pools.places)
                 body = _read(endpoint, content)
             if endpoint.waits_in is not None:
-                query = reserve_wait(quotas, endpoint, reservation, body=body, query=query)
+                query = _reserve_wait(quotas, endpoint, reservation, body=body, query=query)
         return HttpCall(services, caller, found.path, body, query, receive, headers, reservation)
 
 
@@ -276,10 +284,27 @@ def _read(endpoint: HttpEndpoint, content: bytes) -> Any:
     return decode(content, endpoint.decoder) if content or endpoint.is_body_needed else None
 
 
+def _reserve_wait(
+    quotas: Quotas, endpoint: HttpEndpoint, reservation: Reservation, *, body: Any, query: Any
+) -> Any:
+    """Count a request as a long poll, if it is one; return its query."""
+    if not getattr(query if endpoint.waits_in == "query" else body, "wait_ms", 0):
+        return query
+    if not endpoint.keeps_work:
+        reservation.take(quotas.long_polls)
+    elif reservation.try_take(quotas.long_polls):
+        # While it waits, its place serves others.
+        reservation.release(quotas.keeping_work.places)
+    else:
+        # A heartbeat is not refused because it would have waited as well.
+        query = msgspec.structs.replace(query, wait_ms=0)
+    return query
+
+
 async def _admit(
     authenticator: Authenticator, endpoint: HttpEndpoint, headers: dict[bytes, bytes]
 ) -> Caller:
-    identify = authenticate if b"authorization" in headers else cookies.authenticate
+    identify = authenticate if b"authorization" in headers else authenticate_browser
     caller = await identify(authenticator, headers, is_change=endpoint.is_change)
     endpoint.check(caller)
     return caller

@@ -16,9 +16,7 @@ from urllib.parse import unquote
 import httptools
 
 from rota.errors import Invalid, RequestTimeout, RotaError
-from rota.gateways.http.routing.problems import problem
-from rota.gateways.http.server.application import Application, Endpoints, RequestHead
-from rota.gateways.http.server.busy_poll import BusyPoll
+from rota.gateways.http.routing.responses import Header, head_of, problem
 from rota.gateways.http.server.connection_limits import (
     BETWEEN,
     BODY,
@@ -29,14 +27,12 @@ from rota.gateways.http.server.connection_limits import (
     target_too_long,
     too_many_fields,
 )
-from rota.gateways.http.server.eager_start import start_eagerly
-from rota.gateways.http.server.exchange import HttpExchange
-from rota.gateways.http.server.read_queue import ReadQueue
-from rota.gateways.http.server.response_heads import Header, head_of
+from rota.gateways.http.server.exchange import Application, Endpoints, HttpExchange, RequestHead
+from rota.gateways.http.server.scheduling import BusyPoll, ReadQueue, start_eagerly
 from rota.gateways.http.server.transport import HttpTransport
 
-PATHS_KEPT = 1_024
-MAX_KEPT_TARGET = 256  # bytes of a target that is remembered; a longer one is parsed each time
+PATHS_CACHED = 1_024
+MAX_CACHED_TARGET = 256  # bytes of a target that is cached; a longer one is parsed each time
 READ_BYTES = 16 * 1024  # given to the parser at once; it cannot be stopped before their end
 HIGH_WATER_BYTES = 64 * 1024  # of a body that the application has not received
 
@@ -100,7 +96,7 @@ def _split_target(target: bytes) -> tuple[str, bytes, bytes]:
     return unquote(raw_path.decode("ascii")), raw_path, parsed.query or b""
 
 
-_split_short_target = lru_cache(PATHS_KEPT)(_split_target)
+_split_short_target = lru_cache(PATHS_CACHED)(_split_target)
 
 
 def refusal_of(error: RotaError) -> bytes:
@@ -165,7 +161,7 @@ class HttpConnection(asyncio.Protocol):
         self._unparsed = b""  # what came behind requests that wait for their turn
         self._upgrading: RequestHead | None = None  # the head that was read last, if it asks so
         self._last_error: RotaError | None = None  # the refusal that ends the connection
-        self._is_deaf = False  # further input is discarded, or is for another protocol
+        self._ignores_input = False  # further input is discarded, or is for another protocol
         self._busy_poll: BusyPoll | None = None  # made when it is needed
 
     # --- the connection -------------------------------------------------------------------------
@@ -253,14 +249,14 @@ class HttpConnection(asyncio.Protocol):
     def _take_in_turn(self, data: bytes) -> None:
         transport = self._transport
         if transport.is_closing():
-            return  # the caller has gone, or was sent away
+            return  # the caller is gone, or was refused
         self._take(data)
         # Unless this input is itself a reason to read no more for now.
         if self._upgrading is None and not transport.is_read_paused and not transport.is_closing():
             transport.bare.resume_reading()
 
     def _take(self, data: bytes) -> None:
-        if self._is_deaf or self._transport.is_lingering:
+        if self._ignores_input or self._transport.is_lingering:
             return
         if self._unparsed or self.pipeline or len(data) > READ_BYTES:
             self._unparsed += data
@@ -272,10 +268,15 @@ class HttpConnection(asyncio.Protocol):
         """Parse what has been put off, until a request has to wait for its turn."""
         left = memoryview(self._unparsed)
         self._unparsed = b""
-        while left and not self.pipeline and not self._is_deaf and not self._transport.is_closing():
+        while (
+            left
+            and not self.pipeline
+            and not self._ignores_input
+            and not self._transport.is_closing()
+        ):
             self._parse(left[:READ_BYTES], left[READ_BYTES:])
             left = left[READ_BYTES:]
-        if left and self.pipeline and not self._is_deaf:
+        if left and self.pipeline and not self._ignores_input:
             self._unparsed = bytes(left)
             self._transport.pause_reading()
 
@@ -298,7 +299,7 @@ class HttpConnection(asyncio.Protocol):
             if self._upgrading is not None:
                 self._switch_protocol(self._upgrading, bytes(rest) + bytes(behind))
                 return
-            # The wish for another protocol is not granted; what follows is HTTP as before.
+            # The upgrade is not granted; what follows is HTTP as before.
             self._parse(rest)
         except httptools.HttpParserError as error:
             cause = error.__context__  # what a callback has raised
@@ -370,7 +371,7 @@ class HttpConnection(asyncio.Protocol):
 
         Requests before it are answered first.
         """
-        self._is_deaf = True
+        self._ignores_input = True
         self._last_error = error
         if self._meter.stage is BODY and not self._drop_unfinished():
             self._transport.close()
@@ -422,7 +423,7 @@ class HttpConnection(asyncio.Protocol):
         is_next = self._reading is None or self._reading.is_complete
         is_upgrade = parser.should_upgrade() and self._is_granted_upgrade(is_next=is_next)
         version = parser.get_http_version()
-        split = _split_short_target if len(target) <= MAX_KEPT_TARGET else _split_target
+        split = _split_short_target if len(target) <= MAX_CACHED_TARGET else _split_target
         path, raw_path, query = split(target)
         self._meter.complete_head(target, headers)
         self._headers = []  # trailer fields end up here: they come after all they could change
@@ -484,7 +485,7 @@ class HttpConnection(asyncio.Protocol):
         except RotaError as error:
             self._refuse(error)
             return
-        self._is_deaf = True
+        self._ignores_input = True
         self._stop_timer()
         self._transport.release()
         upgraded.take_over(self._transport.bare, rest)

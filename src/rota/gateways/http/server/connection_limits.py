@@ -1,9 +1,9 @@
 """The limits of one HTTP connection, which hold before the caller is known.
 
-Sans-I/O: the protocol tells a `RequestMeter` what it hands to the parser and what the parser finds,
-and asks `Deadlines` how long it goes on waiting. Neither costs more than a few additions a request,
-because a request that arrives in one read is never measured: it cannot be larger than the read.
-The protocol itself counts header fields, and looks at the length of the target.
+Sans-I/O: the protocol reports to a `RequestMeter` what it hands to the parser and what the parser
+finds, and asks `Deadlines` how long it goes on waiting. Neither costs more than a few additions a
+request, because a request that arrives in one read is never measured: it cannot be larger than the
+read. The protocol itself counts header fields, and looks at the length of the target.
 """
 
 from collections.abc import Iterable
@@ -47,9 +47,9 @@ BETWEEN, HEAD, BODY = Stage.BETWEEN, Stage.HEAD, Stage.BODY
 class RequestMeter:
     """Counts the bytes of the request that is being read.
 
-    A parser that is fed a read does not tell where in it a head begins or ends. So a head is known
-    to have at least the reads that lie wholly within it, and at most all reads that it touches. It
-    is added up field by field only if these two disagree about the limit.
+    A parser that is fed a read does not report where in it a head begins or ends. So a head is
+    known to have at least the reads that lie wholly within it, and at most all reads that it
+    touches. It is added up field by field only if these two disagree about the limit.
     """
 
     __slots__ = ("_at_least", "_at_most", "_began_as", "_limits", "_overhead", "_size", "stage")
@@ -134,7 +134,7 @@ class Deadlines:
         self.answered_at_s: float | None = None  # the last request; None: none yet
 
     def due_at_s(self, stage: Stage) -> float:
-        """The moment at which the connection is closed, as things stand."""
+        """The moment at which the connection is closed unless its stage changes before."""
         if stage is HEAD and self.head_began_at_s is not None:
             return self.head_began_at_s + self._limits.head_s
         if self.answered_at_s is None:

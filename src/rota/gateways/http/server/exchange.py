@@ -1,18 +1,23 @@
-"""One request of an HTTP connection and its response, as the application sees them."""
+"""One request of an HTTP connection and its response, as the application sees them.
+
+The application is called as ASGI is. Beyond ASGI it is asked two things about a request head: its
+early refusal, before a scope or a task exists, and whether the request may start without a task.
+"""
 
 import asyncio
 import re
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
-from starlette.types import Message
+from msgspec import Struct
+from starlette.types import Message, Receive, Scope, Send
 
-from rota.gateways.http.server.application import Application, RequestHead
-from rota.gateways.http.server.response_heads import (
+from rota.gateways.http.routing.responses import (
     ANSWERING,
     Header,
+    HttpResponse,
     TextHeaders,
     head_of,
     with_api_headers,
@@ -27,15 +32,71 @@ _UNSAFE_NAME = re.compile(rb'[\x00-\x20\x7f()<>@,;:\\"\[\]={}]')
 _UNSAFE_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
+class Endpoints(Struct, frozen=True):
+    """The addresses of the two ends of a connection."""
+
+    client: tuple[str, int] | None
+    server: tuple[str, int] | None
+
+
+class RequestHead(Struct, frozen=True):
+    """A request head within its limits. Names of header fields are in lower case."""
+
+    method: str
+    path: str
+    raw_path: bytes  # before percent-decoding
+    query: bytes
+    headers: list[Header]
+    http_version: str
+    endpoints: Endpoints
+    keep_alive: bool = True
+
+    def scope(self, kind: str, scheme: str, extensions: dict[str, Any]) -> dict[str, Any]:
+        """Build the ASGI scope of this request."""
+        return {
+            "type": kind,
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": self.http_version,
+            "method": self.method,
+            "scheme": scheme,
+            "server": self.endpoints.server,
+            "client": self.endpoints.client,
+            "root_path": "",
+            "path": self.path,
+            "raw_path": self.raw_path,
+            "query_string": self.query,
+            "headers": self.headers,
+            "extensions": extensions,
+        }
+
+
+class Application(Protocol):
+    """An ASGI application that the server can ask about a request head."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    def is_crowded(self) -> bool:
+        """Whether most requests would be refused now."""
+        ...
+
+    def refuse_early(self, head: RequestHead) -> HttpResponse | None:
+        """Answer a request that would be refused anyway; None: serve it in the ordinary way."""
+        ...
+
+    def starts_eagerly(self, head: RequestHead) -> bool:
+        """Whether the request starts in the callback that has read it."""
+        ...
+
+
 class HttpExchange:
     """A request and its response. Belongs to the event loop."""
 
     __slots__ = (
         "_expects_continue",
-        "_has_news",
+        "_has_input",
+        "_input_arrived",
         "_is_chunked",
         "_left_bytes",
-        "_news",
         "_on_complete",
         "_transport",
         "body",
@@ -65,8 +126,8 @@ class HttpExchange:
         self._transport = transport
         self._on_complete = on_complete
         self._expects_continue = expects_continue
-        self._has_news = False  # since the application last received something
-        self._news: asyncio.Event | None = None  # made when the application has to wait
+        self._has_input = False  # since the application last received something
+        self._input_arrived: asyncio.Event | None = None  # made when the application has to wait
         self._is_chunked = False
         self._left_bytes: int | None = None  # of the declared length; None: none was declared
 
@@ -79,21 +140,21 @@ class HttpExchange:
             if isinstance(self.body, bytes):
                 self.body = bytearray(self.body)
             self.body += piece
-        self._tell()
+        self._signal_input()
 
     def end_body(self) -> None:
         self.more_body = False
-        self._tell()
+        self._signal_input()
 
     def cut_off(self) -> None:
-        """The caller is gone, or its request is dropped; the application is told so."""
+        """Give the application a disconnect: the caller is gone, or its request is dropped."""
         self.is_gone = True
-        self._tell()
+        self._signal_input()
 
-    def _tell(self) -> None:
-        self._has_news = True
-        if self._news is not None:
-            self._news.set()
+    def _signal_input(self) -> None:
+        self._has_input = True
+        if self._input_arrived is not None:
+            self._input_arrived.set()
 
     # --- the application ------------------------------------------------------------------------
 
@@ -117,12 +178,12 @@ class HttpExchange:
             self._transport.write(CONTINUE)
         if not self.is_gone and not self.is_complete:
             self._transport.resume_reading()
-            if not self._has_news:
-                if self._news is None:
-                    self._news = asyncio.Event()
-                self._news.clear()
-                await self._news.wait()
-            self._has_news = False
+            if not self._has_input:
+                if self._input_arrived is None:
+                    self._input_arrived = asyncio.Event()
+                self._input_arrived.clear()
+                await self._input_arrived.wait()
+            self._has_input = False
         if self.is_gone or self.is_complete:
             return {"type": "http.disconnect"}
         body, self.body = bytes(self.body), b""
@@ -144,7 +205,7 @@ class HttpExchange:
 
     def _complete(self) -> None:
         self.is_complete = True
-        self._tell()
+        self._signal_input()
         if not self.keep_alive:
             self._transport.close()
         self._on_complete()
@@ -165,7 +226,7 @@ class HttpExchange:
         self.is_started = True
         self._expects_continue = False
         lines = [b"HTTP/1.1 %d %b" % (status, HTTPStatus(status).phrase.encode("ascii"))]
-        is_close_said = False
+        has_close = False
         for name, value in headers:
             if _UNSAFE_NAME.search(name) or _UNSAFE_VALUE.search(value):
                 raise RuntimeError(f"unsafe response header {name!r}")
@@ -173,9 +234,9 @@ class HttpExchange:
             if lowered == b"content-length":
                 self._left_bytes = int(value)
             elif lowered == b"connection" and value.lower() == b"close":
-                self.keep_alive, is_close_said = False, True
+                self.keep_alive, has_close = False, True
             lines.append(b"%b: %b" % (lowered, value))
-        if not self.keep_alive and not is_close_said:
+        if not self.keep_alive and not has_close:
             lines.append(b"connection: close")
         if self.head.method == "HEAD":
             self._left_bytes = None
@@ -194,7 +255,7 @@ class HttpExchange:
         elif self._left_bytes is not None:
             self._left_bytes -= len(body)
             if self._left_bytes < 0 or (self._left_bytes and not more):
-                raise RuntimeError("the response is not as long as its content-length says")
+                raise RuntimeError("the response is not as long as its content-length")
             if body:
                 self._transport.write(body)
         if not more:

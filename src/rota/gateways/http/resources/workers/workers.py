@@ -15,7 +15,7 @@ from rota.engine.queries.workers import WorkerFigures
 from rota.errors import StaleIncarnation, WorkerNotFound
 from rota.gateways.http.resources.workers import work
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
-from rota.gateways.http.routing.pagination import PageQuery, invalid_cursor, page_of
+from rota.gateways.http.routing.parameters import PageQuery, invalid_cursor, page_of
 from rota.gateways.http.views.workers import worker_view
 from rota.gateways.validation import invalid_field
 from rota.messages import (

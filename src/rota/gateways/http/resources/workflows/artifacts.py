@@ -26,7 +26,7 @@ from rota.errors import (
 from rota.gateways.http.resources.workflows.run_inspection import known_id, known_run
 from rota.gateways.http.routing.bodies import body_in_pieces
 from rota.gateways.http.routing.endpoint import BodyReading, HttpCall, NoQuery, Routes
-from rota.gateways.http.routing.pagination import PageQuery, number_of, page_of
+from rota.gateways.http.routing.parameters import PageQuery, number_of, page_of
 from rota.gateways.http.routing.responses import HttpResponse, StreamedResponse
 from rota.gateways.http.views.runs import artifact_view
 from rota.gateways.validation import invalid_field

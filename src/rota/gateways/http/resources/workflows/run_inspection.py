@@ -15,7 +15,7 @@ from rota.core.workflow.states import TokenState
 from rota.engine.runs.projections import RunProjection, TokenProjection
 from rota.errors import RunNotFound, WorkflowNotFound
 from rota.gateways.http.routing.endpoint import HttpCall, Routes
-from rota.gateways.http.routing.pagination import PageQuery, number_of, page_of
+from rota.gateways.http.routing.parameters import PageQuery, number_of, page_of
 from rota.gateways.http.views.runs import entry_view, graph_view, token_view, with_task
 from rota.messages import JournalPage, Request, RunGraph, RunTokenPage, RunTokenView
 

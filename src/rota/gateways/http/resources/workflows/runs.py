@@ -28,7 +28,7 @@ from rota.errors import (
 )
 from rota.gateways.http.resources.workflows.run_inspection import known_id
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
-from rota.gateways.http.routing.pagination import PageQuery, id_before, page_of
+from rota.gateways.http.routing.parameters import PageQuery, id_before, page_of
 from rota.gateways.http.routing.responses import HttpResponse, encoded
 from rota.gateways.http.views.runs import run_view, shown_run
 from rota.gateways.validation import invalid_field, is_null

@@ -10,7 +10,7 @@ from rota.core.workflow.records import Version
 from rota.errors import InvalidWorkflow, WorkflowNotFound
 from rota.gateways.definitions.checking import Checked
 from rota.gateways.http.routing.endpoint import BodyReading, HttpCall, NoQuery, Routes
-from rota.gateways.http.routing.pagination import PageQuery, page_of
+from rota.gateways.http.routing.parameters import PageQuery, page_of
 from rota.gateways.http.routing.responses import HttpResponse, encoded
 from rota.gateways.validation import invalid_field
 from rota.messages import (
