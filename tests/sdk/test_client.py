@@ -10,10 +10,9 @@ from rota.core.tasks.model import NewTask
 from rota.errors import Overloaded, RotaError, TaskNotFound, Unavailable
 from rota.sdk.client import calls
 from rota.sdk.client.client import MOST_RETRY_AFTER_S, Client
-from rota.sdk.client.exchange import ASK_AGAIN_AFTER_S, Wait
 from rota.sdk.client.problems import error_of
-from rota.sdk.transport.driver import drive
-from rota.sdk.transport.transport import NotSent, Response, TransportRequest
+from rota.sdk.client.requests import ASK_AGAIN_AFTER_S, Wait
+from rota.sdk.transport.transport import NotSent, Response, TransportRequest, drive
 from tests.sdk.listening import free_url, listening, read_request
 
 QUEUES = b'{"items": [], "next_cursor": null}'

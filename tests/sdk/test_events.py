@@ -11,7 +11,7 @@ from rota import Rota
 from rota.core.tasks.model import NewTask
 from rota.errors import Invalid, Unavailable
 from rota.messages import EventView
-from rota.sdk.client import calls, exchange
+from rota.sdk.client import calls, requests
 from rota.sdk.client.calls import list_events
 from rota.sdk.client.client import Client, Events
 from tests.sdk.serving import PATIENCE_S, Server
@@ -115,7 +115,7 @@ def test_a_restart_of_the_coordinator_loses_nothing(tmp_path: Path) -> None:
 def test_a_coordinator_that_stays_away_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "OUTAGE_LIMIT_S", 0.0)
+    monkeypatch.setattr(requests, "OUTAGE_LIMIT_S", 0.0)
     with Server(tmp_path) as server, Client.connect(server.url) as client:
         server.stop()
 

@@ -13,7 +13,7 @@ from rota.errors import IllegalState, TooMany
 from rota.messages.kv import LockRelease, LockView
 from rota.node import Node
 from rota.sdk import locks
-from rota.sdk.client import exchange, kv_calls
+from rota.sdk.client import kv_calls, requests
 from rota.sdk.client.client import Client
 from rota.sdk.transport.transport import Response, TransportRequest
 from rota.store.locks import LockStore
@@ -192,11 +192,11 @@ def test_a_wait_of_several_questions_keeps_its_place(
 
     with ThreadPoolExecutor(2) as threads:
         with app.lock("door"):
-            monkeypatch.setattr(exchange, "WAIT_MS", 20)
+            monkeypatch.setattr(requests, "WAIT_MS", 20)
             first = threads.submit(enter, "first")
             until(app, lambda view: view.waiting == 1)
             until(app, lambda view: view.waiting == 0)  # between two questions
-            monkeypatch.setattr(exchange, "WAIT_MS", 30_000)
+            monkeypatch.setattr(requests, "WAIT_MS", 30_000)
             second = threads.submit(enter, "second")
             until(app, lambda view: view.waiting == 2)
             until_patient(server)

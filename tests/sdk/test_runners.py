@@ -11,9 +11,7 @@ from msgspec import Raw
 from rota import Rota, current
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.task import Task
-from rota.sdk.worker.attempt import Attempt
-from rota.sdk.worker.runners.loop_runner import LoopRunner
-from rota.sdk.worker.runners.thread_runner import THREADS_AT_ONCE, ThreadRunner
+from rota.sdk.worker.runners.in_process import THREADS_AT_ONCE, Attempt, LoopRunner, ThreadRunner
 
 PATIENCE_S = 30.0
 

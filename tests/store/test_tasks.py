@@ -22,7 +22,7 @@ from rota.core.tasks.model import (
     TaskState,
     options_of,
 )
-from rota.store.tasks import inserts
+from rota.store.tasks import bulk
 from tests.store.opened import NOW_MS, Opened, in_memory, requeue
 
 EVERYTHING: dict[str, Any] = {
@@ -532,7 +532,7 @@ def test_tasks_are_found_wherever_they_stand_and_unknown_ids_are_left_out(store:
 
 @given(st.sets(st.integers(0, 30)))
 def test_id_ranges_hold_all_that_was_given_and_nothing_else(ids: set[int]) -> None:
-    found = list(inserts.id_ranges(sorted(ids)))
+    found = list(bulk.id_ranges(sorted(ids)))
 
     assert {one for first, last in found for one in range(first, last + 1)} == ids
     assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(found))

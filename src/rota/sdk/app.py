@@ -20,7 +20,7 @@ from rota.core import limits
 from rota.errors import Invalid
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client, is_embedded
-from rota.sdk.client.exchange import Exchange
+from rota.sdk.client.requests import Exchange
 from rota.sdk.encoding import decoder_of, encode
 from rota.sdk.handles import PendingHandle, TaskHandle
 from rota.sdk.inbox import inbox_of, with_key

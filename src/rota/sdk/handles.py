@@ -10,7 +10,7 @@ from rota.errors import RotaError, Unavailable
 from rota.messages import TaskView
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
-from rota.sdk.client.exchange import Exchange, Wait, wait_for_end
+from rota.sdk.client.requests import Exchange, Wait, wait_for_end
 
 R = TypeVar("R")
 

@@ -16,8 +16,7 @@ from rota.errors import KeyNotFound, VersionConflict
 from rota.messages.kv import MemoryPut, MemoryView
 from rota.sdk.client import kv_calls
 from rota.sdk.client.client import Client, Events, ItemStream
-from rota.sdk.client.exchange import Exchange
-from rota.sdk.client.requests import ApiCall
+from rota.sdk.client.requests import ApiCall, Exchange
 from rota.sdk.encoding import encode
 
 MOST_TRIES = 100  # of an update, when other programs were quicker each time

@@ -23,9 +23,9 @@ from rota.errors import Invalid, LockLost, RotaError, TooMany, Unavailable
 from rota.messages.kv import LockAcquire, LockRelease, LockRenew, LockView
 from rota.sdk.client import kv_calls
 from rota.sdk.client.client import Client
-from rota.sdk.client.exchange import Exchange, Wait
+from rota.sdk.client.requests import Exchange, Wait
 from rota.sdk.timing import now_s
-from rota.sdk.transport.driver import drive
+from rota.sdk.transport.transport import drive
 
 log = structlog.get_logger("rota.lock")
 

@@ -10,8 +10,7 @@ from rota.errors import RotaError
 from rota.messages import ArtifactView, JournalEntryView, RunGraph, RunTokenView, RunView
 from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
-from rota.sdk.client.exchange import Exchange, every_item, wait_for_end
-from rota.sdk.client.requests import ApiCall
+from rota.sdk.client.requests import ApiCall, Exchange, every_item, wait_for_end
 from rota.sdk.encoding import encode
 
 T = TypeVar("T")

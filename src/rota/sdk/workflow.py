@@ -25,7 +25,7 @@ from rota.errors import Invalid
 from rota.messages import RunRequest, WorkflowView
 from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
-from rota.sdk.client.exchange import Exchange
+from rota.sdk.client.requests import Exchange
 from rota.sdk.definitions import invalid, yaml_of
 from rota.sdk.encoding import encode
 from rota.sdk.run import RunHandle

@@ -18,7 +18,7 @@ from rota.messages import LeaseView, ResultItem
 from rota.sdk.client.client import Client
 from rota.sdk.context import EXECUTION
 from rota.sdk.task import Task
-from rota.sdk.worker.attempt import arun_handler, run_handler
+from rota.sdk.worker.runners.in_process import arun_handler, run_handler
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,12 +17,10 @@ from rota.addresses import without_password
 from rota.errors import Invalid, Unavailable
 from rota.messages import EventPage, EventView
 from rota.sdk.client.calls import list_events
-from rota.sdk.client.exchange import Exchange, Wait, retry_after_s
 from rota.sdk.client.problems import error_of
-from rota.sdk.client.requests import ApiCall
+from rota.sdk.client.requests import ApiCall, Exchange, Wait, retry_after_s
 from rota.sdk.timing import jittered
-from rota.sdk.transport.driver import adrive, drive
-from rota.sdk.transport.transport import NotSent, Response, Transport
+from rota.sdk.transport.transport import NotSent, Response, Transport, adrive, drive
 
 T = TypeVar("T")
 
@@ -156,7 +154,7 @@ class Events(ItemStream[EventView]):
         wait = Wait("the log", None)
         while True:
             if self.after is None:
-                call = list_events(last=1)  # tells the number that the log ends with
+                call = list_events(last=1)  # has the number that the log ends with
             else:
                 call = list_events(
                     after=self.after, limit=EVENTS_PER_PAGE, wait_ms=wait.call_ms(), **self._filter

@@ -31,7 +31,7 @@ _BY_STATUS: dict[int, type[RotaError]] = {
 
 
 def error_of(response: Response, address: str) -> RotaError:
-    """The exception that an error answer stands for, with its facts."""
+    """The exception of an error answer, with its facts."""
     problem = _read(response.body)
     code, detail = problem.get("code"), problem.get("detail")
     kind = _by_code().get(code) if isinstance(code, str) else None

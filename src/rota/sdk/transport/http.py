@@ -15,11 +15,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from rota.addresses import without_password
 from rota.errors import Invalid, Unavailable
-from rota.sdk.transport.async_pool import LoopPool
-from rota.sdk.transport.driver import adrive, drive
+from rota.sdk.transport.connection_pools import BlockingPool, LoopPool
 from rota.sdk.transport.http1 import CoordinatorEndpoint
-from rota.sdk.transport.sync_pool import BlockingPool
-from rota.sdk.transport.transport import NotSent, Response, TransportRequest
+from rota.sdk.transport.transport import NotSent, Response, TransportRequest, adrive, drive
 
 STATUS_UNAVAILABLE = 503  # the coordinator stops, or has lost its store
 
@@ -91,7 +89,7 @@ class FailoverTransport:
 
     def __init__(self, urls: Sequence[str], token: str | None = None) -> None:
         if len(set(urls)) < len(urls):
-            raise Invalid(f"an address stands twice among {', '.join(map(without_password, urls))}")
+            raise Invalid(f"an address is listed twice in {', '.join(map(without_password, urls))}")
         self._transports = [HttpTransport(url, token) for url in urls]
         self._current = random.randrange(len(urls))  # noqa: S311 - spread, not secrecy
         self._lock = threading.Lock()
@@ -159,7 +157,7 @@ def _host_and_port(url: str, parts: SplitResult) -> tuple[str, int]:
     try:
         host, port = parts.hostname, parts.port
     except ValueError:
-        # The error's own text quotes what stands in the port's place, which may be a password.
+        # The error's own text quotes the port's place, which may hold a password.
         raise Invalid(f"not a coordinator's URL: {without_password(url)!r}") from None
     if not host or parts.scheme not in {"http", "https"}:
         raise Invalid(

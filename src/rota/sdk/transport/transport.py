@@ -1,17 +1,26 @@
 """The transport seam: one request in, one response out, over HTTP or inside the program.
 
 A transport returns every response, whatever its status; the client interprets it.
+
+What needs several requests or pauses is an exchange: a generator, so it is written once for threads
+and event loops. It yields a step and receives what performing that step returned, or has its
+`RotaError` raised at the `yield`. A `float` is a pause in seconds. The return value of the
+generator is the result of the exchange. `drive` runs it on a thread, `adrive` on an event loop.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from rota.errors import Unavailable
+from rota.errors import RotaError, Unavailable
 
 JSON = "application/json"
 ANSWER_TIMEOUT_S = 30.0  # on top of the wait that the request asks the coordinator for
+
+T = TypeVar("T")
 
 
 class TransportRequest(Struct, frozen=True, kw_only=True):
@@ -53,3 +62,48 @@ class Transport(Protocol):
 
 class NotSent(Unavailable):
     """The coordinator has not received the request; sending it again is safe."""
+
+
+# --- exchanges ------------------------------------------------------------------------------------
+
+
+def drive(
+    exchange: Generator[Any, Any, T],
+    perform: Callable[[Any], Any],
+    pause: Callable[[float], object] = time.sleep,
+) -> T:
+    try:
+        step = next(exchange)
+        while True:
+            if isinstance(step, float):
+                pause(step)
+                step = next(exchange)
+                continue
+            try:
+                answer = perform(step)
+            except RotaError as error:
+                step = exchange.throw(error)
+            else:
+                step = exchange.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def adrive(exchange: Generator[Any, Any, T], perform: Callable[[Any], Awaitable[Any]]) -> T:
+    try:
+        step = next(exchange)
+        while True:
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+                step = next(exchange)
+                continue
+            try:
+                answer = await perform(step)
+            except RotaError as error:
+                step = exchange.throw(error)
+            else:
+                step = exchange.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result

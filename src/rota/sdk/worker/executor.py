@@ -15,10 +15,14 @@ from rota.messages import LeaseView, ResultItem
 from rota.sdk.outcomes import TIMEOUT, UNKNOWN_TASK, failure
 from rota.sdk.task import Place, Task
 from rota.sdk.timing import now_s
-from rota.sdk.worker.attempt import TIMED_OUT, Attempt, ProgressSink
-from rota.sdk.worker.runners.loop_runner import LoopRunner
+from rota.sdk.worker.runners.in_process import (
+    TIMED_OUT,
+    Attempt,
+    LoopRunner,
+    ProgressSink,
+    ThreadRunner,
+)
 from rota.sdk.worker.runners.process_runner import ProcessRunner
-from rota.sdk.worker.runners.thread_runner import ThreadRunner
 
 log = structlog.get_logger("rota.worker")
 

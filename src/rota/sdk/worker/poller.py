@@ -18,7 +18,7 @@ from rota.errors import RotaError, StaleIncarnation, WorkerNotFound
 from rota.messages import LeaseRequest, LeaseView
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
-from rota.sdk.client.exchange import retry_after_s
+from rota.sdk.client.requests import retry_after_s
 from rota.sdk.timing import RetryBackoff, now_s
 from rota.sdk.worker.session import WorkerSession
 

@@ -35,8 +35,8 @@ from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.outcomes import REFUSED_RESULT, failure
 from rota.sdk.timing import RetryBackoff
-from rota.sdk.worker.attempt import Attempt
 from rota.sdk.worker.poller import OnRefused
+from rota.sdk.worker.runners.in_process import Attempt
 from rota.sdk.worker.session import WorkerSession
 
 if TYPE_CHECKING:

@@ -33,11 +33,11 @@ from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.task import Task
 from rota.sdk.timing import RetryBackoff, now_s
-from rota.sdk.worker.attempt import CANCELLED, LOST, STOPPING
 from rota.sdk.worker.executor import Executor
 from rota.sdk.worker.heartbeat import CutOff, HeartbeatResult, HeartbeatThread, LoopLag
 from rota.sdk.worker.poller import LeasePoller, LeaseTransport
 from rota.sdk.worker.reporting import ProgressReporter, Reporter
+from rota.sdk.worker.runners.in_process import CANCELLED, LOST, STOPPING
 from rota.sdk.worker.session import WorkerSession
 from rota.sdk.worker.stopping import StopReason
 

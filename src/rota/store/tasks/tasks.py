@@ -24,7 +24,7 @@ from rota.core.tasks import error_fingerprints
 from rota.core.tasks.keys import KeyPlace
 from rota.core.tasks.model import Lease, TaskError, TaskOptions, TaskRecord, TaskState, start_by_ms
 from rota.store.database import Row, Transaction
-from rota.store.tasks import bulk, inserts, pruning, row_types
+from rota.store.tasks import bulk, pruning, row_types
 from rota.store.tasks.lanes import Lanes
 
 FEW = 3  # tasks that are moved one by one: staging takes three statements
@@ -59,11 +59,11 @@ class TaskStore:
 
         With `is_queued` False, no task is put into the queue; see `queue_new`.
         """
-        return inserts.insert(self._tx, self._lanes, added, is_queued=is_queued)
+        return bulk.insert(self._tx, self._lanes, added, is_queued=is_queued)
 
     def queue_new(self, ids: Iterable[int]) -> None:
         """Queue tasks that were added without; their ids rise."""
-        inserts.queue(self._tx, ids)
+        bulk.queue(self._tx, ids)
 
     def by_keys(self, places: Collection[KeyPlace]) -> dict[KeyPlace, TaskRecord]:
         """The tasks that have these keys in these queues."""

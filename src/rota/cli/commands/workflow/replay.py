@@ -12,7 +12,7 @@ from rota.core.workflow.replay import Difference, ReplayedEntry
 from rota.core.workflow.replay import replay as replayed
 from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
-from rota.sdk.client.exchange import every_item
+from rota.sdk.client.requests import every_item
 from rota.sdk.replay import entries_of
 
 

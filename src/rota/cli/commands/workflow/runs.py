@@ -22,8 +22,7 @@ from rota.cli.render.run_tables import (
 from rota.messages import ArtifactPage, JournalPage, RunPage, RunView
 from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
-from rota.sdk.client.exchange import every_item
-from rota.sdk.client.requests import ApiCall
+from rota.sdk.client.requests import ApiCall, every_item
 
 STATES = ("running", "paused", "completed", "failed", "cancelled", "timed_out")
 

@@ -27,7 +27,6 @@ from rota.sdk.context import EXECUTION
 from rota.sdk.outcomes import PROCESS_DIED, failure
 from rota.sdk.task import Task
 from rota.sdk.transport.transport import Response, TransportRequest
-from rota.sdk.worker.attempt import arun_handler, run_handler
 from rota.sdk.worker.runners.frames import (
     LENGTH_BYTES,
     Asked,
@@ -39,6 +38,7 @@ from rota.sdk.worker.runners.frames import (
     framed,
     worker_message_decoder,
 )
+from rota.sdk.worker.runners.in_process import arun_handler, run_handler
 
 ORPHANED = 70  # exit code when the worker is gone
 MAIN_NAME = "__rota_main__"  # does not run what `if __name__ == "__main__"` guards

@@ -17,7 +17,6 @@ from rota.errors import Unavailable
 from rota.messages import ResultItem
 from rota.sdk.outcomes import PROCESS_DIED, failure, item_of_value
 from rota.sdk.transport.transport import Transport
-from rota.sdk.worker.attempt import Attempt
 from rota.sdk.worker.runners.frames import (
     LENGTH_BYTES,
     Asked,
@@ -29,6 +28,7 @@ from rota.sdk.worker.runners.frames import (
     framed,
     location_of,
 )
+from rota.sdk.worker.runners.in_process import Attempt
 
 KILL_AFTER_S = 5.0  # for a process that ignores SIGTERM
 

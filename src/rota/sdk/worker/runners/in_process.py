@@ -1,0 +1,239 @@
+"""Attempts, and the runners of handlers in the worker's own process.
+
+An attempt begins once, is settled once and ends once. It is settled when its outcome is known: its
+handler has finished, or the worker has stopped it. It ends when its handler has returned, which may
+be later for a stopped attempt. Until then it is lingering, and still occupies a slot.
+
+Async handlers run on the event loop, each in a task of its own. A thousand attempts may begin at
+once. The runner starts them in portions and serves sockets and timers in between, so that neither a
+result nor a heartbeat waits for all of them.
+
+Plain handlers run in persistent threads, as few as the handlers allow. The runner adds threads
+while attempts wait and the existing threads make no headway: a few threads serve quick handlers,
+and handlers that block get a thread each, up to the limit.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
+from inspect import CORO_CREATED, getcoroutinestate
+from queue import SimpleQueue
+from typing import Any
+
+from msgspec import Raw
+
+from rota.messages import LeaseView, ResultItem
+from rota.sdk.arguments import InvalidArguments
+from rota.sdk.client.client import Client
+from rota.sdk.context import EXECUTION
+from rota.sdk.outcomes import INVALID_ARGUMENTS, failure, item_of_error, item_of_value
+from rota.sdk.task import Task
+
+# Why an attempt is stopped.
+CANCELLED = "cancelled"  # a caller has cancelled the task
+LOST = "lost"  # the lease has expired or belongs to another worker
+STOPPING = "stopping"  # the worker leaves
+TIMED_OUT = "timed_out"
+
+ATTEMPTS_PER_PORTION = 250  # started on the loop before it serves sockets and timers
+THREADS_AT_ONCE = 8  # started when work arrives; more follow only when these block
+GROW_AFTER_S = 0.01
+
+ProgressSink = Callable[["Attempt", Raw | None, Raw | None], None]
+
+
+class Attempt:
+    __slots__ = (
+        "carrier",
+        "is_settled",
+        "lease",
+        "leased_at",
+        "on_progress",
+        "stop_reason",
+        "task",
+        "timer",
+    )
+
+    def __init__(
+        self,
+        lease: LeaseView,
+        task: Task[..., Any],
+        on_progress: ProgressSink,
+        leased_at: float,
+    ) -> None:
+        self.lease = lease
+        self.task = task
+        self.on_progress = on_progress
+        self.leased_at = leased_at
+        self.stop_reason: str | None = None  # read by handlers in other threads
+        self.is_settled = False
+        self.timer: asyncio.TimerHandle | None = None
+        self.carrier: Any = None  # the asyncio task or process through which its runner stops it
+
+    def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
+        self.on_progress(self, progress, partial)
+
+    @property
+    def client(self) -> Client:
+        return self.task.app.client
+
+
+def run_handler(attempt: Attempt) -> ResultItem:
+    """Run a plain handler to its end."""
+    EXECUTION.set(attempt)
+    lease, task = attempt.lease, attempt.task
+    try:
+        args, kwargs = task.arguments.decode(lease.payload)
+    except InvalidArguments as error:
+        return failure(lease, INVALID_ARGUMENTS, error.detail, retryable=False)
+    try:
+        value = task.function(*args, **kwargs)
+    except BaseException as error:  # noqa: BLE001 - no handler may end the worker, not by exit
+        return item_of_error(lease, error)
+    return item_of_value(lease, value)
+
+
+async def arun_handler(attempt: Attempt) -> ResultItem:
+    """Run an async handler to its end; yields to the event loop only if the handler does."""
+    lease, task = attempt.lease, attempt.task
+    try:
+        args, kwargs = task.arguments.decode(lease.payload)
+    except InvalidArguments as error:
+        return failure(lease, INVALID_ARGUMENTS, error.detail, retryable=False)
+    try:
+        value = task.function(*args, **kwargs)
+        if task.is_async:
+            value = await value
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - as above; a cancelled one is settled already
+        return item_of_error(lease, error)
+    return item_of_value(lease, value)
+
+
+class LoopRunner:
+    """Runs handlers on the loop it is made on; the caller keeps each attempt until it ends."""
+
+    def __init__(self, on_end: Callable[[Attempt, ResultItem], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()  # each handler gets a copy
+        self._on_end = on_end
+        self._waiting: deque[Attempt] = deque()
+        self._is_starting = False
+
+    def begin(self, attempts: Iterable[Attempt]) -> None:
+        self._waiting.extend(attempts)
+        if not self._is_starting:
+            self._context.run(self._start)
+
+    def stop(self, attempt: Attempt) -> None:
+        task: asyncio.Task[None] | None = attempt.carrier
+        if task is None:
+            return
+        coroutine: Any = task.get_coro()
+        # A task that has not started would end unreported; `_run` sees that it was stopped.
+        if getcoroutinestate(coroutine) != CORO_CREATED:
+            task.cancel(attempt.stop_reason)
+
+    async def close(self, *, is_hurried: bool = False) -> None:
+        """Do nothing: tasks end with their handlers."""
+
+    def _start(self) -> None:
+        waiting, create_task = self._waiting, self._loop.create_task
+        for _ in range(min(len(waiting), ATTEMPTS_PER_PORTION)):
+            attempt = waiting.popleft()
+            attempt.carrier = create_task(self._run(attempt))
+        self._is_starting = bool(waiting)
+        if waiting:
+            self._loop.call_soon(self._start)
+
+    async def _run(self, attempt: Attempt) -> None:
+        if attempt.is_settled:  # stopped before it began
+            self._on_end(attempt, item_of_error(attempt.lease, asyncio.CancelledError()))
+            return
+        EXECUTION.set(attempt)
+        item = await arun_handler(attempt)
+        attempt.carrier = None  # breaks a reference cycle
+        self._on_end(attempt, item)
+
+
+class ThreadRunner:
+    """Runs handlers in threads and reports their ends on the loop it is made on."""
+
+    def __init__(self, on_end: Callable[[Attempt, ResultItem], None], *, limit: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._on_end = on_end
+        self._limit = limit
+        self._waiting: SimpleQueue[Attempt | None] = SimpleQueue()
+        self._ended: deque[tuple[Attempt, ResultItem]] = deque()
+        self._busy: set[int] = set()  # numbers of busy threads; set operations are atomic
+        self._count = 0
+        self._headway = 0  # attempts ended since the last check
+        self._is_woken = False
+        self._is_watching = False
+
+    def begin(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            self._waiting.put(attempt)
+        idle = self._count - len(self._busy)
+        self._add_threads(min(self._waiting.qsize() - idle, THREADS_AT_ONCE))
+        self._watch()
+
+    def stop(self, attempt: Attempt) -> None:
+        """Do nothing: a thread cannot be stopped; its handler sees `stop_reason`."""
+
+    async def close(self, *, is_hurried: bool = False) -> None:  # noqa: ARG002 - a runner's
+        """End the idle threads now, and the others when their handlers return."""
+        for _ in range(self._count):
+            self._waiting.put(None)
+
+    def _watch(self) -> None:
+        if not self._is_watching and self._count < self._limit:
+            self._is_watching = True
+            self._headway = 0
+            self._loop.call_later(GROW_AFTER_S, self._grow)
+
+    def _grow(self) -> None:
+        self._is_watching = False
+        waiting = self._waiting.qsize()
+        if waiting == 0:
+            return
+        if self._headway < self._count:
+            self._add_threads(min(waiting, max(self._count, 1)))
+        self._watch()
+
+    def _add_threads(self, wanted: int) -> None:
+        for _ in range(min(wanted, self._limit - self._count)):
+            # Daemons: a handler that never returns must not keep a stopped worker from exiting.
+            name = f"rota-handler-{self._count}"
+            threading.Thread(target=self._work, args=(self._count,), name=name, daemon=True).start()
+            self._count += 1
+
+    def _work(self, number: int) -> None:
+        while (attempt := self._waiting.get()) is not None:
+            self._busy.add(number)
+            self._ended.append((attempt, self._run(attempt, self._context.copy())))
+            self._busy.discard(number)
+            del attempt
+            if not self._is_woken:
+                self._is_woken = True
+                try:
+                    self._loop.call_soon_threadsafe(self._collect)
+                except RuntimeError:  # the loop has ended, and with it the worker
+                    return
+
+    def _run(self, attempt: Attempt, context: Context) -> ResultItem:
+        if attempt.is_settled:  # stopped before it began; this is not reported
+            return item_of_value(attempt.lease, None)
+        return context.run(run_handler, attempt)
+
+    def _collect(self) -> None:
+        # First the flag, then the ends: one that is added in between schedules another call.
+        self._is_woken = False
+        while self._ended:
+            attempt, item = self._ended.popleft()
+            self._headway += 1
+            self._on_end(attempt, item)
