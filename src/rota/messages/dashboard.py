@@ -39,7 +39,7 @@ class ShardCounts(Answer, frozen=True, kw_only=True):
 class Overview(Answer, frozen=True, kw_only=True):
     now_ms: int
     version: str
-    tasks: dict[str, int]  # by state; those that ended as long as they are remembered
+    tasks: dict[str, int]  # by state; those that ended as long as they are in the history
     runs: dict[str, int]  # by state
     workers: dict[str, int]  # by health, and those held back by state: draining, quarantined
     queues: int
@@ -187,8 +187,8 @@ class ReplicaView(Answer, frozen=True, kw_only=True):
     host: str
     version: str
     started_at_ms: int
-    seen_ms: int  # when it last said that it is there
-    is_away: bool  # it has not said so for long
+    seen_ms: int  # its last sign of life
+    is_away: bool  # no sign of life for long
     is_here: bool  # it is the one that answers
 
 

@@ -17,5 +17,5 @@ class EventPage(Answer, frozen=True, kw_only=True):
     items: list[EventView]  # the oldest first
     next_cursor: str | None = None  # as `next_after`, when more is there already
     next_after: int  # give this as `after` to go on; nothing is missed, nothing comes twice
-    oldest_seq: int  # that is kept; what was before it is forgotten
+    oldest_seq: int  # that is stored; older ones are pruned
     last_seq: int  # that was given

@@ -1,8 +1,8 @@
 """WebSocket framing of ordinary messages; the rest is the library's.
 
 Nearly all that a stream carries are binary messages, each in one frame. To read such a frame, or to
-write it, takes a look at a few bytes. Everything else (texts, fragments, pings, goodbyes, what is
-broken) is passed to the protocol library as it came, one whole frame after the other.
+write it, takes a few bytes of its head. Everything else (texts, fragments, pings, closes, broken
+frames) is passed to the protocol library as it came, one whole frame after the other.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ MASK_BYTES = 4
 
 class Piece(NamedTuple):
     raw: bytes
-    message: bytes | None  # what is in it, if it is a plain frame; else it is for the library
+    message: bytes | None  # what is in it, if it is a plain frame; None: it is for the library
 
 
 class FrameReader:
@@ -34,7 +34,7 @@ class FrameReader:
         self._most_bytes = most_bytes
         self._rest = bytearray()  # grows in place: a frame may come in very many pieces
         self._wanted = 0  # bytes of the frame that has begun, as far as is known
-        self._is_beyond = False  # a frame has come that only the library can deal with
+        self._is_beyond = False  # a frame has come that only the library can read
 
     @property
     def waiting_bytes(self) -> int:
@@ -91,7 +91,7 @@ def _measured(data: bytes, start: int, end: int) -> tuple[int, int | None]:
 
 
 def framed(message: bytes, mask: bytes | None = None, *, first: int = PLAIN) -> bytes:
-    """A message as one frame; clients give a mask that nobody can foresee."""
+    """A message as one frame; clients give an unpredictable mask."""
     size, bit = len(message), MASKED if mask else 0
     if size <= SHORT:
         head = bytes((first, bit | size))

@@ -1,4 +1,4 @@
-"""Memory and locks on the wire."""
+"""The key-value store and locks on the wire."""
 
 from typing import Annotated
 
@@ -39,9 +39,9 @@ class MemoryDeleted(Answer, frozen=True, kw_only=True):
 
 
 class LockAcquire(Request, frozen=True, kw_only=True):
-    owner: Name  # whoever asks again under this name is the same one; best a new one each time
+    owner: Name  # the same name again is the same caller; best a new one each time
     ttl_ms: LockTtlMs = 30_000
-    wait_ms: WaitMs = 0  # stand in line for as long as this
+    wait_ms: WaitMs = 0  # wait in line for as long as this
 
 
 class LockRenew(Request, frozen=True, kw_only=True):
@@ -58,11 +58,11 @@ class LockRelease(Request, frozen=True, kw_only=True):
 class LockView(Answer, frozen=True, kw_only=True):
     name: str
     acquired: bool  # whether the caller has it
-    fence: int | None = None  # hand it along with all that is done under the lock
+    fence: int | None = None  # pass it to everything that is done under the lock
     holder: str | None = None
     expires_at_ms: int | None = None
-    position: int | None = None  # in line, from 1; whoever asks again soon has it still
-    waiting: int | None = None  # callers in line; of a look at the lock alone
+    position: int | None = None  # in line, from 1; a caller that asks again soon keeps it
+    waiting: int | None = None  # callers in line; only when the lock is shown
 
 
 class LockPage(Answer, frozen=True, kw_only=True):

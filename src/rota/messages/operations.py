@@ -22,11 +22,11 @@ class HealthAnswer(Answer, frozen=True, kw_only=True):
     uptime: float  # seconds
     timestamp: int  # Unix time in ms
     version: str
-    warnings: list[str] = []  # such as being open to everybody
+    warnings: list[str] = []  # such as being open to every caller
 
 
 class Problem(Answer, frozen=True, kw_only=True):
-    """`application/problem+json`; the facts of an error stand beside these fields."""
+    """`application/problem+json`; the facts of an error are beside these fields."""
 
     code: str
     title: str
@@ -59,7 +59,7 @@ class TokenView(Answer, frozen=True, kw_only=True):
 
 
 class NewTokenAnswer(TokenView, frozen=True, kw_only=True):
-    token: str  # shown once; only its hash is kept
+    token: str  # shown once; only its hash is stored
 
 
 class TokenRevoked(Answer, frozen=True, kw_only=True):

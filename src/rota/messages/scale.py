@@ -20,7 +20,9 @@ class ScaleView(Answer, frozen=True, kw_only=True):
     capacity: int  # tasks that these can run at once
     available_capacity: int  # of that, free now
     utilisation: float | None = None  # share of the capacity in use; null: there is none
-    drain_ms: float | None = None  # until what waits is worked off; null: nobody works it off
+    drain_ms: float | None = (
+        None  # until the queue is empty at this rate; null: no worker serves it
+    )
     wanted_capacity: float  # tasks to be run at once
     wanted_workers: int
     decided_by: Term  # what most of the wanted capacity is for

@@ -1,7 +1,7 @@
 """Messages of a WebSocket session: one envelope both ways, in JSON or MessagePack.
 
-Who speaks is lenient in what it reads: an envelope may lack everything but its address, and fields
-that are not known are passed over. Payloads are read only by whom they are for.
+Both sides are lenient in what they read: an envelope may lack everything but its address, and
+unknown fields are ignored. A payload is decoded only by the handler of its message.
 """
 
 from collections.abc import Callable
@@ -93,14 +93,14 @@ _packed_envelope = msgspec.msgpack.Decoder(Envelope).decode
 _packed_items = msgspec.msgpack.Decoder(list[Raw]).decode
 
 
-# --- what clients say ---------------------------------------------------------------------------
+# --- payloads of clients ------------------------------------------------------------------------
 
 
-class Said(Struct, frozen=True, kw_only=True, rename="camel"):
+class ClientMessage(Struct, frozen=True, kw_only=True, rename="camel"):
     """Base of payloads that clients send."""
 
 
-class NewWorker(Said, frozen=True, kw_only=True):
+class NewWorker(ClientMessage, frozen=True, kw_only=True):
     worker_id: Name | None = None  # absent: the envelope's `from`
     # Tasks that it is given at once.
     max_concurrent_tasks: Annotated[int, Meta(ge=1, le=limits.MAX_CONCURRENT_TASKS)] = 1
@@ -110,11 +110,11 @@ class NewWorker(Said, frozen=True, kw_only=True):
     node_id: Name = "websocket"  # the machine or process it runs on, for people
     group: Name | None = None  # to find it by
     labels: Labels | None = None
-    # Tasks it still runs, when it comes back; others it held are given to somebody else at once.
+    # Tasks it still runs, when it comes back; other tasks that it held are queued again at once.
     holding: Annotated[list[str], Meta(max_length=limits.MAX_CONCURRENT_TASKS)] | None = None
 
 
-class SubmittedTask(Said, frozen=True, kw_only=True):
+class SubmittedTask(ClientMessage, frozen=True, kw_only=True):
     task_id: Name  # yours; the same again means the same task
     name: Name = "task"  # workers may choose by it
     payload: Value = None  # any JSON
@@ -124,53 +124,53 @@ class SubmittedTask(Said, frozen=True, kw_only=True):
     requires: Annotated[list[Name], Meta(max_length=limits.MAX_REQUIRES)] = []
 
 
-class PinnedTask(Said, frozen=True, kw_only=True):
+class PinnedTask(ClientMessage, frozen=True, kw_only=True):
     task_id: Name | None = None  # absent: the envelope's `taskId`
     name: Name = "task"  # workers may choose by it
     payload: Value = None  # any JSON
 
 
-class OfWorker(Said, frozen=True, kw_only=True):
+class WorkerReference(ClientMessage, frozen=True, kw_only=True):
     worker_id: Name | None = None  # absent: the envelope's `from`
 
 
-class OfTask(OfWorker, frozen=True, kw_only=True):
+class TaskReference(WorkerReference, frozen=True, kw_only=True):
     task_id: Name | None = None  # absent: the envelope's `taskId`
     fence: Fence | None = None  # of the lease that is meant; absent: the current one
 
 
-class CompletedTask(OfTask, frozen=True, kw_only=True):
+class CompletedTask(TaskReference, frozen=True, kw_only=True):
     result: Value = None  # any JSON
 
 
-class FailedTask(OfTask, frozen=True, kw_only=True):
+class FailedTask(TaskReference, frozen=True, kw_only=True):
     error: TaskError | str | None = None  # a text will do
     retry: bool | None = None  # false: no further attempt, however many are left
     # Before the next attempt; absent: by the task's back-off.
     retry_in_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
 
 
-class TaskProgress(OfTask, frozen=True, kw_only=True):
+class TaskProgress(TaskReference, frozen=True, kw_only=True):
     progress: Value = None  # 0..1, or any JSON
     partial: Value = None  # a result so far, any JSON
 
 
-class WorkerBeat(OfWorker, frozen=True, kw_only=True):
+class WorkerBeat(WorkerReference, frozen=True, kw_only=True):
     # Figures of its own, shown with the worker.
     load: Annotated[dict[Name, float], Meta(max_length=64)] | None = None
 
 
-class Wish(Said, frozen=True, kw_only=True):
+class SubscribeEvents(ClientMessage, frozen=True, kw_only=True):
     types: Annotated[list[str], Meta(max_length=64)] = []  # such as `task-failed`, or `task-*`
     after: Annotated[int, Meta(ge=0, le=2**53)] | None = None  # absent: from now on
     subject: str | None = None  # only about this one
 
 
-class Unwish(Said, frozen=True, kw_only=True):
+class UnsubscribeEvents(ClientMessage, frozen=True, kw_only=True):
     subscription_id: str | None = None  # absent: all of this socket
 
 
-# --- what clients are told ----------------------------------------------------------------------
+# --- payloads of the coordinator ----------------------------------------------------------------
 
 
 class ClientEvent(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -198,7 +198,7 @@ class WorkerAnswer(ClientEvent, frozen=True, kw_only=True):
 class TaskAnswer(ClientEvent, frozen=True, kw_only=True):
     status: str  # `assigned`, `queued`, `completed`, `failed`, `cancelled` or `noted`
     task_id: str
-    worker_id: str | None = None  # who has it
+    worker_id: str | None = None  # that has it
     position: int | None = None  # its place among those that wait, from 1
     duplicate: bool = False  # it was submitted before
     result: Any = None  # of a task that has completed
@@ -247,12 +247,12 @@ class EventNote(Struct, frozen=True, kw_only=True):
     at_ms: int
 
 
-# --- what comes unasked, for the reference ------------------------------------------------------
+# --- pushed messages and errors, for the reference ----------------------------------------------
 
 PUSHED = {
     "SessionEstablished": "The first frame of a socket: which session it belongs to.",
     "process_task": "To a worker's socket: a task to do. `taskId`, `payload`, `fence`, `name`, "
-    "`queue` and `attempt` stand beside the envelope's fields. One with a `taskId` and a `fence` "
+    "`queue` and `attempt` are beside the envelope's fields. One with a `taskId` and a `fence` "
     "that the worker has already is a repetition.",
     "cancel_task": "To a worker's socket: do not go on with `taskId`. `payload.reason` is "
     "`cancelled`, or `lost` when it is no longer this worker's.",

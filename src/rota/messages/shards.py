@@ -1,8 +1,8 @@
 """Services and their shards on the wire: messages of members, assignments, and views.
 
-Members speak the same fields over ZeroMQ and over HTTP, in camel case, as clients of old do. What
-came with protocol 2 is optional. Over ZeroMQ fields that we do not know are passed over, since a
-client may be newer than its coordinator.
+Members speak the same fields over ZeroMQ and over HTTP, in camel case, as clients of protocol 1
+do. What came with protocol 2 is optional. Over ZeroMQ unknown fields are ignored, since a client
+may be newer than its coordinator.
 """
 
 from typing import Annotated, Literal
@@ -29,7 +29,7 @@ Protocol = Annotated[int, Meta(ge=OLD_PROTOCOL, le=PROTOCOL)]
 Status = Literal["ok", "fenced", "reregister"]
 
 
-# --- what members say ---------------------------------------------------------------------------
+# --- messages of members ------------------------------------------------------------------------
 
 
 class RegisterData(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -100,11 +100,7 @@ class MemberHeartbeat(Request, frozen=True, kw_only=True, rename="camel"):
     draining: bool = False  # it is about to leave
 
 
-class MemberLeave(Request, frozen=True, kw_only=True, rename="camel"):
-    incarnation: MemberIncarnation | None = None
-
-
-# --- what members are told ----------------------------------------------------------------------
+# --- messages to members ------------------------------------------------------------------------
 
 
 class OldAssignmentData(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -119,7 +115,7 @@ class AssignmentData(Answer, frozen=True, kw_only=True, rename="camel"):
     revoking: tuple[int, ...] = ()  # held still, to be given up
     generation: int = 0  # rises whenever anything is assigned anew
     lease_ttl_ms: int  # from the moment the answered message was sent
-    heartbeat_interval_ms: int  # between two beats, as they are wished for
+    heartbeat_interval_ms: int  # wanted between two heartbeats
     protocol: int = PROTOCOL  # that the member is taken to speak
     seq: int | None = None  # of the message that this answers; null when it answers none
     # If not ok: act on nothing, and register as a new incarnation. `reregister`: this one is not
@@ -143,16 +139,16 @@ class ErrorMessage(Struct, frozen=True, tag_field="type", tag="error"):
     data: ErrorData
 
 
-# --- how services look --------------------------------------------------------------------------
+# --- views of services --------------------------------------------------------------------------
 
 
 class MemberView(Answer, frozen=True, kw_only=True):
     worker_id: str
     shards: tuple[int, ...]  # it owns, those it is to give up included
     epochs: tuple[int, ...]  # one for each of them
-    target: tuple[int, ...]  # it shall own
+    target: tuple[int, ...]  # it is to own
     weight: float  # twice the weight, twice the shards
-    draining: bool  # it shall have no shards, by its own wish or an operator's
+    draining: bool  # it is to have no shards, as it or an operator asked
     health: Health  # by the age of its last beat
     protocol: int  # 1 or 2
     last_heartbeat_ms: int
@@ -163,12 +159,12 @@ class MemberView(Answer, frozen=True, kw_only=True):
 class ServiceSummary(Answer, frozen=True, kw_only=True):
     name: str
     shard_count: int
-    pinned: bool  # whether the count is an operator's, whatever members say
+    pinned: bool  # whether the count is an operator's, whatever members ask for
     min_protocol: int  # that its workers must speak
     generation: int  # rises whenever anything is assigned anew
     member_count: int
-    unowned: int  # shards that nobody owns
-    moving: int  # shards whose owner is not the one they shall have
+    unowned: int  # shards without an owner
+    moving: int  # shards whose owner is not their target
 
 
 class ServicePage(Answer, frozen=True, kw_only=True):
@@ -184,7 +180,7 @@ class ServiceChange(Request, frozen=True, kw_only=True):
     """A change of a service; fields that are left out stay as they are."""
 
     shard_count: ShardCount | None = None  # in force until members name another, unless pinned
-    pinned: bool | None = None  # whether the count stays, whatever members say
+    pinned: bool | None = None  # whether the count stays, whatever members ask for
     min_protocol: Protocol | None = None  # 2 puts out members of protocol 1 at once
 
 
@@ -205,7 +201,7 @@ class CheckpointRequest(Request, frozen=True, kw_only=True):
 class CheckpointView(Answer, frozen=True, kw_only=True):
     service: str
     shard: int
-    epoch: int  # of the owner that saved it; 0: nobody has yet
+    epoch: int  # of the owner that saved it; 0: none was saved yet
     value: Value = None
     saved_at_ms: int | None = None
 
@@ -218,10 +214,10 @@ class ShardClaim(Request, frozen=True, kw_only=True):
     epoch: Number
 
 
-# --- from one to the other ----------------------------------------------------------------------
+# --- messages as commands, assignments as messages ----------------------------------------------
 
 
-def register_event(data: RegisterData) -> RegisterMember:
+def register_command(data: RegisterData) -> RegisterMember:
     return RegisterMember(
         service=data.service_name,
         worker_id=data.worker_id,
@@ -234,7 +230,7 @@ def register_event(data: RegisterData) -> RegisterMember:
     )
 
 
-def beat_event(data: HeartbeatData, holds: tuple[int, ...]) -> BeatMember:
+def heartbeat_command(data: HeartbeatData, holds: tuple[int, ...]) -> BeatMember:
     """A member that names its incarnation speaks protocol 2, even if it names no protocol."""
     assumed = OLD_PROTOCOL if data.incarnation is None else PROTOCOL
     return BeatMember(
@@ -250,7 +246,7 @@ def beat_event(data: HeartbeatData, holds: tuple[int, ...]) -> BeatMember:
     )
 
 
-def leave_event(data: LeaveData) -> LeaveMember:
+def leave_command(data: LeaveData) -> LeaveMember:
     given = data.incarnation
     return LeaveMember(
         service=data.service_name,

@@ -1,17 +1,18 @@
 """Messages of a streaming worker and its coordinator: one socket, batches both ways.
 
-It is spoken over the session gateway's socket under the MessagePack subprotocol, in the same
-envelopes: the worker addresses `coordinator:main`, and a reply bears the number of the envelope
-that it answers in `replyTo`. To be quick, it differs from the rest of the wire in three things:
-a task is named by its number (of which the id elsewhere is the sixteen hexadecimal digits), leases
-and results are arrays instead of objects, and payloads and results are JSON texts in binary fields.
+A stream uses the session gateway's socket under the MessagePack subprotocol, in the same envelopes:
+the worker addresses `coordinator:main`, and a reply has the number of the envelope that it answers
+in `replyTo`. To be quick, it differs from the rest of the wire in three things. A task is named by
+its number (elsewhere its id is the sixteen hexadecimal digits of that number). Leases and results
+are arrays instead of objects. Payloads and results are JSON texts in binary fields.
 
 The worker opens a stream (`stream_open` registers it, `stream_resume` goes on with a registration
-that it has, from wherever), and says how many tasks it has room for (`stream_credit`, or along
-with its results). It is pushed `stream_leases` as there is work for it, and `stream_cancel` when a
-task that it runs has been cancelled. It sends `stream_results`; what it is answered has been
-committed. It beats (`stream_beat`): an open stream alone does not keep it registered. When its
-registration is over it is told so with `stream_ended`, and registers anew.
+that it has, from any socket), and reports how many tasks it has room for (`stream_credit`, or along
+with its results). The coordinator pushes `stream_leases` when there is work for it, and
+`stream_cancel` when a task that it runs has been cancelled. The worker sends `stream_results`; an
+answered result is committed. It sends heartbeats (`stream_beat`): an open stream alone does not
+keep it registered. When its registration is over, the coordinator sends `stream_ended`, and the
+worker registers anew.
 """
 
 from typing import Annotated
@@ -25,7 +26,7 @@ from rota.core.tasks.model import Labels, Name
 from rota.core.workers.model import Health, WorkerState
 from rota.messages.base import Answer, Incarnation, Request
 
-MAIN = "coordinator:main"  # whom streams are spoken with
+MAIN = "coordinator:main"  # the address of the coordinator in a stream
 
 OPEN = "stream_open"
 RESUME = "stream_resume"
@@ -42,13 +43,13 @@ Count = Annotated[int, Meta(ge=0, le=2**53)]
 TaskNumbers = Annotated[list[TaskNumber], Meta(max_length=limits.MAX_CONCURRENT_TASKS)]
 
 
-# --- what workers say ---------------------------------------------------------------------------
+# --- payloads of workers ------------------------------------------------------------------------
 
 
 class StreamResume(Request, frozen=True, kw_only=True):
     worker_id: Name
     incarnation: Incarnation
-    # Tasks it has. Others that it should have never reached it, and are given to somebody else.
+    # Tasks it has. Its other leases never reached it, and are queued again.
     running: TaskNumbers = []
 
 
@@ -73,7 +74,7 @@ class StreamBeat(Request, frozen=True, kw_only=True):
     load: Annotated[dict[Name, float], Meta(max_length=64)] | None = None
 
 
-# --- what workers are told ----------------------------------------------------------------------
+# --- payloads of the coordinator ----------------------------------------------------------------
 
 
 class StreamOpened(Answer, frozen=True, kw_only=True):

@@ -73,7 +73,7 @@ class WorkerView(Answer, frozen=True, kw_only=True):
     queues: tuple[str, ...] | None = None
     group: str | None = None
     labels: Labels | None = None
-    load: dict[str, float] = {}  # as it said with its last beat
+    load: dict[str, float] = {}  # as in its last heartbeat
     breakers: list[BreakerView] = []
     priority: float | None = None  # its score; with `rank` only, as `success_rate` and `score`
     available_capacity: int | None = None  # tasks it has room for

@@ -57,7 +57,7 @@ class RunRequest(Request, frozen=True, kw_only=True):
 
 
 class RunCancellation(Request, frozen=True, kw_only=True):
-    reason: Annotated[str, Meta(max_length=1_000)] = ""  # told by the run's error
+    reason: Annotated[str, Meta(max_length=1_000)] = ""  # the message of the run's error
 
 
 class SignalRequest(Request, frozen=True, kw_only=True):

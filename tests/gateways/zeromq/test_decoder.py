@@ -8,7 +8,7 @@ from rota.core.shards.commands import BeatMember
 from rota.errors import Invalid, RotaError
 from rota.gateways.zeromq import decoder
 from rota.gateways.zeromq.decoder import MessageDecoder, kind_of, read
-from rota.messages.shards import HeartbeatMessage, beat_event
+from rota.messages.shards import HeartbeatMessage, heartbeat_command
 from tests.gateways.zeromq.dealers import heartbeat, leave, register
 
 
@@ -16,7 +16,7 @@ def wholly(body: bytes) -> BeatMember:
     """The same, read in one piece."""
     message = read(body)
     assert isinstance(message, HeartbeatMessage)
-    return beat_event(message.data, tuple(message.data.assigned_shards))
+    return heartbeat_command(message.data, tuple(message.data.assigned_shards))
 
 
 @pytest.mark.parametrize(

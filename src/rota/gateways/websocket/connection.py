@@ -33,7 +33,7 @@ BUSY_CALL_BYTES = limits.MAX_SOCKET_CALL_BYTES
 GOING_AWAY = 1001  # the usual end
 POLICY = 1008  # the token was revoked or has expired, or the peer goes beyond a limit
 RESTARTING = 1012  # the coordinator is stopping; it may be back soon
-SLOW_READER = 4008  # more waited to be read than is kept, or nothing was read for long
+SLOW_READER = 4008  # more waited to be read than the outbox holds, or nothing was read for long
 
 Receipt = Callable[[bool], None]  # called once: True when it was handed to the transport
 
@@ -84,7 +84,7 @@ class Connection:
         """A new id for a message to the peer."""
         return f"{self._prefix}-{next(self._numbers)}"
 
-    def was_heard(self) -> bool:
+    def was_alive(self) -> bool:
         """Whether the peer has sent anything, a pong included, since the last call."""
         return self._transport is None or self._transport.take_pulse()
 
@@ -96,7 +96,7 @@ class Connection:
     def put(self, message: Outgoing, receipt: Receipt | None = None) -> None:
         """Send a message after all that were put before."""
         if not self.is_open:
-            _tell(receipt, sent=False)
+            _settle(receipt, sent=False)
             return
         data = self.codec.encode(message)
         if not self._outbox and self._sent_at_once(data):
@@ -109,7 +109,7 @@ class Connection:
         if self._is_busy():
             self._capacity.clear()
         if self._is_over(MAX_OUTBOX_FRAMES, MAX_OUTBOX_BYTES):
-            self._hang_up(SLOW_READER, "too slow: more waits to be read than we keep")
+            self._hang_up(SLOW_READER, "too slow: more waits to be read than the outbox holds")
 
     def send(
         self,
@@ -153,7 +153,7 @@ class Connection:
         waiting, self._outbox = self._outbox, deque()
         self._waiting_bytes = 0
         for one in waiting:
-            _tell(one.receipt, sent=False)
+            _settle(one.receipt, sent=False)
 
     def begin_call(self, size: int) -> None:
         """Count a message of this size that waits for its commit."""
@@ -185,7 +185,7 @@ class Connection:
                     return  # hung up meanwhile
                 self._outbox.popleft()
                 self._waiting_bytes -= len(one.data)
-                _tell(one.receipt, sent=True)
+                _settle(one.receipt, sent=True)
                 self._signal_capacity()
             if self._is_hung_up:
                 return
@@ -225,6 +225,6 @@ class Connection:
         return {"type": "websocket.send", "bytes": data}
 
 
-def _tell(receipt: Receipt | None, *, sent: bool) -> None:
+def _settle(receipt: Receipt | None, *, sent: bool) -> None:
     if receipt is not None:
         receipt(sent)

@@ -23,7 +23,7 @@ from rota.gateways.quotas import Quotas, Reservation, address_of, holder_of
 from rota.gateways.registration import WorkerQuota
 from rota.gateways.websocket.codecs import codec_for
 from rota.gateways.websocket.connection import POLICY, RESTARTING, Connection
-from rota.gateways.websocket.protocol import CLOSE_TIMEOUT_S, LINE
+from rota.gateways.websocket.protocol import CLOSE_TIMEOUT_S, TRANSPORT_EXTENSION
 from rota.gateways.websocket.session.dispatcher import MessageDispatcher
 from rota.gateways.websocket.session.notifications import SocketSessions
 from rota.gateways.websocket.session.routing import SocketServices
@@ -93,7 +93,7 @@ class SocketGateway:
             await _refuse(send, presentable(error))
             return
         codec = codec_for(scope.get("subprotocols", ()))
-        transport = scope.get("extensions", {}).get(LINE)
+        transport = scope.get("extensions", {}).get(TRANSPORT_EXTENSION)
         connection = Connection(
             send, codec, caller, session_id, transport=transport, reservation=reservation
         )

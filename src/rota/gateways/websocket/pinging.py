@@ -1,7 +1,7 @@
 """Checks all sockets in one round: pings silent ones, ends lost ones.
 
-A timer for each would wake the loop as often as there are sockets, and nearly all of them were
-heard of meanwhile.
+A timer for each would wake the loop as often as there are sockets, and nearly all of their
+peers have sent something meanwhile.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ ROUND_S = 0.5
 
 class CheckedSocket(Protocol):
     def check(self, now_s: float) -> int:
-        """Ping a silent peer, end a lost one; the answer is the bytes of an unfinished message."""
+        """Ping a silent peer, end a lost one; returns the bytes of an unfinished message."""
         ...
 
     def end_partial(self) -> None:

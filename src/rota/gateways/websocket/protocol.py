@@ -35,7 +35,7 @@ from rota.messages.frames import PLAIN, PLAIN_TEXT, FrameReader, framed
 
 log = structlog.get_logger("rota.websocket")
 
-LINE = "rota.line"  # the name of the extension in the ASGI scope
+TRANSPORT_EXTENSION = "rota.line"  # the name of the extension in the ASGI scope
 PATIENCE = 1.1  # intervals of pings that a peer may be silent before it is sent one
 CLOSE_TIMEOUT_S = 2.0  # how long a peer may take to read what is left, and to answer a close
 STOP_GRACE_S = 0.1  # for the application to close the socket itself when the server stops
@@ -62,7 +62,7 @@ class SocketTransport(Protocol):
     """Called with a binary message as it comes in, if none waits; False: the message waits."""
 
     def take_pulse(self) -> bool:
-        """Tell whether the peer was heard of since the last call."""
+        """Whether the peer has sent anything since the last call."""
         ...
 
     def send_now(self, data: bytes, *, is_text: bool) -> bool:
@@ -113,7 +113,7 @@ class SocketProtocol(asyncio.Protocol):
         self._handshake_timer: asyncio.TimerHandle | None = None
         self._abort_timer: asyncio.TimerHandle | None = None
         self._is_lost = False
-        self._was_heard = True
+        self._was_alive = True
         self._heard_at_s = 0.0  # when something last came in
         self._moved_at_s = 0.0  # when something last came in, or was received
         self._pinged_at_s: float | None = None  # None: no ping waits for an answer
@@ -146,7 +146,7 @@ class SocketProtocol(asyncio.Protocol):
         self._open.add_task(self._loop.create_task(self._run()))
 
     async def _run(self) -> None:
-        extensions = {"websocket.http.response": {}, LINE: self}
+        extensions = {"websocket.http.response": {}, TRANSPORT_EXTENSION: self}
         scope = self._head.scope("websocket", "ws", extensions)
         scope["subprotocols"] = subprotocols_of(self._head)
         try:
@@ -241,8 +241,8 @@ class SocketProtocol(asyncio.Protocol):
     # --- beyond ASGI ----------------------------------------------------------------------------
 
     def take_pulse(self) -> bool:
-        was_heard, self._was_heard = self._was_heard, False
-        return was_heard
+        was_alive, self._was_alive = self._was_alive, False
+        return was_alive
 
     def send_now(self, data: bytes, *, is_text: bool) -> bool:
         if not self._is_answered or self._is_ended or not self.writable.is_set():
@@ -255,7 +255,7 @@ class SocketProtocol(asyncio.Protocol):
     # --- reading --------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        self._was_heard = True
+        self._was_alive = True
         self._heard_at_s = self._moved_at_s = self._loop.time()
         for piece in self._reader.feed(data):
             if piece.raw[0] & CONTROL and not self._is_control_allowed():
@@ -309,7 +309,7 @@ class SocketProtocol(asyncio.Protocol):
                 if not self.writable.is_set():
                     self._pong = b"".join(self._frames.data_to_send())
             case Opcode.PONG:
-                pass  # the peer was heard of: that is all that a ping asks
+                pass  # the pong has shown that the peer is alive
             case Opcode.CLOSE:
                 self._take_close(frame)
             case _:
@@ -432,7 +432,7 @@ class SocketProtocol(asyncio.Protocol):
             self._flush()
 
     def _end(self, code: int) -> None:
-        """Tell the application that nothing more comes, and send nothing more of its own."""
+        """End the application's input, and send nothing more of its own."""
         self._is_ended = True
         self._put({"type": "websocket.disconnect", "code": code})
 

@@ -18,9 +18,9 @@ from rota.messages.shards import (
     MemberMessage,
     Register,
     Shards,
-    beat_event,
-    leave_event,
-    register_event,
+    heartbeat_command,
+    leave_command,
+    register_command,
 )
 
 MAX_CACHED_BYTES = 4 * 1024 * 1024  # of lists as they are written
@@ -68,14 +68,14 @@ class MessageDecoder:
             message = _QUICK_DECODER.decode(body)
             if isinstance(message, _QuickHeartbeat):
                 data = message.data
-                return beat_event(data, self._shards(data.assigned_shards))
+                return heartbeat_command(data, self._shards(data.assigned_shards))
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             message = read(body)  # raises with the place of the error
         match message:
             case Register():
-                return register_event(message.data)
+                return register_command(message.data)
             case Leave():
-                return leave_event(message.data)
+                return leave_command(message.data)
             case _:
                 raise AssertionError(f"{type(message).__name__} could be read after all")
 

@@ -19,7 +19,6 @@ from rota.messages import (
     RunTokenPage,
     RunView,
     SignalRequest,
-    WorkflowCheck,
     WorkflowDetail,
     WorkflowPage,
     WorkflowView,
@@ -41,12 +40,6 @@ def get_workflow(name: str, version: int | None = None) -> ApiCall[WorkflowDetai
     """A workflow with its definition; without `version` the newest one, with all versions."""
     parts = () if version is None else ("versions", str(version))
     return get(path_at("workflows", name, *parts), WorkflowDetail)
-
-
-def validate_workflow(text: str) -> ApiCall[WorkflowCheck]:
-    """Have the coordinator validate a definition in YAML or JSON, without storing it."""
-    call = post(path_at("workflows", "validate"), WorkflowCheck, is_repeatable=True)
-    return replace(call, body=text.encode())
 
 
 # --- runs ------------------------------------------------------------------------------------

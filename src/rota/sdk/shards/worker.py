@@ -23,7 +23,7 @@ from rota.core import limits
 from rota.core.shards.commands import RegisterMember
 from rota.core.shards.members import PROTOCOL
 from rota.errors import Invalid
-from rota.messages.shards import RegisterData, register_event
+from rota.messages.shards import RegisterData, register_command
 from rota.sdk.shards.callbacks import Callback
 from rota.sdk.shards.connect_options import ConnectOptions
 from rota.sdk.shards.driver import ShardDriver
@@ -203,7 +203,7 @@ def _run_on_thread(
 
 def _checked_registration(values: dict[str, Any]) -> RegisterMember:
     try:
-        return register_event(msgspec.convert(values, RegisterData))
+        return register_command(msgspec.convert(values, RegisterData))
     except msgspec.ValidationError as error:
         raise Invalid(f"the shard worker's options are not valid: {error}") from None
 

@@ -49,7 +49,7 @@ async def put(call: HttpCall[MemoryPut, NoQuery]) -> MemoryView:
     """Store a value under a key."""
     body = call.body
     check_value(body.value, "value", most_bytes=call.settings.max_payload_bytes)
-    event = PutValue(
+    command = PutValue(
         key=_key(call),
         value=body.value,
         ttl_ms=body.ttl_ms,
@@ -57,7 +57,7 @@ async def put(call: HttpCall[MemoryPut, NoQuery]) -> MemoryView:
         by_operator=is_operator(call.caller),
         owner=owner_of_stored(call.caller),
     )
-    return _view(await call.coordinator.execute(event))
+    return _view(await call.coordinator.execute(command))
 
 
 @routes.get("/api/memory/{key}", Action.RECALL, errors=(KeyNotFound,))
@@ -72,8 +72,8 @@ async def show(call: HttpCall[None, NoQuery]) -> MemoryView:
 @routes.delete("/api/memory/{key}", Action.KEEP, errors=(KeyNotFound, VersionConflict))
 async def delete(call: HttpCall[None, DeleteQuery]) -> MemoryDeleted:
     """Delete a key."""
-    event = DeleteValue(key=_key(call), if_version=call.query.if_version)
-    gone = await call.coordinator.execute(event)
+    command = DeleteValue(key=_key(call), if_version=call.query.if_version)
+    gone = await call.coordinator.execute(command)
     return MemoryDeleted(key=gone.key, version=gone.version)
 
 

@@ -34,36 +34,36 @@ class LocksQuery(PageQuery, frozen=True, kw_only=True):
 async def acquire(call: HttpCall[LockAcquire, NoQuery]) -> LockView:
     """Take a lock, or wait for it.
 
-    Always 200: `acquired` says whether the caller has it, and `holder` who does.
+    Always 200: `acquired` is whether the caller has it, and `holder` is its holder.
     """
     body, coordinator = call.body, call.coordinator
-    event = AcquireLock(
+    command = AcquireLock(
         name=_name(call), owner=body.owner, ttl_ms=body.ttl_ms, wait_ms=body.wait_ms
     )
     if not body.wait_ms:
-        return _answer_view(await coordinator.execute(event))
+        return _answer_view(await coordinator.execute(command))
 
     async def let_go(answer: LockAnswer) -> None:
         if answer.asked is not None:
             leave = LeaveLockQueue(name=answer.name, owner=answer.owner, asked=answer.asked)
             await coordinator.execute(leave)
 
-    return _answer_view(await call.while_connected(coordinator.execute(event), undo=let_go))
+    return _answer_view(await call.while_connected(coordinator.execute(command), undo=let_go))
 
 
 @routes.post("/api/locks/{name}/renew", Action.KEEP, keeps_work=True, errors=(LockLost,))
 async def renew(call: HttpCall[LockRenew, NoQuery]) -> LockView:
     """Renew a lock that is held."""
     body = call.body
-    event = RenewLock(name=_name(call), owner=body.owner, fence=body.fence, ttl_ms=body.ttl_ms)
-    return _answer_view(await call.coordinator.execute(event))
+    command = RenewLock(name=_name(call), owner=body.owner, fence=body.fence, ttl_ms=body.ttl_ms)
+    return _answer_view(await call.coordinator.execute(command))
 
 
 @routes.post("/api/locks/{name}/release", Action.KEEP, keeps_work=True, errors=(LockLost,))
 async def release(call: HttpCall[LockRelease, NoQuery]) -> LockView:
     """Release a lock."""
-    event = ReleaseLock(name=_name(call), owner=call.body.owner, fence=call.body.fence)
-    return _answer_view(await call.coordinator.execute(event))
+    command = ReleaseLock(name=_name(call), owner=call.body.owner, fence=call.body.fence)
+    return _answer_view(await call.coordinator.execute(command))
 
 
 @routes.get("/api/locks/{name}", Action.RECALL)

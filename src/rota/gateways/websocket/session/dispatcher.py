@@ -157,7 +157,7 @@ class MessageDispatcher:
         except Exception as error:  # noqa: BLE001 - the last place that can answer
             return _refused(route, error)
 
-    # --- what takes long ------------------------------------------------------------------------
+    # --- deferred replies -----------------------------------------------------------------------
 
     def _defer(self, route: Route, envelope: Envelope, work: Coroutine[Any, Any, Any]) -> None:
         if len(self._deferred) >= limits.MAX_SESSION_WAITS:
@@ -184,7 +184,7 @@ class MessageDispatcher:
     ) -> None:
         self._reply(envelope, await self._payload(route, work), route.proxy)
 
-    # --- speaking -------------------------------------------------------------------------------
+    # --- replies --------------------------------------------------------------------------------
 
     def _reply(self, envelope: Envelope, payload: Any, to: str) -> None:
         self._send(f"{envelope.type}Response", payload, to=to, reply_to=_id_of(envelope))

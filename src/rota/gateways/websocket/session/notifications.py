@@ -76,15 +76,15 @@ class SocketSession:
 
     async def _deliver_page(self) -> bool:
         """Send one page of notifications; return whether there may be more."""
-        news = await self._coordinator.queries.sessions.notifications(
+        page = await self._coordinator.queries.sessions.notifications(
             self._id, after=self._position, limit=NOTIFICATIONS_PER_PAGE
         )
-        for one, task in news:
+        for one, task in page:
             self._position = max(self._position, one.seq)
             if task is not None and one.seq not in self._in_flight:
                 self._put(one, task)
                 await self._wait_for_capacity()
-        return bool(news)
+        return bool(page)
 
     async def _wait_for_capacity(self) -> None:
         """Wait until one socket has capacity; the slower ones are not waited for."""
@@ -98,7 +98,7 @@ class SocketSession:
             for one in waits:
                 one.cancel()
 
-    def _put(self, news: SessionNotification, task: TaskRecord) -> None:
+    def _put(self, notification: SessionNotification, task: TaskRecord) -> None:
         listeners = [one for one in self._open() if may_receive(one.caller, task)]
         left, is_delivered = len(listeners), False
 
@@ -107,18 +107,18 @@ class SocketSession:
             left -= 1
             if sent and not is_delivered:
                 is_delivered = True
-                self._confirm(news)
+                self._confirm(notification)
             elif left == 0 and not is_delivered:
-                self._in_flight.discard(news.seq)
+                self._in_flight.discard(notification.seq)
                 self.restart()
 
         if listeners:
-            self._in_flight.add(news.seq)
+            self._in_flight.add(notification.seq)
         for connection in listeners:
             _send(connection, task, receipt)
 
-    def _confirm(self, news: SessionNotification) -> None:
-        self._delivered.append(news)
+    def _confirm(self, notification: SessionNotification) -> None:
+        self._delivered.append(notification)
         if self._clearing is None:
             self._clearing = asyncio.create_task(self._clear())
 

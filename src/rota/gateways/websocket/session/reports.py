@@ -8,7 +8,6 @@ from rota.core.commands import Progress, ReportProgress, ReportResults, Result
 from rota.core.tasks.model import TaskError, TaskState
 from rota.errors import Invalid, StaleLease, TaskNotFound
 from rota.gateways.validation import task_error
-from rota.gateways.websocket.session.held_tasks import HeldTask, SocketWorker, held_of
 from rota.gateways.websocket.session.routing import (
     COORDINATOR,
     COORDINATOR_PROXY,
@@ -16,8 +15,15 @@ from rota.gateways.websocket.session.routing import (
     SocketCall,
     checked_name,
 )
+from rota.gateways.websocket.session.socket_workers import HeldTask, SocketWorker, held_of
 from rota.gateways.websocket.session.workers import own_worker
-from rota.messages.sessions import CompletedTask, FailedTask, OfTask, TaskAnswer, TaskProgress
+from rota.messages.sessions import (
+    CompletedTask,
+    FailedTask,
+    TaskAnswer,
+    TaskProgress,
+    TaskReference,
+)
 
 routes = MessageRoutes()
 
@@ -31,7 +37,7 @@ async def complete(call: SocketCall) -> TaskAnswer:
     socket_worker, name = own_worker(call, asked.worker_id), _task_name(call, asked)
     result = _json(call, asked.result, "result")
     done = TaskAnswer(status="completed", task_id=name)
-    held = await _held(call, socket_worker, asked, name, said=TaskState.SUCCEEDED)
+    held = await _held(call, socket_worker, asked, name, reported=TaskState.SUCCEEDED)
     if held is not None:
         await _report(call, socket_worker, held, Result(held.task_id, held.fence, result=result))
     return done
@@ -39,13 +45,13 @@ async def complete(call: SocketCall) -> TaskAnswer:
 
 @routes.message(COORDINATOR, "task_failed", Action.WORK, payload=FailedTask)
 async def fail(call: SocketCall) -> TaskAnswer:
-    """A worker could not do a task that it holds; another attempt follows, if any is left."""
+    """Report that a task has failed; another attempt follows, if any is left."""
     asked = call.read(FailedTask)
     socket_worker, name = own_worker(call, asked.worker_id), _task_name(call, asked)
     error = task_error(asked.error, most_bytes=call.services.settings.max_payload_bytes)
     if asked.retry is not None:
         error = msgspec.structs.replace(error, retryable=asked.retry)
-    held = await _held(call, socket_worker, asked, name, said=TaskState.FAILED)
+    held = await _held(call, socket_worker, asked, name, reported=TaskState.FAILED)
     if held is not None:
         await _report(call, socket_worker, held, _failure(held, error, asked.retry_in_ms))
     return TaskAnswer(status="failed", task_id=name)
@@ -61,14 +67,14 @@ async def _report(
     """Report a result; the lease of the next task goes into the same batch."""
     worker = socket_worker.worker
     socket_worker.release(held)
-    event = ReportResults(
+    command = ReportResults(
         worker_id=worker.id,
         incarnation=worker.incarnation,
         results=[result],
         by=call.caller,
     )
     try:
-        reply = await call.coordinator.execute(event)
+        reply = await call.coordinator.execute(command)
     except BaseException:
         socket_worker.take(held)
         raise
@@ -84,22 +90,22 @@ async def progress(call: SocketCall) -> TaskAnswer:
     values = _json(call, asked.progress, "progress"), _json(call, asked.partial, "partial")
     if values == (None, None):
         raise Invalid("progress: give this or partial", field="progress")
-    held = await _held(call, socket_worker, asked, name, said=None)
+    held = await _held(call, socket_worker, asked, name, reported=None)
     assert held is not None
     worker = socket_worker.worker
-    event = ReportProgress(
+    command = ReportProgress(
         worker_id=worker.id,
         incarnation=worker.incarnation,
         items=[Progress(held.task_id, held.fence, *values)],
         by=call.caller,
     )
-    reply = await call.coordinator.execute(event)
+    reply = await call.coordinator.execute(command)
     if reply.outcomes[0] != "accepted":
         raise StaleLease(name)
     return TaskAnswer(status="noted", task_id=name)
 
 
-# --- of what -----------------------------------------------------------------------------------
+# --- the reported task --------------------------------------------------------------------------
 
 
 def _json(call: SocketCall, raw: Raw | None, field: str) -> bytes | None:
@@ -107,17 +113,17 @@ def _json(call: SocketCall, raw: Raw | None, field: str) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def _task_name(call: SocketCall, asked: OfTask) -> str:
+def _task_name(call: SocketCall, asked: TaskReference) -> str:
     return asked.task_id or checked_name(call.envelope.task_id, "taskId")
 
 
 async def _held(
     call: SocketCall,
     socket_worker: SocketWorker,
-    asked: OfTask,
+    asked: TaskReference,
     name: str,
     *,
-    said: TaskState | None,
+    reported: TaskState | None,
 ) -> HeldTask | None:
     """The named task, if the worker holds it; None for a repeated report."""
     queue = call.queue()
@@ -131,7 +137,7 @@ async def _held(
             if task.incarnation != socket_worker.worker.incarnation:
                 raise StaleLease(name)
             held = held_of(task)
-        elif is_mine and task.state is said and asked.fence in {None, task.fence}:
+        elif is_mine and task.state is reported and asked.fence in {None, task.fence}:
             return None
         else:
             raise StaleLease(name, f"task {name!r} is not held by this worker")

@@ -37,7 +37,6 @@ KINDS = frozenset({COORDINATOR, WORKER})  # of addresses
 COORDINATOR_PROXY = "client:coordinator-proxy"
 WORKER_PROXY = "client:worker-proxy"
 
-
 NO_REPLY = object()  # returned by a handler whose reply follows by a callback, or that has none
 
 
@@ -132,7 +131,7 @@ class Route:
     summary: str
     payload: Any = None  # what it takes; None: anything, it is not read
     answer: Any = None
-    proxy: str = UI  # to whom the reply is addressed
+    proxy: str = UI  # the address of the reply
     is_immediate: bool = False  # it never waits: it runs as soon as its message arrives
 
 

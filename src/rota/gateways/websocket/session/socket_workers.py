@@ -10,12 +10,14 @@ This state may be lost: the store knows which tasks a worker holds.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import structlog
 
 from rota.core.commands import BeatWorker, LeaseWork
+from rota.core.ids import TaskId
 from rota.core.replies import Beat
 from rota.core.sessions import name_of
 from rota.core.tasks.model import TaskRecord
@@ -24,7 +26,6 @@ from rota.engine.coordinator import Coordinator
 from rota.errors import RotaError, StaleIncarnation, WorkerNotFound
 from rota.gateways.registration import return_leases
 from rota.gateways.websocket.connection import Connection
-from rota.gateways.websocket.session.held_tasks import HeldTask, SocketWorker, held_of
 from rota.messages.sessions import FrameError, Outgoing
 
 log = structlog.get_logger("rota.websocket")
@@ -34,7 +35,62 @@ MAX_TASKS_PER_LEASE = 8  # tasks pushed at once; more follow when the socket has
 RETRY_PAUSE_S = 1.0  # before the next lease request, after one that failed
 
 
+@dataclass(slots=True)
+class HeldTask:
+    """A task that a worker holds."""
+
+    task_id: TaskId
+    fence: int
+    queue: str
+    name: str  # as sessions call it
+    # Pushed once more at this time: the worker came back, and may never have received it.
+    repeat: tuple[int, TaskRecord] | None = None
+
+
+def held_of(task: TaskRecord, *, repeat_at_ms: int | None = None) -> HeldTask:
+    repeat = None if repeat_at_ms is None else (repeat_at_ms, task)
+    return HeldTask(task.id, task.fence, task.lane.queue, name_of(task), repeat)
+
+
+@dataclass(eq=False)
+class SocketWorker:
+    """A worker on its socket, with the tasks that it holds."""
+
+    worker: WorkerRecord
+    connection: Connection
+    holding: dict[tuple[str, str], HeldTask] = field(default_factory=dict)  # by queue and name
+    leasing: asyncio.Task[None] | None = None
+    _slot_freed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def free_slots(self) -> int:
+        return self.worker.max_concurrent_tasks - len(self.holding)
+
+    def take(self, held: HeldTask) -> None:
+        self.holding[held.queue, held.name] = held
+
+    def release(self, held: HeldTask) -> None:
+        """Forget a task; the registry limits the leases of a worker in any case."""
+        self.holding.pop((held.queue, held.name), None)
+        self._slot_freed.set()
+
+    async def wait_for_slot(self) -> int:
+        while self.free_slots <= 0:
+            self._slot_freed.clear()
+            await self._slot_freed.wait()
+        return self.free_slots
+
+    def running(self) -> tuple[TaskId, ...]:
+        return tuple(held.task_id for held in self.holding.values())
+
+    def find(self, task_ids: Iterable[TaskId]) -> list[HeldTask]:
+        wanted = set(task_ids)
+        return [held for held in self.holding.values() if held.task_id in wanted]
+
+
 class SocketWorkers:
+    """All workers on sockets of a coordinator. Belongs to the event loop."""
+
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._registering: dict[str, tuple[asyncio.Lock, int]] = {}
@@ -80,9 +136,9 @@ class SocketWorkers:
     def detach(self, socket_worker: SocketWorker) -> None:
         if self.by_worker.get(socket_worker.worker.id) is socket_worker:
             del self.by_worker[socket_worker.worker.id]
-        neighbours = self._by_connection.get(socket_worker.connection, set())
-        neighbours.discard(socket_worker)
-        if not neighbours:
+        attached = self._by_connection.get(socket_worker.connection, set())
+        attached.discard(socket_worker)
+        if not attached:
             self._by_connection.pop(socket_worker.connection, None)
         if socket_worker.leasing is not None:
             socket_worker.leasing.cancel()
@@ -158,7 +214,7 @@ class SocketWorkers:
         living = [
             socket_worker
             for connection, attached in self._by_connection.items()
-            if connection.was_heard()
+            if connection.was_alive()
             for socket_worker in attached
         ]
         if not living:

@@ -16,9 +16,9 @@ from rota.gateways.websocket.session.routing import (
 )
 from rota.messages.sessions import (
     QueueAnswer,
+    SubscribeEvents,
     SubscriptionAnswer,
-    Unwish,
-    Wish,
+    UnsubscribeEvents,
     WorkerStateAnswer,
     is_given,
 )
@@ -73,29 +73,29 @@ async def known_worker(call: SocketCall) -> WorkerFigures | None:
 # --- events --------------------------------------------------------------------------------------
 
 
-@routes.message(ANY, "subscribe", Action.READ, payload=Wish)
+@routes.message(ANY, "subscribe", Action.READ, payload=SubscribeEvents)
 async def subscribe(call: SocketCall) -> SubscriptionAnswer:
     """Follow events, from a number on or from now.
 
     Each comes as an `Event` frame with this message's id as `replyTo`. A list of types is enough.
     """
-    wish = call.read_short(Wish, list[str])
-    if isinstance(wish, list):
-        wish = Wish(types=wish)
+    asked = call.read_short(SubscribeEvents, list[str])
+    if isinstance(asked, list):
+        asked = SubscribeEvents(types=asked)
     connection, coordinator = call.connection, call.coordinator
-    wanted = EventFilter(types=types_of(wish.types), subject=wish.subject)
-    after = coordinator.last_seq if wish.after is None else wish.after
+    wanted = EventFilter(types=types_of(asked.types), subject=asked.subject)
+    after = coordinator.last_seq if asked.after is None else asked.after
     subscription = coordinator.subscribe(
-        Events(wanted, after, lambda apply_heartbeat: may_see(connection.caller, apply_heartbeat))
+        Events(wanted, after, lambda event: may_see(connection.caller, event))
     )
     reply_to = call.envelope.id if is_given(call.envelope.id) else None
     subscription_id = call.services.subscriptions.begin(connection, subscription, reply_to)
     return SubscriptionAnswer(status="subscribed", subscription_id=subscription_id, after=after)
 
 
-@routes.message(ANY, "unsubscribe", Action.READ, payload=Unwish)
+@routes.message(ANY, "unsubscribe", Action.READ, payload=UnsubscribeEvents)
 async def unsubscribe(call: SocketCall) -> SubscriptionAnswer:
     """End one subscription, or all of the socket."""
-    named = call.read(Unwish).subscription_id
+    named = call.read(UnsubscribeEvents).subscription_id
     count = call.services.subscriptions.end(call.connection, named)
     return SubscriptionAnswer(status="unsubscribed", subscription_id=named, count=count)

@@ -12,14 +12,11 @@ from rota.engine.events.stream import End, EventSubscription
 from rota.errors import TooMany
 from rota.gateways.quotas import Quota
 from rota.gateways.websocket.connection import Connection
-from rota.messages.sessions import (
-    EventNote,
-    FrameError,
-)
+from rota.messages.sessions import EventNote, FrameError
 
 log = structlog.get_logger("rota.websocket")
 
-EVENTS_PER_STEP = 100  # put before a socket at once
+EVENTS_PER_STEP = 100  # put into the outbox at once
 
 
 class Subscriptions:
@@ -68,9 +65,9 @@ class Subscriptions:
 
 async def _send_all(connection: Connection, subscription: EventSubscription, reply_to: Any) -> None:
     with subscription:
-        while apply_heartbeat := await subscription.take(EVENTS_PER_STEP):
-            for one in apply_heartbeat:
-                connection.send("Event", _note(one), reply_to=reply_to, timestamp=one.at_ms)
+        while events := await subscription.take(EVENTS_PER_STEP):
+            for event in events:
+                connection.send("Event", _note(event), reply_to=reply_to, timestamp=event.at_ms)
             await connection.wait_for_capacity()
         if subscription.end is End.TOO_SLOW:
             error = f"too slow: subscribe again after {subscription.position}"
@@ -78,11 +75,11 @@ async def _send_all(connection: Connection, subscription: EventSubscription, rep
             connection.send("Error", refusal, reply_to=reply_to)
 
 
-def _note(apply_heartbeat: LoggedEvent) -> EventNote:
+def _note(event: LoggedEvent) -> EventNote:
     return EventNote(
-        seq=apply_heartbeat.seq,
-        type=apply_heartbeat.type,
-        subject=apply_heartbeat.subject,
-        data=apply_heartbeat.data,
-        at_ms=apply_heartbeat.at_ms,
+        seq=event.seq,
+        type=event.type,
+        subject=event.subject,
+        data=event.data,
+        at_ms=event.at_ms,
     )

@@ -56,7 +56,7 @@ async def assign(call: SocketCall) -> TaskAnswer:
         SubmitTasks([task], call.connection.session_id, KeySpace.SESSION)
     )
     assert isinstance(reply, Stood)
-    return _standing(call, reply.items[0])
+    return _task_answer(call, reply.items[0])
 
 
 STATUSES = {
@@ -69,14 +69,14 @@ STATUSES = {
 }
 
 
-def _standing(call: SocketCall, standing: Standing) -> TaskAnswer:
-    task = standing.task
+def _task_answer(call: SocketCall, found: Standing) -> TaskAnswer:
+    task = found.task
     return TaskAnswer(
         status=STATUSES[task.state],
         task_id=name_of(task),
         worker_id=task.worker_id,
-        position=standing.position,
-        duplicate=standing.is_duplicate,
+        position=found.position,
+        duplicate=found.is_duplicate,
         result=_result(call, task),
         error=None if task.error is None else task.error.message,
     )

@@ -13,7 +13,6 @@ from rota.core.replies import Done
 from rota.core.sessions import pin_of
 from rota.core.workers.model import WorkerRecord
 from rota.errors import Forbidden, WorkerNotFound
-from rota.gateways.websocket.session.held_tasks import HeldTask, SocketWorker, held_of
 from rota.gateways.websocket.session.routing import (
     COORDINATOR,
     COORDINATOR_PROXY,
@@ -21,8 +20,13 @@ from rota.gateways.websocket.session.routing import (
     SocketCall,
     checked_name,
 )
-from rota.gateways.websocket.session.socket_workers import heartbeat_of
-from rota.messages.sessions import BeatAnswer, NewWorker, OfWorker, WorkerAnswer, WorkerBeat
+from rota.gateways.websocket.session.socket_workers import (
+    HeldTask,
+    SocketWorker,
+    heartbeat_of,
+    held_of,
+)
+from rota.messages.sessions import BeatAnswer, NewWorker, WorkerAnswer, WorkerBeat, WorkerReference
 
 USUAL_INTERVAL_MS = 5_000
 # A silent peer is pinged after 5.5 s; the next round of heartbeats is up to 2.5 s later.
@@ -30,7 +34,7 @@ MOST_SILENCE_MS = 10_000
 
 routes = MessageRoutes()
 
-# --- coming and going ---------------------------------------------------------------------------
+# --- registration and heartbeats ----------------------------------------------------------------
 
 
 def interval_ms(degraded_after: float) -> int:
@@ -52,7 +56,7 @@ async def register(call: SocketCall) -> WorkerAnswer:
     async with services.socket_workers.registering(worker_id):
         figures = await call.coordinator.queries.workers.by_id(worker_id)
         before = _on_socket(None if figures is None else figures.worker)
-        event = _registration(
+        command = _registration(
             worker_id,
             queue,
             asked,
@@ -60,9 +64,9 @@ async def register(call: SocketCall) -> WorkerAnswer:
             heartbeat_interval_ms=interval_ms(services.settings.degraded_after),
             by=call.caller,
         )
-        _check_served(call.caller, event)
+        _check_served(call.caller, command)
         await services.worker_quota.check(call.connection.reservation.holder, worker_id)
-        reply = await call.coordinator.execute(event)
+        reply = await call.coordinator.execute(command)
         held: list[HeldTask] = []
         if before is not None and before.incarnation == reply.worker.incarnation:
             held = await _still_held(call, reply.worker, asked.holding)
@@ -105,16 +109,16 @@ def _registration(
     )
 
 
-def _check_served(caller: Caller, event: RegisterWorker) -> None:
+def _check_served(caller: Caller, command: RegisterWorker) -> None:
     """Refuse to add a queue to a worker that serves queues of other tenants, without naming them.
 
     The worker was read before the transaction. Without this check, a registration that finds the
     worker gone meanwhile would take over queues that are not the caller's.
     """
-    if caller.queues is not None and not set(caller.queues).issuperset(event.queues or ()):
+    if caller.queues is not None and not set(caller.queues).issuperset(command.queues or ()):
         raise Forbidden(
-            f"worker {event.worker_id!r} serves queues that token {caller.name!r} is not for",
-            worker_id=event.worker_id,
+            f"worker {command.worker_id!r} serves queues that token {caller.name!r} is not for",
+            worker_id=command.worker_id,
         )
 
 
@@ -133,20 +137,20 @@ async def _still_held(
         held = [held_of(task, repeat_at_ms=repeat_at_ms) for task in tasks]
     if named is None:
         return held
-    kept = [one for one in held if one.name in named]
+    claimed = [one for one in held if one.name in named]
     socket_workers.return_leases(worker, [one for one in held if one.name not in named])
-    for one in kept:
+    for one in claimed:
         one.repeat = None
-    return kept
+    return claimed
 
 
-@routes.message(COORDINATOR, "unregister_worker", Action.WORK, payload=OfWorker)
+@routes.message(COORDINATOR, "unregister_worker", Action.WORK, payload=WorkerReference)
 async def unregister(call: SocketCall) -> WorkerAnswer:
     """Remove a worker; its tasks are queued again at once, without using up an attempt."""
-    socket_worker = own_worker(call, call.read(OfWorker).worker_id)
+    socket_worker = own_worker(call, call.read(WorkerReference).worker_id)
     worker = socket_worker.worker
-    event = LeaveWorker(worker_id=worker.id, incarnation=worker.incarnation, by=call.caller)
-    reply = await call.coordinator.execute(event)
+    command = LeaveWorker(worker_id=worker.id, incarnation=worker.incarnation, by=call.caller)
+    reply = await call.coordinator.execute(command)
     assert isinstance(reply, Done)
     call.services.socket_workers.detach(socket_worker)
     return WorkerAnswer(status="unregistered", worker_id=worker.id, released=reply.count)
@@ -157,8 +161,8 @@ async def heartbeat(call: SocketCall) -> BeatAnswer:
     """Send a heartbeat. Not needed while the socket answers pings."""
     asked = call.read(WorkerBeat)
     socket_worker = own_worker(call, asked.worker_id)
-    event = msgspec.structs.replace(heartbeat_of(socket_worker), load=asked.load, by=call.caller)
-    beat = await call.coordinator.execute(event)
+    command = msgspec.structs.replace(heartbeat_of(socket_worker), load=asked.load, by=call.caller)
+    beat = await call.coordinator.execute(command)
     call.services.socket_workers.apply_heartbeat(socket_worker, beat)
     return BeatAnswer(
         worker_id=socket_worker.worker.id,

@@ -37,16 +37,16 @@ _is_json = msgspec.json.Decoder(Raw).decode
 
 routes = MessageRoutes()
 
-# --- coming -------------------------------------------------------------------------------------
+# --- opening ------------------------------------------------------------------------------------
 
 
 @routes.message(COORDINATOR, streams.OPEN, Action.WORK, payload=WorkerRegistration)
 async def open_stream(call: SocketCall) -> StreamOpened:
     """Register a worker that streams over this socket."""
     _require_msgpack(call)
-    event = registration_of(call.read(WorkerRegistration), call.caller)
-    await call.services.worker_quota.check(call.connection.reservation.holder, event.worker_id)
-    reply = await call.coordinator.execute(event)
+    command = registration_of(call.read(WorkerRegistration), call.caller)
+    await call.services.worker_quota.check(call.connection.reservation.holder, command.worker_id)
+    reply = await call.coordinator.execute(command)
     worker = reply.worker
     call.services.streams.open(
         call.connection, worker.id, worker.incarnation, worker.heartbeat_interval_ms
@@ -105,7 +105,7 @@ def _stream(call: SocketCall) -> WorkerStream:
     return stream
 
 
-# --- working ------------------------------------------------------------------------------------
+# --- credit, reports and heartbeats -------------------------------------------------------------
 
 
 @routes.message(COORDINATOR, streams.CREDIT, Action.WORK, is_immediate=True, payload=StreamCredit)
@@ -128,14 +128,14 @@ def results(call: SocketCall) -> object:
     """Report results. The reply means that they are committed."""
     asked, stream = call.read(StreamResults), _stream(call)
     reported = _checked(asked.results, most_bytes=call.services.settings.max_payload_bytes)
-    event = ReportResults(
+    command = ReportResults(
         worker_id=stream.worker_id,
         incarnation=stream.incarnation,
         results=reported,
         by=call.caller,
     )
     on_reply = _replying(call, stream, lambda reply: _noted(reported, reply))
-    call.coordinator.execute(event, on_reply=on_reply)
+    call.coordinator.execute(command, on_reply=on_reply)
     if asked.free is not None:
         # In the same batch as the results, which free the slots.
         stream.credit(asked.free, asked.taken)
@@ -159,14 +159,14 @@ def progress(call: SocketCall) -> object:
             raise invalid_field("progress", "give this or partial", index=index)
         for field, value in (("progress", item.progress), ("partial", item.partial)):
             _check_json(value, field, index, most_bytes=most_bytes)
-    event = ReportProgress(
+    command = ReportProgress(
         worker_id=stream.worker_id,
         incarnation=stream.incarnation,
         items=asked.items,
         by=call.caller,
     )
     on_reply = _replying(call, stream, lambda reply: _noted(asked.items, reply))
-    call.coordinator.execute(event, on_reply=on_reply)
+    call.coordinator.execute(command, on_reply=on_reply)
     return NO_REPLY
 
 
@@ -181,7 +181,7 @@ def progress(call: SocketCall) -> object:
 def beat(call: SocketCall) -> object:
     """Send a heartbeat with the running tasks."""
     asked, stream = call.read(StreamBeat), _stream(call)
-    event = BeatWorker(
+    command = BeatWorker(
         worker_id=stream.worker_id,
         incarnation=stream.incarnation,
         running=None if asked.running is None else tuple(asked.running),
@@ -189,7 +189,7 @@ def beat(call: SocketCall) -> object:
         by=call.caller,
     )
     answer = _replying(call, stream, _beat_answer)
-    call.services.streams.beats.add(event, interval_ms=stream.interval_ms, answer=answer)
+    call.services.streams.beats.add(command, interval_ms=stream.interval_ms, answer=answer)
     return NO_REPLY
 
 
@@ -208,7 +208,7 @@ def _beat_answer(reply: Any) -> StreamBeatAnswer:
 
 
 def _checked(reported: list[Result], *, most_bytes: int) -> list[Result]:
-    """Results as they may be stored. A result that only says "done" needs no check."""
+    """Results as they may be stored. A success without a result needs no check."""
     unusual = [
         index
         for index, one in enumerate(reported)

@@ -52,7 +52,7 @@ class WorkerStream:
         interval_ms: int,
     ) -> None:
         self._coordinator = coordinator
-        self._free = 0  # as the worker said last
+        self._free = 0  # as the worker reported last
         self._received = 0
         self._sent = 0  # leases that were sent, or are about to be
         self._average_bytes = 1.0  # of a payload, lately

@@ -32,7 +32,7 @@ async def save_checkpoint(call: HttpCall[CheckpointRequest, NoQuery]) -> Checkpo
     access.check_service(call.caller, call.path["name"])
     value = NULL if call.body.value is None else call.body.value
     check_value(value, "value", most_bytes=call.settings.max_payload_bytes)
-    event = SaveCheckpoint(
+    command = SaveCheckpoint(
         service=call.path["name"],
         shard=_shard(call),
         epoch=call.body.epoch,
@@ -40,7 +40,7 @@ async def save_checkpoint(call: HttpCall[CheckpointRequest, NoQuery]) -> Checkpo
         worker_id=call.caller.worker_id,
         by=call.caller,
     )
-    await call.coordinator.execute(event)
+    await call.coordinator.execute(command)
     return await _current_view(call)
 
 

@@ -28,9 +28,9 @@ from rota.messages import (
 from rota.messages.shards import (
     HeartbeatData,
     RegisterData,
-    beat_event,
     full_assignment,
-    register_event,
+    heartbeat_command,
+    register_command,
 )
 
 routes = Routes("Services")
@@ -70,16 +70,16 @@ def _acting_member(call: HttpCall[Any, Any]) -> tuple[str, str]:
 async def register(call: HttpCall[MemberRegistration, NoQuery]) -> AssignmentData:
     """Become a member of a service, and get the shards to hold.
 
-    The first member is given all shards at once, others what those before them give up: beat to
-    hear of it. Give an `incarnation` that rises with each start of the process: a newer one
-    takes over, and an older one is answered with status `fenced`.
+    The first member is given all shards at once, others what those before them give up: a
+    heartbeat returns it. Give an `incarnation` that rises with each start of the process: a
+    newer one takes over, and an older one is answered with status `fenced`.
     """
     service = own_service(call)
     access.check_worker(call.caller, call.body.worker_id)
     data = RegisterData(service_name=service, **asdict(call.body))
-    event = replace(register_event(data), by=call.caller)
+    command = replace(register_command(data), by=call.caller)
     # A member that has to wait gets what it has by now: over HTTP it asks again.
-    return full_assignment(await call.coordinator.execute(event))
+    return full_assignment(await call.coordinator.execute(command))
 
 
 @routes.post("/api/services/{name}/members/{worker_id}/heartbeat", Action.WORK, keeps_work=True)
@@ -92,8 +92,8 @@ async def heartbeat(call: HttpCall[MemberHeartbeat, BeatQuery]) -> AssignmentDat
     """
     service, worker_id = _acting_member(call)
     data = HeartbeatData(service_name=service, worker_id=worker_id, **asdict(call.body))
-    event = replace(beat_event(data, tuple(data.assigned_shards)), by=call.caller)
-    assignment = await call.coordinator.execute(event)
+    command = replace(heartbeat_command(data, tuple(data.assigned_shards)), by=call.caller)
+    assignment = await call.coordinator.execute(command)
     # A member that waited for longer would be late with its next beat.
     wait_ms = min(call.query.wait_ms, call.coordinator.rules.shards.news_wait_ms)
     if wait_ms and assignment.status == "ok" and _knows(assignment, call.body.generation):
@@ -139,11 +139,11 @@ async def leave(call: HttpCall[None, LeaveQuery]) -> MemberLeft:
     The member must act on nothing any more. One that is not there has left.
     """
     service, worker_id = _acting_member(call)
-    event = LeaveMember(
+    command = LeaveMember(
         service=service,
         worker_id=worker_id,
         incarnation=call.query.incarnation,
         by=call.caller,
     )
-    await call.coordinator.execute(event)
+    await call.coordinator.execute(command)
     return MemberLeft(service=service, worker_id=worker_id)

@@ -47,13 +47,13 @@ async def show(call: HttpCall[None, NoQuery]) -> ServiceView:
 async def configure(call: HttpCall[ServiceChange, NoQuery]) -> ServiceView:
     """Set the number of shards and the protocol of members; creates the service if needed."""
     change = call.body
-    event = ConfigureService(
+    command = ConfigureService(
         service=own_service(call),
         shard_count=change.shard_count,
         pinned=change.pinned,
         min_protocol=change.min_protocol,
     )
-    await call.coordinator.execute(event)
+    await call.coordinator.execute(command)
     return await _current_view(call)
 
 
@@ -71,10 +71,10 @@ async def drain(call: HttpCall[MemberDrain | None, NoQuery]) -> ServiceView:
     asked = MemberDrain() if call.body is None else call.body
     access.check_service(call.caller, call.path["name"])
     access.check_worker(call.caller, call.path["worker_id"])
-    event = DrainMember(
+    command = DrainMember(
         service=call.path["name"], worker_id=call.path["worker_id"], draining=asked.draining
     )
-    await call.coordinator.execute(event)
+    await call.coordinator.execute(command)
     return await _current_view(call)
 
 

@@ -26,8 +26,8 @@ async def change(
 ) -> TaskCount:
     """Execute a bulk change, or count the tasks that it would change."""
     asked = call.body
-    says_which = any((asked.state, asked.queue, asked.name, asked.label, asked.ids is not None))
-    if not says_which and not asked.dry_run:
+    is_selective = any((asked.state, asked.queue, asked.name, asked.label, asked.ids is not None))
+    if not is_selective and not asked.dry_run:
         raise Invalid(
             "say which tasks: at least one of state, queue, name, label, ids; or dry_run",
             field="state",
@@ -41,7 +41,7 @@ async def change(
     coordinator = call.coordinator
     if asked.ids is not None:
         named = await _named(coordinator, asked.ids, selection)
-        count = len(named) if asked.dry_run else await _change_named(coordinator, named, make)
+        count = len(named) if asked.dry_run else await change_named(coordinator, named, make)
     elif asked.dry_run:
         count = await coordinator.queries.tasks.count(selection)
     else:
@@ -61,7 +61,8 @@ async def _change_matching(coordinator: Coordinator, selection: TaskFilter, make
         before = step[-1]
 
 
-async def _change_named(coordinator: Coordinator, named: list[TaskId], make: Change) -> int:
+async def change_named(coordinator: Coordinator, named: list[TaskId], make: Change) -> int:
+    """Change these tasks; returns how many were changed."""
     count = 0
     for start in range(0, len(named), limits.MAX_BULK_STEP):
         step = tuple(named[start : start + limits.MAX_BULK_STEP])

@@ -1,11 +1,11 @@
 """Failures over HTTP: failed tasks grouped by their error, and their retry."""
 
-from rota.core import ids, limits
+from rota.core import ids
 from rota.core.access import Action
 from rota.core.commands import RetryTasks
-from rota.core.ids import TaskId
 from rota.engine.queries.failures import FailureGroup
 from rota.errors import NotFound
+from rota.gateways.http.resources.tasks.bulk import change_named
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
 from rota.messages import FailurePage, FailureView, Redrive, TaskCount
 
@@ -44,7 +44,7 @@ def _view(group: FailureGroup) -> FailureView:
 async def redrive(call: HttpCall[Redrive | None, NoQuery]) -> TaskCount:
     """Retry all failed tasks of a group.
 
-    With `dry_run` nothing changes, and the answer says how many it would be.
+    With `dry_run` nothing changes, and the answer has the number of matching tasks.
     """
     fingerprint = call.path["fingerprint"]
     named = await call.coordinator.queries.failures.tasks_of(fingerprint, call.caller.queues)
@@ -52,12 +52,4 @@ async def redrive(call: HttpCall[Redrive | None, NoQuery]) -> TaskCount:
         raise NotFound(f"failures {fingerprint!r} not found; none is left, perhaps")
     if call.body is not None and call.body.dry_run:
         return TaskCount(count=len(named), dry_run=True)
-    count = 0
-    for start in range(0, len(named), limits.MAX_BULK_STEP):
-        count += await _retry(call, tuple(named[start : start + limits.MAX_BULK_STEP]))
-    return TaskCount(count=count)
-
-
-async def _retry(call: HttpCall[Redrive | None, NoQuery], step: tuple[TaskId, ...]) -> int:
-    reply = await call.coordinator.execute(RetryTasks(step))
-    return len(reply.changed)
+    return TaskCount(count=await change_named(call.coordinator, named, RetryTasks))

@@ -69,7 +69,7 @@ async def start(call: HttpCall[JobStart | None, HolderQuery]) -> JobAnswer:
     holder = named or call.caller.worker_id or DEFAULT_HOLDER
     access.check_worker(call.caller, holder)
     task_id = await _own_id(call)
-    return await _handled(call, StartJob(task_id=task_id, holder=holder, by=call.caller))
+    return await _executed(call, StartJob(task_id=task_id, holder=holder, by=call.caller))
 
 
 @routes.post(
@@ -87,8 +87,8 @@ async def complete(call: HttpCall[Raw | None, NoQuery]) -> JobAnswer:
     check_value(result, "result", most_bytes=call.settings.max_payload_bytes)
     # A second call compares its result with this one, so it must be valid JSON.
     decode(bytes(result), _anything)
-    event = CompleteJob(task_id=await _own_id(call), result=result, by=call.caller)
-    return await _handled(call, event)
+    command = CompleteJob(task_id=await _own_id(call), result=result, by=call.caller)
+    return await _executed(call, command)
 
 
 @routes.post(
@@ -99,10 +99,10 @@ async def complete(call: HttpCall[Raw | None, NoQuery]) -> JobAnswer:
 )
 async def fail(call: HttpCall[JobFailure | None, NoQuery]) -> JobAnswer:
     """End a job's attempt with an error."""
-    said = call.body.error if call.body else None
-    error = task_error(said, most_bytes=call.settings.max_payload_bytes)
-    event = FailJob(task_id=await _own_id(call), error=error, by=call.caller)
-    return await _handled(call, event)
+    given = call.body.error if call.body else None
+    error = task_error(given, most_bytes=call.settings.max_payload_bytes)
+    command = FailJob(task_id=await _own_id(call), error=error, by=call.caller)
+    return await _executed(call, command)
 
 
 async def _own_id(call: HttpCall[Any, Any]) -> ids.TaskId:
@@ -112,8 +112,10 @@ async def _own_id(call: HttpCall[Any, Any]) -> ids.TaskId:
     return task_id
 
 
-async def _handled(call: HttpCall[Any, Any], event: StartJob | CompleteJob | FailJob) -> JobAnswer:
-    reply = await call.coordinator.execute(event)
+async def _executed(
+    call: HttpCall[Any, Any], command: StartJob | CompleteJob | FailJob
+) -> JobAnswer:
+    reply = await call.coordinator.execute(command)
     return _answer(reply.task)
 
 

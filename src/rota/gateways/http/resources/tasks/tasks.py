@@ -121,7 +121,7 @@ def _views(items: Sequence[AddTask | TaskRecord]) -> list[TaskView]:
     return views
 
 
-# --- looking -----------------------------------------------------------------------------------
+# --- reading -----------------------------------------------------------------------------------
 
 
 @routes.get("/api/tasks/{task_id}", Action.READ, errors=(TaskNotFound,))
@@ -233,7 +233,7 @@ async def cancel_many(call: HttpCall[TaskSelection, NoQuery]) -> TaskCount:
     """Cancel all tasks that match.
 
     Without `state`: scheduled, queued and running ones. With `dry_run` nothing changes, and the
-    answer says how many it would be.
+    answer has the number of matching tasks.
     """
     return await bulk.change(call, CancelTasks, usual_states=bulk.CANCELLABLE)
 
@@ -242,7 +242,7 @@ async def cancel_many(call: HttpCall[TaskSelection, NoQuery]) -> TaskCount:
 async def retry_many(call: HttpCall[TaskSelection, NoQuery]) -> TaskCount:
     """Retry all tasks that match.
 
-    Without `state`: failed ones. With `dry_run` nothing changes, and the answer says how many
-    it would be.
+    Without `state`: failed ones. With `dry_run` nothing changes, and the answer has the number
+    of matching tasks.
     """
     return await bulk.change(call, RetryTasks, usual_states=bulk.RETRYABLE)

@@ -49,13 +49,13 @@ async def results(call: HttpCall[ResultReport, NoQuery]) -> ResultAnswer:
     known = [result for result in reported if result is not None]
     outcomes: list[OutcomeName] = []
     if known or not reported:
-        event = ReportResults(
+        command = ReportResults(
             worker_id=worker_id,
             incarnation=call.body.incarnation,
             results=known,
             by=call.caller,
         )
-        outcomes = (await call.coordinator.execute(event)).outcomes
+        outcomes = (await call.coordinator.execute(command)).outcomes
     return _answer([item.task_id for item in call.body.results], reported, outcomes)
 
 
@@ -112,13 +112,13 @@ async def progress(call: HttpCall[ProgressReport | ProgressItems, NoQuery]) -> R
     reported = [
         _progress(item, index, most_bytes=most_bytes) for index, item in enumerate(report.items)
     ]
-    event = ReportProgress(
+    command = ReportProgress(
         worker_id=worker_id,
         incarnation=report.incarnation,
         items=[one for one in reported if one is not None],
         by=call.caller,
     )
-    outcomes = (await call.coordinator.execute(event)).outcomes
+    outcomes = (await call.coordinator.execute(command)).outcomes
     answer = _answer([item.task_id for item in report.items], reported, outcomes)
     if len(report.items) == 1:
         _raise_for(answer.outcomes[0])

@@ -26,15 +26,13 @@ from rota.messages import (
     WorkerView,
 )
 
-GIVEN_ID_BYTES = 8
-
 routes = Routes("Workers")
 
 
 def acting_worker(call: HttpCall[Any, Any]) -> str:
     """The worker in the path, if the token is bound to no other.
 
-    Whether the caller owns the worker is decided in the transaction: the event says who sent it.
+    Whether the caller owns the worker is decided in the transaction; the command has its caller.
     """
     worker_id = call.path["worker_id"]
     access.check_worker(call.caller, worker_id)
@@ -52,7 +50,7 @@ def _view(call: HttpCall[Any, Any], figures: WorkerFigures) -> WorkerView:
     return worker_view(figures, now_ms=call.coordinator.clock.now_ms(), settings=call.settings)
 
 
-# --- coming and beating --------------------------------------------------------------------------
+# --- registration and heartbeats ------------------------------------------------------------------
 
 
 @routes.post("/api/workers", Action.WORK, status=201)
@@ -81,14 +79,14 @@ async def heartbeat(call: HttpCall[HeartbeatRequest, NoQuery]) -> HeartbeatAnswe
     running = call.body.running
     # An id that no task can have is reported as lost.
     named = {text: ids.from_text(text) for text in running or ()}
-    event = BeatWorker(
+    command = BeatWorker(
         worker_id=worker_id,
         incarnation=call.body.incarnation,
         running=None if running is None else tuple(filter(None, named.values())),
         load=call.body.load,
         by=call.caller,
     )
-    beat = await call.coordinator.execute(event)
+    beat = await call.coordinator.execute(command)
     impossible = [text for text, task_id in named.items() if task_id is None]
     return HeartbeatAnswer(
         health=beat.health,
@@ -110,7 +108,7 @@ async def lease(call: HttpCall[LeaseRequest, NoQuery]) -> LeaseAnswer:
     """Lease tasks, or wait for some."""
     worker_id = acting_worker(call)
     asked = call.body
-    event = LeaseWork(
+    command = LeaseWork(
         worker_id=worker_id,
         incarnation=asked.incarnation,
         most=asked.max,
@@ -126,5 +124,5 @@ async def lease(call: HttpCall[LeaseRequest, NoQuery]) -> LeaseAnswer:
             )
             await call.coordinator.execute(returned)
 
-    granted = await call.while_connected(call.coordinator.execute(event), undo=release)
+    granted = await call.while_connected(call.coordinator.execute(command), undo=release)
     return LeaseAnswer(leases=[lease_view(task) for task in granted.leases])

@@ -123,8 +123,8 @@ async def show(call: HttpCall[None, NoQuery]) -> WorkerView:
 async def leave(call: HttpCall[None, IncarnationQuery]) -> WorkerLeft:
     """Remove a worker; its leases are released at once, without using up an attempt."""
     worker_id = work.acting_worker(call)
-    event = LeaveWorker(worker_id=worker_id, incarnation=call.query.incarnation, by=call.caller)
-    reply = await call.coordinator.execute(event)
+    command = LeaveWorker(worker_id=worker_id, incarnation=call.query.incarnation, by=call.caller)
+    reply = await call.coordinator.execute(command)
     assert isinstance(reply, Done)
     return WorkerLeft(id=worker_id, released=reply.count)
 
@@ -149,6 +149,6 @@ async def quarantine(call: HttpCall[NoFields | None, NoQuery]) -> WorkerView:
 
 async def _set_state(call: HttpCall[NoFields | None, NoQuery], state: WorkerState) -> WorkerView:
     access.check_worker(call.caller, call.path["worker_id"])
-    event = SetWorkerState(worker_id=call.path["worker_id"], state=state)
-    reply = await call.coordinator.execute(event)
+    command = SetWorkerState(worker_id=call.path["worker_id"], state=state)
+    reply = await call.coordinator.execute(command)
     return await work.current_view(call, reply.worker.id)
