@@ -12,7 +12,7 @@ from rota.core.tasks.model import (
     TaskRecord,
     TaskState,
 )
-from rota.gateways.http.views.timeline import events_of
+from rota.gateways.http.views.tasks import events_of
 
 
 @st.composite

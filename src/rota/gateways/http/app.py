@@ -8,7 +8,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from rota.dashboard import site as dashboard
-from rota.gateways.http import docs_page, openapi
+from rota.gateways.http import openapi
 from rota.gateways.http.endpoints import ENDPOINTS
 from rota.gateways.http.routing.endpoint import HttpServices
 from rota.gateways.http.routing.responses import (
@@ -31,7 +31,7 @@ def create_app(services: HttpServices) -> Application:
     site = Starlette(
         routes=[
             *dashboard.routes(_not_found),
-            Route("/docs", StaticResponse(docs_page.docs()), methods=["GET"]),
+            Route("/docs", StaticResponse(openapi.docs_page()), methods=["GET"]),
             Route(
                 "/openapi.json",
                 StaticResponse(encoded(openapi.document(ENDPOINTS))),

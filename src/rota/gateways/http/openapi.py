@@ -1,7 +1,14 @@
-"""The OpenAPI 3.1 document, generated from the endpoints."""
+"""The OpenAPI 3.1 document, generated from the endpoints, and the `/docs` page that shows it.
 
+The page loads nothing from elsewhere, and its content security policy makes the browser enforce it.
+"""
+
+import base64
+import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
+from importlib.resources import files
 from typing import Any
 
 import msgspec
@@ -24,7 +31,7 @@ from rota.errors import (
 )
 from rota.gateways.http.routing.endpoint import BodyReading, HttpEndpoint
 from rota.gateways.http.routing.parameters import PageQuery
-from rota.gateways.http.routing.responses import PROBLEM_JSON
+from rota.gateways.http.routing.responses import PROBLEM_JSON, HttpResponse
 from rota.messages import NoFields, Problem
 
 # The errors of the server itself, before an endpoint is found.
@@ -36,6 +43,9 @@ Times and durations are integers in milliseconds. Bodies are JSON whatever their
 and definitions of workflows may be YAML.
 Fields and parameters that are not listed here are refused by name. Errors are
 `application/problem+json`; match on their `code`."""
+HTML = "text/html; charset=utf-8"
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 
 def document(endpoints: Sequence[HttpEndpoint]) -> dict[str, Any]:
@@ -197,3 +207,36 @@ def _errors(endpoint: HttpEndpoint) -> list[type[RotaError]]:
         errors += [Unauthorized, Forbidden, TooMany, Unavailable]
     errors += [error for error in endpoint.errors if error not in errors]
     return [*errors, Internal]
+
+
+# --- the page ---------------------------------------------------------------------------------
+
+
+def docs_page() -> HttpResponse:
+    """The `/docs` page."""
+    text = files("rota.gateways.http").joinpath("html", "docs.html").read_text(encoding="utf-8")
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            "connect-src 'self'",
+            f"script-src {_hashes(_SCRIPT.findall(text))}",
+            f"style-src {_hashes(_STYLE.findall(text))}",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+        )
+    )
+    headers = (
+        ("content-security-policy", policy),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+    )
+    return HttpResponse(text.encode(), media_type=HTML, headers=headers)
+
+
+def _hashes(blocks: list[str]) -> str:
+    """The hashes by which the policy allows these blocks and no others."""
+    if not blocks:
+        return "'none'"
+    digests = (hashlib.sha256(block.encode()).digest() for block in blocks)
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)

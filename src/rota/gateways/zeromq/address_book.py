@@ -10,7 +10,7 @@ for a replaced incarnation, is answered, but receives no pushes for that member.
 
 from rota.engine.metrics.metrics import WireMetrics
 
-MOST_ADDRESSES = 100_000  # members whose address is kept; others are answered only when they ask
+MOST_ADDRESSES = 100_000  # members whose address is stored; others receive answers, and no pushes
 MOST_NEWER_PEERS = 100_000  # connections known to understand more than the old protocol
 
 Key = tuple[str, str]  # service and worker

@@ -73,7 +73,7 @@ def create_socket(
         zmq.LINGER: 0,
         zmq.ROUTER_MANDATORY: 1,  # a message that cannot be sent is an error
         # A peer may choose its own address. The newest one to claim it has it, as a worker that
-        # comes back should; with keys, addresses of a peer's choice are not listened to at all.
+        # comes back should; with keys, messages from an address of a peer's choice are refused.
         zmq.ROUTER_HANDOVER: 1 if keyring is None else 0,
         zmq.SNDHWM: MOST_UNSENT,
         zmq.RCVHWM: MOST_UNREAD,
@@ -95,7 +95,7 @@ def create_socket(
 
 
 def listen(settings: Settings) -> socket.socket | None:
-    """Listen where the settings say; None: the usual port is taken, and no other was asked for."""
+    """Listen on the address in the settings; None: it names no port, and the usual one is taken."""
     port = DEFAULT_PORT if settings.zmq_port is None else settings.zmq_port
     family, address = _address(settings.zmq_host, port)
     listening = socket.socket(family, socket.SOCK_STREAM)

@@ -7,7 +7,7 @@ descriptor of every connection and of every delivered message. The difference be
 and the bytes at the last delivered message is what the connection has left unfinished. A peer with
 too much of it is dropped; libzmq then frees what it held.
 
-The descriptors stay libzmq's: here they are only looked at and shut down, never closed. A
+The descriptors stay libzmq's: here they are only read and shut down, never closed. A
 descriptor may be closed and used again at any moment, so its two ends are compared first.
 
 An own epoll reports which connections have received something, so that silent ones cost nothing.
@@ -117,7 +117,7 @@ class ByteMeter:
         self._peers[descriptor] = Metered(address, self._now_s())
         if self._epoll is not None:
             edges = select.EPOLLIN | select.EPOLLOUT | select.EPOLLET
-            with suppress(OSError):  # gone in this moment: libzmq will say so
+            with suppress(OSError):  # gone in this moment: libzmq will report it
                 self._epoll.register(descriptor, edges)
 
     def closed(self, descriptor: int) -> None:
@@ -131,7 +131,7 @@ class ByteMeter:
         self._whole.add(descriptor)
 
     def drop(self, descriptor: int, reason: str) -> None:
-        """End a connection; libzmq then closes its descriptor and says that it is gone."""
+        """End a connection; libzmq then closes its descriptor and reports it."""
         peer = self._peers.get(descriptor)
         if peer is None or not _shut_down(descriptor, self._port, peer.address):
             return
@@ -157,12 +157,12 @@ class ByteMeter:
         assert self._loop is not None
         assert self._epoll is not None
         received = [descriptor for descriptor, _ in self._epoll.poll(0, len(self._peers) + 1)]
-        looked_at = {*received, *self._whole, *self._large}
+        changed = {*received, *self._whole, *self._large}
         whole, self._whole = self._whole, set()
         now_s = self._now_s()
-        for descriptor in looked_at:
+        for descriptor in changed:
             self._measure(descriptor, now_s, is_whole=descriptor in whole)
-        if looked_at:
+        if changed:
             factor = BACKLOG_FACTOR if self._large and self._is_behind() else 1
             self._drop_late(factor * self._most_bytes)
             self._drop_largest(factor * self._most_total_bytes)

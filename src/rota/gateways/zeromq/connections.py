@@ -1,9 +1,9 @@
 """Counts the connections of the ZeroMQ socket by its monitor events.
 
-The events do not say which connection was admitted. But at the end of its handshake a connection
-has been admitted or is closed. So all older connections are admitted ones, and of the younger ones
-there are no more than were admitted in that time. Connections that stay silent, or that linger
-after a refusal, take up no place.
+The events do not name the connection that was admitted. But at the end of its handshake a
+connection has been admitted or is closed. So all older connections are admitted ones, and of the
+younger ones there are no more than were admitted in that time. Connections that stay silent, or
+that linger after a refusal, take up no place.
 """
 
 import time

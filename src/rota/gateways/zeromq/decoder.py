@@ -23,7 +23,7 @@ from rota.messages.shards import (
     register_command,
 )
 
-MAX_CACHED_BYTES = 4 * 1024 * 1024  # of lists as they are written
+MAX_CACHED_BYTES = 4 * 1024 * 1024  # of encoded lists
 
 _DECODER: msgspec.json.Decoder[MemberMessage] = msgspec.json.Decoder(MemberMessage)
 _SHARDS_DECODER: msgspec.json.Decoder[list[int]] = msgspec.json.Decoder(Shards)
@@ -40,16 +40,16 @@ class _QuickHeartbeat(Struct, frozen=True, tag_field="type", tag="heartbeat"):
 _QUICK_DECODER = msgspec.json.Decoder(Register | _QuickHeartbeat | Leave)
 
 
-class _HintData(Struct):
+class _ProtocolData(Struct):
     protocol: Any = None
     incarnation: Any = None
 
 
-class _Hint(Struct):
-    data: _HintData
+class _ProtocolProbe(Struct):
+    data: _ProtocolData
 
 
-_HINT_DECODER = msgspec.json.Decoder(_Hint)
+_PROBE_DECODER = msgspec.json.Decoder(_ProtocolProbe)
 _KINDS: dict[type[MemberCommand], str] = {
     BeatMember: "heartbeat",
     RegisterMember: "register",
@@ -79,8 +79,8 @@ class MessageDecoder:
             case _:
                 raise AssertionError(f"{type(message).__name__} could be read after all")
 
-    def _shards(self, written: Raw) -> tuple[int, ...]:
-        text = bytes(written)
+    def _shards(self, encoded: Raw) -> tuple[int, ...]:
+        text = bytes(encoded)
         known = self._shard_lists.get(text)
         if known is None:
             known = tuple(_SHARDS_DECODER.decode(text))
@@ -118,10 +118,10 @@ def is_newer_than_old(command: MemberCommand) -> bool:
     return command.protocol > OLD_PROTOCOL
 
 
-def hints_at_newer(body: bytes) -> bool:
+def seems_newer(body: bytes) -> bool:
     """Whether the sender of an unreadable message understands more than bare assignments."""
     try:
-        data = _HINT_DECODER.decode(body).data
+        data = _PROBE_DECODER.decode(body).data
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return False
     is_number = isinstance(data.protocol, int | float)

@@ -1,13 +1,14 @@
 """The ZeroMQ gateway: heartbeats of the members of services, and their assignments.
 
-Theory of operation. One ROUTER socket on the event loop. A message is read, checked and handed to
-the coordinator as an event; its answer is sent when the commit is done, together with all others of
-that commit. No task is started for a message, and nobody is waited for: a peer that does not
-read loses what is said to it (its next beat brings that again) and costs the others nothing. When
-too much waits for its commit we stop reading, and the network holds the peers back.
+Theory of operation. One ROUTER socket on the command loop. A message is read, checked and handed to
+the coordinator as a command; its answer is sent when the commit is done, together with all others
+of that commit. The gateway starts no task for a message and waits for no peer: a peer that does not
+read loses what it is sent (its next heartbeat is answered with the same) and costs the others
+nothing. When too much waits for its commit the gateway stops reading, and the network holds the
+peers back.
 
-What is no message of ours is counted, logged once in a while and refused. Peers that understand
-more than the old protocol are told why; to the others nothing is ever sent but assignments.
+A message that is not valid is counted, logged once in a while and refused. Peers that understand
+more than the old protocol are sent the reason; the others are sent nothing but assignments.
 """
 
 import errno
@@ -31,7 +32,7 @@ from rota.gateways.zeromq.auth.authenticator import ZapAuthenticator
 from rota.gateways.zeromq.auth.keyring import Keyring
 from rota.gateways.zeromq.byte_meter import ByteMeter
 from rota.gateways.zeromq.connections import Connections
-from rota.gateways.zeromq.decoder import MessageDecoder, hints_at_newer, is_newer_than_old, kind_of
+from rota.gateways.zeromq.decoder import MessageDecoder, is_newer_than_old, kind_of, seems_newer
 from rota.gateways.zeromq.descriptors import ListenerGuard
 from rota.gateways.zeromq.encoder import AssignmentEncoder, error_message
 from rota.gateways.zeromq.flow_control import FlowControl
@@ -46,7 +47,7 @@ GIVEN_ADDRESS = b"\0"  # the first byte of addresses that libzmq has chosen
 
 
 def open_gateway(coordinator: Coordinator, settings: Settings) -> "ShardGateway | None":
-    """Listen; None: ZeroMQ is disabled, and the log says why."""
+    """Listen; None: ZeroMQ is disabled, and the log has the reason."""
     binding.refuse_unsafe_binding(settings)
     if not binding.is_wanted(settings):
         return None
@@ -170,19 +171,19 @@ class ShardGateway:
             return
         self._meter.note_message(descriptor)
         try:
-            event = self._decoder.decode(body)
-            if is_newer_than_old(event):
+            command = self._decoder.decode(body)
+            if is_newer_than_old(command):
                 self._address_book.note_newer(peer)
             if self._keyring is not None:
                 _refuse_chosen_address(peer)
                 public = str(frame.get("User-Id"))
-                by = self._keyring.check(public, event.service, event.worker_id)
-                event = msgspec.structs.replace(event, by=by)
-            self._metrics.received[kind_of(event)] += 1
-            self._execute(peer, event, len(body))
+                by = self._keyring.check(public, command.service, command.worker_id)
+                command = msgspec.structs.replace(command, by=by)
+            self._metrics.received[kind_of(command)] += 1
+            self._execute(peer, command, len(body))
         except RotaError as error:
             self._refuse(
-                peer, error, is_newer=self._address_book.is_newer(peer) or hints_at_newer(body)
+                peer, error, is_newer=self._address_book.is_newer(peer) or seems_newer(body)
             )
 
     def _skip_frames(self, message: "OversizedMessage") -> None:
@@ -198,24 +199,24 @@ class ShardGateway:
         self._oversized = None
         self._meter.note_message(message.descriptor)
         error = Malformed(f"a message is one frame of JSON; {message.frames} came")
-        is_newer = self._address_book.is_newer(message.peer) or hints_at_newer(message.body)
+        is_newer = self._address_book.is_newer(message.peer) or seems_newer(message.body)
         self._refuse(message.peer, error, is_newer=is_newer)
 
-    def _execute(self, peer: bytes, event: MemberCommand, length: int) -> None:
+    def _execute(self, peer: bytes, command: MemberCommand, length: int) -> None:
         assert self._flow_control is not None
-        self._coordinator.execute(event, on_reply=partial(self._answer, peer, event, length))
+        self._coordinator.execute(command, on_reply=partial(self._answer, peer, command, length))
         self._flow_control.enter(length)
 
     # --- sending --------------------------------------------------------------------------------
 
     def _answer(
-        self, peer: bytes, event: MemberCommand, length: int, reply: ShardReply | Exception
+        self, peer: bytes, command: MemberCommand, length: int, reply: ShardReply | Exception
     ) -> None:
         """Answer a command that was committed, or refused."""
         if not self._is_open or self._flow_control is None:
             return
         self._flow_control.leave(length)
-        key = event.service, event.worker_id
+        key = command.service, command.worker_id
         if isinstance(reply, Assignment):
             if reply.status == "ok":
                 self._address_book.note_address(key, peer)
@@ -223,8 +224,8 @@ class ShardGateway:
                 self._send_assignment(peer, reply)
         elif isinstance(reply, Exception):
             # The engine has logged its own failure.
-            self._refuse(peer, presentable(reply), is_newer=is_newer_than_old(event))
-        elif isinstance(event, LeaveMember):
+            self._refuse(peer, presentable(reply), is_newer=is_newer_than_old(command))
+        elif isinstance(command, LeaveMember):
             self._address_book.forget_member(key, peer)
 
     def _push(self, pushes: Sequence[Assignment]) -> None:

@@ -2,7 +2,7 @@
 
 Theory of operation. A ZeroMQ socket has a descriptor that an event loop can watch, but it signals
 changes only: it becomes readable when the state of the socket has changed, and any call on the
-socket, a send included, may clear that signal. Only the socket's EVENTS say whether there is a
+socket, a send included, may clear that signal. Only the socket's EVENTS show whether there is a
 message to read. So the poller reads EVENTS after every turn of reading, and once more after sends.
 
 A turn takes a bounded number of messages, then returns to the loop.

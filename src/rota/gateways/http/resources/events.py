@@ -28,7 +28,7 @@ class EventsQuery(Request, frozen=True, kw_only=True):
         Number | None,
         Meta(
             description="The number of the last event already known. Without it a list begins with "
-            "the oldest that is kept, and a stream with what happens next."
+            "the oldest that is stored, and a stream with what happens next."
         ),
     ] = None
     last: Annotated[
@@ -90,7 +90,7 @@ async def listing(call: EventsCall) -> EventPage | StreamedResponse:
 
 def sight_of(caller: Caller) -> Sight | None:
     """The filter of the events that this caller may see; None: all of them."""
-    return None if sees_everything(caller) else lambda noted: may_see(caller, noted)
+    return None if sees_everything(caller) else lambda event: may_see(caller, event)
 
 
 async def _check_known(call: EventsCall, after: int, field: str) -> None:
@@ -99,7 +99,9 @@ async def _check_known(call: EventsCall, after: int, field: str) -> None:
         # The store may be a commit ahead of what was handed out.
         last_seq = (await call.coordinator.queries.events.bounds()).last_seq
         if after > last_seq:
-            raise invalid_field(field, f"the last event is {last_seq}; this is not from here")
+            raise invalid_field(
+                field, f"the last event is {last_seq}; this number is from another log"
+            )
 
 
 # --- as a list ----------------------------------------------------------------------------------
@@ -109,15 +111,15 @@ async def _next(
     call: EventsCall, wanted: EventFilter, sight: Sight | None, before: Passage
 ) -> Passage:
     """The events after an empty passage, if any happens in time."""
-    with call.coordinator.subscribe(Events(wanted, before.position, sight)) as follower:
+    with call.coordinator.subscribe(Events(wanted, before.position, sight)) as subscription:
         found: list[LoggedEvent] = []
         try:
             async with asyncio.timeout(call.query.wait_ms / 1000):
-                found = await follower.take(call.query.limit)
+                found = await subscription.take(call.query.limit)
         except TimeoutError:
             pass
-        last_seq = max(call.coordinator.last_seq, follower.position)
-        return Passage(found, follower.position, before.oldest_seq, last_seq)
+        last_seq = max(call.coordinator.last_seq, subscription.position)
+        return Passage(found, subscription.position, before.oldest_seq, last_seq)
 
 
 def _page(passage: Passage) -> EventPage:
@@ -131,9 +133,9 @@ def _page(passage: Passage) -> EventPage:
     )
 
 
-def view(noted: LoggedEvent) -> EventView:
+def view(event: LoggedEvent) -> EventView:
     return EventView(
-        seq=noted.seq, at_ms=noted.at_ms, type=noted.type, subject=noted.subject, data=noted.data
+        seq=event.seq, at_ms=event.at_ms, type=event.type, subject=event.subject, data=event.data
     )
 
 

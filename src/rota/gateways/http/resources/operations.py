@@ -103,12 +103,12 @@ def shards_check(coordinator: Coordinator, now_ms: int) -> Check:
             stranded += gauges.stranded
         stuck += gauges.oldest_revoke_ms > policy.stuck_ms
     # This needs no token; the names of the services are in the metrics.
-    troubles = []
+    problems = []
     if stranded:
-        troubles.append(f"shards without an owner for more than {policy.lease_ms} ms: {stranded}")
+        problems.append(f"shards without an owner for more than {policy.lease_ms} ms: {stranded}")
     if stuck:
-        troubles.append(f"services whose shards do not move within {policy.stuck_ms} ms: {stuck}")
-    detail = "; ".join(troubles) or None
+        problems.append(f"services whose shards do not move within {policy.stuck_ms} ms: {stuck}")
+    detail = "; ".join(problems) or None
     return Check(component="shards", isHealthy=detail is None, detail=detail)
 
 

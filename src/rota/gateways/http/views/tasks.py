@@ -1,7 +1,11 @@
-"""Views of tasks and leases.
+"""Views of tasks and leases, and the timeline of a task.
 
-These are made by the ten thousand: plain construction, one call each, and nothing computed that
-the caller did not ask for.
+Views are made by the ten thousand: plain construction, one call each, and nothing computed that the
+caller did not ask for.
+
+A task stores its times and a log of ended attempts, not its events. The timeline derives the events
+from these. Each event starts where the one before it ended, and every step is one that the state
+machine allows.
 """
 
 import msgspec
@@ -13,11 +17,16 @@ from rota.core.dispatch.wait_reasons import NO_WORKERS, Explanation, no_worker_f
 from rota.core.ids import to_text
 from rota.core.tasks.keys import shown_key
 from rota.core.tasks.model import DEFAULT_BACKOFF, FINISHED, Labels, TaskRecord, TaskState
-from rota.messages import LeaseView, TaskView
+from rota.messages import JobEvent, LeaseView, TaskView
 from rota.messages.dashboard import WhyView
 
 NO_LABELS: Labels = {}
 QUEUED, SCHEDULED = TaskState.QUEUED, TaskState.SCHEDULED  # looked up once; an enum is slow at it
+FINAL_EVENTS = {
+    TaskState.SUCCEEDED: "completed",
+    TaskState.FAILED: "failed",
+    TaskState.CANCELLED: "cancelled",
+}
 
 
 def added_task(item: AddTask, *, duplicate: bool = False) -> TaskView:
@@ -122,3 +131,59 @@ def wait_reason_view(explanation: Explanation, queue: str, caller: Caller) -> Wh
     if explanation is NO_WORKERS and caller.queues is not None:
         explanation = no_worker_for_queue(queue)
     return msgspec.convert(explanation, WhyView, from_attributes=True)
+
+
+# --- the timeline -------------------------------------------------------------------------------
+
+
+def events_of(task: TaskRecord) -> list[JobEvent]:
+    timeline = _Timeline()
+    is_delayed = task.options.delay_ms or task.options.run_at_ms is not None
+    first = TaskState.SCHEDULED if is_delayed else TaskState.QUEUED
+    timeline.add("created", first, task.created_at_ms)
+    for line in task.log:
+        if line.started_at_ms is not None:  # None: its time to start was over before it did
+            timeline.start(line.started_at_ms)
+        timeline.add(line.ending.value, line.next_state, line.ended_at_ms)
+
+    # Every lease has a higher fence, so a fence beyond the log's is a new attempt.
+    logged_fence = task.log[-1].fence if task.log else 0
+    if task.fence > logged_fence and (task.state is TaskState.RUNNING or task.state in FINISHED):
+        timeline.start(task.started_at_ms)
+    if task.state in FINISHED:
+        if timeline.state in FINISHED:  # retried, and ended before a worker took it
+            timeline.queue()
+        timeline.add(FINAL_EVENTS[task.state], task.state, task.finished_at_ms)
+    elif task.state is TaskState.QUEUED:
+        timeline.queue()
+    return timeline.events
+
+
+class _Timeline:
+    def __init__(self) -> None:
+        self.events: list[JobEvent] = []
+        self.state: TaskState | None = None
+        self.at_ms = 0
+
+    def add(self, event_type: str, state: TaskState, at_ms: int | None) -> None:
+        # A clock set back must not turn the order of events round.
+        self.at_ms = max(self.at_ms, at_ms or 0)
+        event = JobEvent(
+            event_type=event_type,
+            from_state=self.state,
+            to_state=state,
+            created_at_ms=self.at_ms,
+        )
+        self.events.append(event)
+        self.state = state
+
+    def start(self, at_ms: int | None) -> None:
+        self.queue()
+        self.add("started", TaskState.RUNNING, at_ms)
+
+    def queue(self) -> None:
+        """Bring a task that waited or had ended back into its queue, unless it is there."""
+        if self.state in FINISHED:
+            self.add("retried", TaskState.QUEUED, None)
+        elif self.state is TaskState.SCHEDULED:
+            self.add("queued", TaskState.QUEUED, None)

@@ -14,7 +14,7 @@ from rota.errors import Forbidden, Invalid
 from rota.gateways.zeromq.auth.keys import read_keys
 from rota.gateways.zeromq.throttled_log import ThrottledLog
 
-CHECK_EVERY_S = 3.0  # how long a removed client may still be heard
+CHECK_EVERY_S = 3.0  # how long a removed client may still send
 MAX_CACHED = 100_000  # (client, service, worker) that were found to be allowed
 
 Version = tuple[int, int, int]  # of a file

@@ -1,7 +1,7 @@
 """The key file: client keys, and the workers and services each may speak for.
 
 A key file is TOML. It holds the coordinator's own secret key, and for each client its public key,
-with the services and the workers that it may speak for; `*` and `?` stand for other characters:
+with the services and the workers that it may speak for; `*` and `?` match other characters:
 
     [coordinator]
     secret = "…"
@@ -106,7 +106,7 @@ def _matches(text: str, patterns: Sequence[str]) -> bool:
 
 
 def read_keys(path: Path) -> KeyFile:
-    """Read a key file; raises `Invalid` when it cannot be used, and says why."""
+    """Read a key file; raises `Invalid` with the reason when it cannot be used."""
     try:
         mode = path.stat().st_mode
         text = path.read_bytes()
@@ -175,10 +175,10 @@ def add_client(
 def remove_client(path: Path, name: str) -> None:
     """Remove a client; its open connections are refused within seconds."""
     keys = read_keys(path)
-    kept = tuple(client for client in keys.client if client.name != name)
-    if len(kept) == len(keys.client):
+    others = tuple(client for client in keys.client if client.name != name)
+    if len(others) == len(keys.client):
         raise NotFound(f"{path} has no client named {name!r}")
-    _write(path, msgspec.structs.replace(keys, client=kept))
+    _write(path, msgspec.structs.replace(keys, client=others))
 
 
 def _write(path: Path, keys: KeyFile) -> None:
@@ -201,7 +201,7 @@ def _write(path: Path, keys: KeyFile) -> None:
 
 def _text(keys: KeyFile) -> str:
     lines = [
-        "# Keys of a Rota coordinator. Whoever can read this can pose as the coordinator.",
+        "# Keys of a Rota coordinator. A reader of this file can pose as the coordinator.",
         "",
         "[coordinator]",
         f"secret = {_quoted(keys.coordinator.secret)}",

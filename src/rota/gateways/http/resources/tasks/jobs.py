@@ -24,8 +24,7 @@ from rota.gateways.http.resources.tasks.tasks import known_id, own_task
 from rota.gateways.http.routing.bodies import decode
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
 from rota.gateways.http.routing.responses import HttpResponse, encoded, extra_headers
-from rota.gateways.http.views.tasks import task_view
-from rota.gateways.http.views.timeline import events_of
+from rota.gateways.http.views.tasks import events_of, task_view
 from rota.gateways.validation import task_error
 from rota.messages import JobAnswer, JobFailure, JobRefusal, JobStart, JobView, Name, Request
 

@@ -19,8 +19,7 @@ from rota.gateways.http.resources.tasks import bulk
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
 from rota.gateways.http.routing.parameters import PageQuery, id_before, page_of
 from rota.gateways.http.routing.responses import HttpResponse, encoded
-from rota.gateways.http.views.tasks import added_task, task_view, wait_reason_view
-from rota.gateways.http.views.timeline import events_of
+from rota.gateways.http.views.tasks import added_task, events_of, task_view, wait_reason_view
 from rota.gateways.validation import invalid_field
 from rota.messages import (
     Name,

@@ -58,23 +58,23 @@ class AttachQuery(Request, frozen=True, kw_only=True):
 async def put(call: HttpCall[None, AttachQuery]) -> ArtifactView:
     """Attach an artifact to the run of a leased task.
 
-    The body as it is, its content type kept. The artifact is the run's when this attempt of the
-    task has succeeded; an attempt that does not leaves nothing.
+    The body is stored as it is, with its content type. The artifact belongs to the run when
+    this attempt of the task has succeeded; an attempt that does not succeed leaves nothing.
     """
     run_id, name = known_id(call.path["run_id"]), _name(call.path["artifact"])
     media_type = _media_type(call.headers)
     task_id, fence = await _lease(call)
-    contents = call.coordinator.artifact_io
+    artifact_io = call.coordinator.artifact_io
     size = _announced_size(call.headers)
-    if limits.UNCOUNTED_BODY_BYTES < size <= contents.most_bytes:
+    if limits.UNCOUNTED_BODY_BYTES < size <= artifact_io.most_bytes:
         await call.coordinator.execute(
             CheckArtifact(run_id=run_id, task_id=task_id, fence=fence, size=size, by=call.caller)
         )
-    content = await contents.take(
+    content = await artifact_io.take(
         body_in_pieces(
             call.receive,
             declared=call.headers.get(b"content-length"),
-            most=contents.most_bytes,
+            most=artifact_io.most_bytes,
             setting="max_artifact_bytes",
         )
     )
@@ -93,7 +93,7 @@ async def put(call: HttpCall[None, AttachQuery]) -> ArtifactView:
         reply = await call.coordinator.execute(command)
     except Exception:
         # Refused, so no row names the file. Had the call been cut off, one might.
-        await contents.discard(content)
+        await artifact_io.discard(content)
         raise
     return artifact_view(reply.artifact)
 
@@ -140,7 +140,7 @@ def _media_type(headers: Mapping[bytes, bytes]) -> str:
     return given.decode("ascii")
 
 
-# --- looking -----------------------------------------------------------------------------------
+# --- reading -----------------------------------------------------------------------------------
 
 
 @routes.get("/api/runs/{run_id}/artifacts", Action.READ, errors=(RunNotFound,))
