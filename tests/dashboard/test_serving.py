@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from rota.dashboard.files import MEDIA_TYPES, read_all
-from rota.dashboard.site import PAGES
+from rota.dashboard.site import MEDIA_TYPES, PAGES, read_all
 from tests.gateways.serving import Api
 
 FILES = read_all()

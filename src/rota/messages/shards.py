@@ -214,7 +214,7 @@ class ShardClaim(Request, frozen=True, kw_only=True):
     epoch: Number
 
 
-# --- messages as commands, assignments as messages ----------------------------------------------
+# --- messages and commands ----------------------------------------------------------------------
 
 
 def register_command(data: RegisterData) -> RegisterMember:
@@ -243,6 +243,33 @@ def heartbeat_command(data: HeartbeatData, holds: tuple[int, ...]) -> BeatMember
         generation=data.generation,
         seq=data.seq,
         draining=data.draining,
+    )
+
+
+def register_data(command: RegisterMember) -> RegisterData:
+    return RegisterData(
+        service_name=command.service,
+        worker_id=command.worker_id,
+        max_shard_count=command.shard_count,
+        protocol=command.protocol,
+        incarnation=command.incarnation,
+        weight=command.weight / THOUSANDTHS,
+        max_shards=command.max_shards,
+        seq=command.seq,
+    )
+
+
+def heartbeat_data(command: BeatMember) -> HeartbeatData:
+    return HeartbeatData(
+        service_name=command.service,
+        worker_id=command.worker_id,
+        max_shard_count=command.shard_count,
+        assigned_shards=list(command.holds),
+        protocol=command.protocol,
+        incarnation=command.incarnation,
+        generation=command.generation,
+        seq=command.seq,
+        draining=command.draining,
     )
 
 

@@ -229,13 +229,13 @@ def replicas(client: Client) -> Check | None:
     return _ok("replicas", found)
 
 
-def clock(heard: HealthProbe) -> Check:
-    apart_ms = abs(heard.clock_ms)
-    found = f"{apart_ms} ms from the coordinator's (+-{heard.uncertain_ms} ms)"
+def clock(probe: HealthProbe) -> Check:
+    apart_ms = abs(probe.clock_ms)
+    found = f"{apart_ms} ms from the coordinator's (+-{probe.uncertain_ms} ms)"
     advice = "set both clocks by NTP; the coordinator's clock decides on run_at_ms and expiry times"
-    if apart_ms - heard.uncertain_ms > CLOCK_FAIL_MS:
+    if apart_ms - probe.uncertain_ms > CLOCK_FAIL_MS:
         return _fail("clock", found, advice)
-    if apart_ms - heard.uncertain_ms > CLOCK_WARN_MS:
+    if apart_ms - probe.uncertain_ms > CLOCK_WARN_MS:
         return _warn("clock", found, advice)
     return _ok("clock", found)
 

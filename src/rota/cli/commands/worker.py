@@ -28,7 +28,7 @@ from rota.cli.connection import DEFAULT_URL, token_option
 from rota.cli.options import json_flag, load_settings, settings_flags
 from rota.cli.process import STOPPING
 from rota.cli.render.output import ExitCode, Refusal, show
-from rota.cli.supervisor.children import ChildProcesses, run_fleet, stop_with_parent
+from rota.cli.supervisor.children import ChildProcesses, run_processes, stop_with_parent
 from rota.cli.supervisor.pool import Pool
 from rota.cli.supervisor.supervisor import DemandProbe, Served, supervise
 from rota.sdk.app import Rota
@@ -50,7 +50,7 @@ class Introduction(Struct):
         return f"worker {self.worker_id} at {self.url} runs: {', '.join(self.tasks)}"
 
 
-class TalkingWorker(Worker):
+class LoggingWorker(Worker):
     """A worker that logs when it is asked to stop."""
 
     is_stopping = False
@@ -121,13 +121,13 @@ def worker(
             "--processes starts a fixed number of workers, --max a pool; give one of them"
         )
     if processes > 1:
-        raise SystemExit(run_fleet(processes, worker_id=options["worker_id"]))
+        raise SystemExit(run_processes(processes, worker_id=options["worker_id"]))
 
     _export_address(url, token)
     chosen = chosen_app(app, app_option)
     if url is not None:
         chosen.use(Client.connect(url, token))
-    worker = TalkingWorker(
+    worker = LoggingWorker(
         chosen,
         max_tasks=max_tasks,
         on_registered=introducer(chosen, as_json=as_json),
@@ -147,7 +147,7 @@ def _export_address(url: str | None, token: str | None) -> None:
         os.environ["ROTA_TOKEN"] = token
 
 
-def _work(app: Rota, worker: TalkingWorker) -> None:
+def _work(app: Rota, worker: LoggingWorker) -> None:
     for number in STOPPING:
         signal.signal(number, lambda _number, _frame: worker.stop())
     # The process before the `exec` blocked these; a stop asked for meanwhile arrives now.

@@ -10,7 +10,7 @@ from rota.messages import BacklogView, Overview, QueueView, WorkerView
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 
-MAX_WORKERS = 500  # listed; a larger fleet is only counted
+MAX_WORKERS = 500  # listed; more workers are only counted
 HEADINGS = {
     "queues": ("queue", "queued", "running", "later", "oldest", "in/s", "done/s", "failed/s"),
     "workers": ("worker", "health", "state", "tasks", "p50", "p95", "done", "failed", "heard"),

@@ -122,10 +122,10 @@ def _decided(entry: JournalEntryView) -> str:
     """All reasons, and the first few of the other decisions."""
     decisions = encoded(entry.decisions)
     reasons = [describe(one) for one in decisions if one["type"] == "Considered"]
-    said = [describe(one) for one in decisions if one["type"] != "Considered"]
-    if len(said) > DECISIONS_SHOWN:
-        said = [*said[:DECISIONS_SHOWN], f"and {len(said) - DECISIONS_SHOWN} more"]
-    return "; ".join([*reasons, *said])
+    others = [describe(one) for one in decisions if one["type"] != "Considered"]
+    if len(others) > DECISIONS_SHOWN:
+        others = [*others[:DECISIONS_SHOWN], f"and {len(others) - DECISIONS_SHOWN} more"]
+    return "; ".join([*reasons, *others])
 
 
 def graph_table(view: RunGraph) -> Table:

@@ -1,4 +1,4 @@
-"""Worker processes that a parent starts and stops, and the fleet that starts and ends together.
+"""Worker processes that a parent starts and stops, alone or all together.
 
 Each child is this command with other flags, in its own process group: Ctrl-C on a terminal reaches
 only the parent, which passes it on once. Each child reads a pipe that only the parent holds open,
@@ -63,7 +63,7 @@ class ChildProcesses:
         return gone
 
 
-def run_fleet(count: int, *, worker_id: str | None) -> int:
+def run_processes(count: int, *, worker_id: str | None) -> int:
     """Run `count` workers to their end; returns the exit code of the first failed one, or 0.
 
     A worker that fails ends the others.

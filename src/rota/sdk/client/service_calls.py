@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, convert
 from msgspec.structs import replace
 
 from rota.core.shards.commands import BeatMember, LeaveMember, RegisterMember
 from rota.messages.shards import (
-    THOUSANDTHS,
     AssignmentData,
     CheckpointRequest,
     CheckpointView,
@@ -17,6 +16,8 @@ from rota.messages.shards import (
     ServiceChange,
     ServicePage,
     ServiceView,
+    heartbeat_data,
+    register_data,
 )
 from rota.sdk.client.requests import ApiCall, Nothing, delete, get, path_at, post, put
 from rota.sdk.encoding import encode
@@ -46,39 +47,23 @@ def drain_member(name: str, worker_id: str, *, draining: bool = True) -> ApiCall
 # --- the member protocol ---------------------------------------------------------------------
 
 
-def register_member(event: RegisterMember) -> ApiCall[AssignmentData]:
-    message = MemberRegistration(
-        worker_id=event.worker_id,
-        max_shard_count=event.shard_count,
-        protocol=event.protocol,
-        incarnation=event.incarnation,
-        weight=event.weight / THOUSANDTHS,
-        max_shards=event.max_shards,
-        seq=event.seq,
-    )
-    call = post(path_at("services", event.service, "members"), AssignmentData, message)
+def register_member(command: RegisterMember) -> ApiCall[AssignmentData]:
+    message = convert(register_data(command), MemberRegistration, from_attributes=True)
+    call = post(path_at("services", command.service, "members"), AssignmentData, message)
     return replace(call, timeout_s=MEMBER_TIMEOUT_S)
 
 
-def beat_member(event: BeatMember, *, wait_ms: int = 0) -> ApiCall[AssignmentData]:
-    """Beat; with `wait_ms` the answer may wait for an assignment newer than the beat's."""
-    message = MemberHeartbeat(
-        max_shard_count=event.shard_count,
-        assigned_shards=list(event.holds),
-        protocol=event.protocol,
-        incarnation=event.incarnation,
-        generation=event.generation,
-        seq=event.seq,
-        draining=event.draining,
-    )
-    parts = ("services", event.service, "members", event.worker_id, "heartbeat")
+def beat_member(command: BeatMember, *, wait_ms: int = 0) -> ApiCall[AssignmentData]:
+    """Send a heartbeat; with `wait_ms` the answer may wait for an assignment newer than it."""
+    message = convert(heartbeat_data(command), MemberHeartbeat, from_attributes=True)
+    parts = ("services", command.service, "members", command.worker_id, "heartbeat")
     call = post(path_at(*parts, wait_ms=wait_ms or None), AssignmentData, message)
     return replace(call, timeout_s=MEMBER_TIMEOUT_S + wait_ms / 1000)
 
 
-def leave_member(event: LeaveMember) -> ApiCall[Nothing]:
-    parts = ("services", event.service, "members", event.worker_id)
-    call = delete(path_at(*parts, incarnation=event.incarnation))
+def leave_member(command: LeaveMember) -> ApiCall[Nothing]:
+    parts = ("services", command.service, "members", command.worker_id)
+    call = delete(path_at(*parts, incarnation=command.incarnation))
     return replace(call, timeout_s=MEMBER_TIMEOUT_S)
 
 

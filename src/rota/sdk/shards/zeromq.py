@@ -22,16 +22,15 @@ from msgspec import Struct
 from rota.core.shards.commands import BeatMember, LeaveMember, MemberCommand, RegisterMember
 from rota.errors import Invalid, Unavailable
 from rota.messages.shards import (
-    THOUSANDTHS,
     AssignmentData,
     ErrorMessage,
-    HeartbeatData,
     HeartbeatMessage,
     Leave,
     LeaveData,
     MemberMessage,
     Register,
-    RegisterData,
+    heartbeat_data,
+    register_data,
 )
 from rota.sdk.client.problems import error_of
 from rota.sdk.shards.transport import LEAVE_TIMEOUT_S, AssignmentListener
@@ -174,32 +173,9 @@ def encode_message(message: MemberCommand) -> MemberMessage:
     """A command as a message of the wire."""
     match message:
         case RegisterMember():
-            return Register(
-                RegisterData(
-                    service_name=message.service,
-                    worker_id=message.worker_id,
-                    max_shard_count=message.shard_count,
-                    protocol=message.protocol,
-                    incarnation=message.incarnation,
-                    weight=message.weight / THOUSANDTHS,
-                    max_shards=message.max_shards,
-                    seq=message.seq,
-                )
-            )
+            return Register(register_data(message))
         case BeatMember():
-            return HeartbeatMessage(
-                HeartbeatData(
-                    service_name=message.service,
-                    worker_id=message.worker_id,
-                    max_shard_count=message.shard_count,
-                    assigned_shards=list(message.holds),
-                    protocol=message.protocol,
-                    incarnation=message.incarnation,
-                    generation=message.generation,
-                    seq=message.seq,
-                    draining=message.draining,
-                )
-            )
+            return HeartbeatMessage(heartbeat_data(message))
         case LeaveMember():
             return Leave(
                 LeaveData(

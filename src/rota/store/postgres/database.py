@@ -1,4 +1,8 @@
-"""A store on PostgreSQL: one connection that writes, several that read, and their reconnection."""
+"""A store on PostgreSQL: one connection that writes, several that read, and their reconnection.
+
+Errors of PostgreSQL are mapped to ours here: those of the environment may pass, and any other error
+is a defect of Rota.
+"""
 
 import contextlib
 import random
@@ -11,7 +15,7 @@ from psycopg.pq.abc import PGresult
 
 from rota.errors import StoreError, Unavailable
 from rota.store.database import Transaction
-from rota.store.postgres import error_mapping, schema
+from rota.store.postgres import schema
 from rota.store.postgres.address import Address, PostgresOptions
 from rota.store.postgres.connection import ConnectionLost, PostgresConnection, StatementRefused
 from rota.store.postgres.dialect import postgres_queries
@@ -19,14 +23,52 @@ from rota.store.postgres.peer_notifier import PeerNotifier
 from rota.store.postgres.transaction import PostgresTransaction
 
 log = structlog.get_logger("rota.store")
-T = TypeVar("T")
 
+# Classes of SQLSTATE that come from the environment and may pass: try again.
+ENVIRONMENTAL = {
+    "08": "its connection",
+    "25": "it is read-only, or ended an idle transaction",
+    "40": "another transaction",
+    "53": "its resources",
+    "55": "a lock that others hold",
+    "57": "an operator, or a time limit",
+    "58": "its system",
+}
+NOTHING_CHANGED = "nothing was changed"
+UNKNOWN = (
+    "it is not known whether the change was made; made again with the same key it happens once"
+)
 APPLICATION = "rota"
 FIRST_PAUSE_S = 0.1  # before a connection is tried again; twice as long each time
 LONGEST_PAUSE_S = 5.0
 READER_WAIT_S = 10.0  # for a connection that reads, when all are busy
 COMMIT = b"COMMIT"
 ROLLBACK = b"ROLLBACK"
+
+T = TypeVar("T")
+
+
+def unavailable(reason: str) -> Unavailable:
+    return Unavailable(f"the store cannot be used now ({reason}); {NOTHING_CHANGED}")
+
+
+def unknown(reason: str) -> Unavailable:
+    return Unavailable(f"the store was lost while it committed ({reason}); {UNKNOWN}")
+
+
+def is_environmental(refused: StatementRefused) -> bool:
+    """Whether the error comes from the environment; any other error is a defect of Rota."""
+    return (refused.error.sqlstate or "58")[:2] in ENVIRONMENTAL
+
+
+def to_error(error: ConnectionLost | StatementRefused) -> Exception:
+    """The error to raise for a transaction that failed before its commit."""
+    if isinstance(error, ConnectionLost) or is_environmental(error):
+        return unavailable(str(error))
+    if (error.error.sqlstate or "").startswith("23"):
+        # The rows contradict each other: a defect of Rota, not of the disk.
+        return AssertionError(f"a constraint of the store was broken: {error}")
+    return AssertionError(f"the store does not understand us: {error}")
 
 
 class PostgresDatabase:
@@ -94,7 +136,7 @@ class PostgresDatabase:
                 answer = body(transaction)
             except (ConnectionLost, StatementRefused) as error:
                 self._roll_back(connection)
-                raise error_mapping.to_error(error) from error
+                raise to_error(error) from error
             except BaseException:
                 self._roll_back(connection)
                 raise
@@ -118,7 +160,7 @@ class PostgresDatabase:
                     raise self._set_unavailable(str(lost)) from lost
             except StatementRefused as refused:
                 self._roll_back(connection)
-                raise error_mapping.to_error(refused) from refused
+                raise to_error(refused) from refused
             else:
                 return connection, change, now_ms
 
@@ -137,11 +179,11 @@ class PostgresDatabase:
         except ConnectionLost as lost:
             self._drop_writer()
             self._set_unavailable(str(lost))
-            raise error_mapping.unknown(str(lost)) from lost
+            raise unknown(str(lost)) from lost
         except StatementRefused as refused:
             self._roll_back(connection)
             self._last_change = before
-            raise error_mapping.to_error(refused) from refused
+            raise to_error(refused) from refused
         assert results[-1].command_status == COMMIT, "a broken transaction was to be committed"
         return int(results[0].get_value(0, 0) or 0) if transaction.has_changed else last_change
 
@@ -167,13 +209,13 @@ class PostgresDatabase:
     def _reader(self, prelude: bytes) -> Iterator[tuple[PostgresConnection, PGresult]]:
         """A connection that reads, and the result of the last statement of `prelude`."""
         if not self._free.acquire(timeout=READER_WAIT_S):
-            raise error_mapping.unavailable("all of its connections are busy")
+            raise unavailable("all of its connections are busy")
         connection: PostgresConnection | None = None
         try:
             connection, result = self._begin_read(prelude)
             yield connection, result
         except (ConnectionLost, StatementRefused) as error:
-            raise error_mapping.to_error(error) from error
+            raise to_error(error) from error
         finally:
             if connection is not None:
                 self._release(connection)
@@ -242,7 +284,7 @@ class PostgresDatabase:
 
     def _check_available(self) -> None:
         if self._problem is not None:
-            raise error_mapping.unavailable(self._problem)
+            raise unavailable(self._problem)
 
     def _set_unavailable(self, reason: str) -> Unavailable:
         """Refuse all calls until one thread has reconnected; returns the error to raise."""
@@ -254,7 +296,7 @@ class PostgresDatabase:
                     target=self._reconnect, name="rota-reconnect", daemon=True
                 )
                 self._reconnecting.start()
-        return error_mapping.unavailable(reason)
+        return unavailable(reason)
 
     def _reconnect(self) -> None:
         pause_s = FIRST_PAUSE_S

@@ -2,7 +2,7 @@
 
 Without `--wait` the command prints the task's id; with it, the result. Everything else goes to
 stderr, so that `$(rota submit …)` is the answer alone. A file is submitted in batches, each
-accepted whole or not at all, so that an error says exactly how far the file got.
+accepted whole or not at all, so that an error names exactly how far the file got.
 """
 
 import os

@@ -29,7 +29,7 @@ from rota.gateways.http.prometheus.families import (
     gauge,
     gauges,
 )
-from rota.gateways.http.prometheus.services import fleet_families, service_families, wire_families
+from rota.gateways.http.prometheus.services import service_families, total_families, wire_families
 from rota.gateways.http.resources.workers import scale
 from rota.gateways.http.routing.endpoint import Traffic
 from rota.gateways.http.views.workers import health_policy, worker_view
@@ -261,7 +261,7 @@ def _of_the_whole(observed: Observed) -> Iterator[Metric]:
         ("duty",),
         [((duty,), at_ms / 1000) for duty, at_ms in metrics.duty_runs_ms.items()],
     )
-    yield from fleet_families(metrics)
+    yield from total_families(metrics)
     yield from wire_families(metrics.wire)
     yield counter(
         "http_answers",

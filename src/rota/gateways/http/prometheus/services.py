@@ -107,7 +107,7 @@ WIRE_GAUGES: tuple[Row[WireMetrics], ...] = (
 )
 
 
-def fleet_families(metrics: Metrics) -> Iterator[Metric]:
+def total_families(metrics: Metrics) -> Iterator[Metric]:
     """What is counted over all services together."""
     yield gauge("services", "Services.", (), [((), len(metrics.services))])
     yield counter(

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from rota.core import access
@@ -90,14 +91,7 @@ def _name(call: HttpCall[Any, Any]) -> str:
 
 
 def _answer_view(answer: LockAnswer) -> LockView:
-    return LockView(
-        name=answer.name,
-        acquired=answer.acquired,
-        fence=answer.fence,
-        holder=answer.holder,
-        expires_at_ms=answer.expires_at_ms,
-        position=answer.position,
-    )
+    return msgspec.convert(answer, LockView, from_attributes=True)
 
 
 def _status_view(lock: LockStatus) -> LockView:

@@ -59,12 +59,7 @@ def worker_view(
         age_ms=now_ms - worker.started_at_ms,
         policy=scoring_policy(settings),
     )
-    parts = ScoreView(
-        capacity=score.capacity,
-        success=score.success,
-        speed=score.speed,
-        slow_start=score.slow_start,
-    )
+    parts = msgspec.convert(score, ScoreView, from_attributes=True)
     return msgspec.structs.replace(
         view, priority=score.total, success_rate=score.success, score=parts
     )
