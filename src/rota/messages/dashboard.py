@@ -17,9 +17,9 @@ class Me(Answer, frozen=True, kw_only=True):
     name: str
     scopes: list[str]
     actions: list[str]  # read, submit, work, keep, recall, operate
-    queues: tuple[str, ...] | None = None  # bound to these; null: to none
+    queues: tuple[str, ...] | None = None  # bound to these; null: not bound
     services: tuple[str, ...] | None = None
-    is_token: bool  # false: let in without one
+    is_token: bool  # false: admitted without a token
 
 
 class LoggedOut(Answer, frozen=True, kw_only=True):
@@ -33,15 +33,15 @@ class ShardCounts(Answer, frozen=True, kw_only=True):
     shards: int = 0
     owned: int = 0
     unowned: int = 0
-    moving: int = 0  # to be released by their owner
+    moving: int = 0  # to be released by their owners
 
 
 class Overview(Answer, frozen=True, kw_only=True):
     now_ms: int
     version: str
-    tasks: dict[str, int]  # by state; those that ended as long as they are in the history
+    tasks: dict[str, int]  # by state; ended tasks as long as they are kept
     runs: dict[str, int]  # by state
-    workers: dict[str, int]  # by health, and those held back by state: draining, quarantined
+    workers: dict[str, int]  # by health, and by state: draining, quarantined
     queues: int
     paused_queues: list[str]
     stuck: int  # queued tasks that no registered worker can take
@@ -133,7 +133,7 @@ class FailureView(Answer, frozen=True, kw_only=True):
 
 class FailurePage(Answer, frozen=True, kw_only=True):
     items: list[FailureView]
-    looked_at: int  # failed tasks, of groups that are not shown, too
+    looked_at: int  # failed tasks, including those of groups that are not shown
     is_complete: bool  # false: there are smaller groups that are not shown
     next_cursor: str | None = None
 
@@ -187,9 +187,9 @@ class ReplicaView(Answer, frozen=True, kw_only=True):
     host: str
     version: str
     started_at_ms: int
-    seen_ms: int  # its last sign of life
-    is_away: bool  # no sign of life for long
-    is_here: bool  # it is the one that answers
+    seen_ms: int  # the time of its last heartbeat
+    is_away: bool  # its last heartbeat is too old
+    is_here: bool  # it is the coordinator that answers
 
 
 class SystemView(Answer, frozen=True, kw_only=True):
@@ -202,5 +202,5 @@ class SystemView(Answer, frozen=True, kw_only=True):
     figures: dict[str, float]
     settings: list[SettingView]
     limits: list[LimitView]
-    replicas: list[ReplicaView]  # all that share the store; this one alone where it is not shared
+    replicas: list[ReplicaView]  # all that share the store, including this one
     warnings: list[str] = []

@@ -6,16 +6,16 @@ from rota.messages.base import Answer
 
 
 class EventView(Answer, frozen=True, kw_only=True):
-    seq: int  # rises by one from event to event, and is never given twice
+    seq: int  # rises by one with each event, and is never used twice
     at_ms: int
     type: str  # such as task-failed; see the list of types
-    subject: str  # the id or name of what it is about
+    subject: str  # the id or name that the event is about
     data: dict[str, Any] = {}
 
 
 class EventPage(Answer, frozen=True, kw_only=True):
     items: list[EventView]  # the oldest first
-    next_cursor: str | None = None  # as `next_after`, when more is there already
-    next_after: int  # give this as `after` to go on; nothing is missed, nothing comes twice
-    oldest_seq: int  # that is stored; older ones are pruned
-    last_seq: int  # that was given
+    next_cursor: str | None = None  # the same as `next_after`, if there are more events already
+    next_after: int  # the `after` of the next call: no event is missed or repeated
+    oldest_seq: int  # of the oldest event that is kept
+    last_seq: int  # of the newest event

@@ -8,7 +8,7 @@ from rota.messages.tasks import TaskView
 
 
 class JobStart(Request, frozen=True, kw_only=True):
-    worker_id: Name | None = None  # who starts it; the same again gets the same answer
+    worker_id: Name | None = None  # who starts it; a repeated call gets the same answer
 
 
 class JobFailure(Request, frozen=True, kw_only=True):

@@ -16,14 +16,14 @@ LockTtlMs = Annotated[int, Meta(ge=1, le=limits.MAX_LOCK_TTL_MS)]
 
 class MemoryPut(Request, frozen=True, kw_only=True):
     value: Raw  # any JSON
-    ttl_ms: MemoryTtlMs | None = None  # absent: for ever
-    if_version: Version | None = None  # only if the key has this one still; 0: only if it is new
+    ttl_ms: MemoryTtlMs | None = None  # absent: no time limit
+    if_version: Version | None = None  # only if the key still has this version; 0: if it is new
 
 
 class MemoryView(Answer, frozen=True, kw_only=True):
     key: str
     value: Raw
-    version: int  # rises with every change of anything, and is never used twice
+    version: int  # rises with every change of any value, and is never used twice
     updated_at_ms: int
     expires_at_ms: int | None = None
 
@@ -35,13 +35,13 @@ class MemoryPage(Answer, frozen=True, kw_only=True):
 
 class MemoryDeleted(Answer, frozen=True, kw_only=True):
     key: str
-    version: int  # it had
+    version: int  # that it had
 
 
 class LockAcquire(Request, frozen=True, kw_only=True):
-    owner: Name  # the same name again is the same caller; best a new one each time
+    owner: Name  # calls under the same name are from one caller; use a new name each time
     ttl_ms: LockTtlMs = 30_000
-    wait_ms: WaitMs = 0  # wait in line for as long as this
+    wait_ms: WaitMs = 0  # how long to wait for the lock
 
 
 class LockRenew(Request, frozen=True, kw_only=True):
@@ -57,12 +57,12 @@ class LockRelease(Request, frozen=True, kw_only=True):
 
 class LockView(Answer, frozen=True, kw_only=True):
     name: str
-    acquired: bool  # whether the caller has it
-    fence: int | None = None  # pass it to everything that is done under the lock
+    acquired: bool  # whether the caller holds the lock
+    fence: int | None = None  # send it with every write under the lock
     holder: str | None = None
     expires_at_ms: int | None = None
-    position: int | None = None  # in line, from 1; a caller that asks again soon keeps it
-    waiting: int | None = None  # callers in line; only when the lock is shown
+    position: int | None = None  # in the queue, from 1; kept for a caller that soon asks again
+    waiting: int | None = None  # callers in the queue; only when the lock is read
 
 
 class LockPage(Answer, frozen=True, kw_only=True):

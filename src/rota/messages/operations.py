@@ -22,11 +22,11 @@ class HealthAnswer(Answer, frozen=True, kw_only=True):
     uptime: float  # seconds
     timestamp: int  # Unix time in ms
     version: str
-    warnings: list[str] = []  # such as being open to every caller
+    warnings: list[str] = []  # such as listening without tokens
 
 
 class Problem(Answer, frozen=True, kw_only=True):
-    """`application/problem+json`; the facts of an error are beside these fields."""
+    """`application/problem+json`; the facts of an error are additional fields."""
 
     code: str
     title: str
@@ -39,7 +39,7 @@ class TokenRequest(Request, frozen=True, kw_only=True):
         list[Literal["admin", "submit", "read", "worker"]], Meta(min_length=1, max_length=4)
     ]
     name: Name = "unnamed"
-    # Bound to these; absent: to no queue if it is bound to services, and else not bound.
+    # Bound to these; absent: no access to queues if it is bound to services, else not bound.
     queues: Names | None = None
     # The same for services.
     services: Names | None = None

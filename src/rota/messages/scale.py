@@ -20,12 +20,10 @@ class ScaleView(Answer, frozen=True, kw_only=True):
     capacity: int  # tasks that these can run at once
     available_capacity: int  # of that, free now
     utilisation: float | None = None  # share of the capacity in use; null: there is none
-    drain_ms: float | None = (
-        None  # until the queue is empty at this rate; null: no worker serves it
-    )
-    wanted_capacity: float  # tasks to be run at once
+    drain_ms: float | None = None  # until the waiting tasks are done; null: no worker runs them
+    wanted_capacity: float  # tasks that should run at once
     wanted_workers: int
-    decided_by: Term  # what most of the wanted capacity is for
+    decided_by: Term  # the largest part of the wanted capacity
     explanation: str  # the same, with its figures
 
 

@@ -35,7 +35,7 @@ class Envelope(Struct, frozen=True, kw_only=True, rename=RENAMED):
     id: Raw = Raw()  # any value; given back as it came
     timestamp: Raw = Raw()
     reply_to: Raw = Raw()
-    task_id: str | None = None  # beside the payload, as some messages have it
+    task_id: str | None = None  # beside the payload, in some messages
 
 
 class Outgoing(Struct, frozen=True, kw_only=True, rename=RENAMED, omit_defaults=True):
@@ -102,23 +102,23 @@ class ClientMessage(Struct, frozen=True, kw_only=True, rename="camel"):
 
 class NewWorker(ClientMessage, frozen=True, kw_only=True):
     worker_id: Name | None = None  # absent: the envelope's `from`
-    # Tasks that it is given at once.
+    # Tasks that it runs at once.
     max_concurrent_tasks: Annotated[int, Meta(ge=1, le=limits.MAX_CONCURRENT_TASKS)] = 1
     # What it has, for tasks that require it.
     capabilities: Annotated[list[Name], Meta(max_length=limits.MAX_CAPABILITIES)] = []
     tasks: Names | None = None  # names of tasks it can run; absent: any
     node_id: Name = "websocket"  # the machine or process it runs on, for people
-    group: Name | None = None  # to find it by
+    group: Name | None = None  # for filters
     labels: Labels | None = None
-    # Tasks it still runs, when it comes back; other tasks that it held are queued again at once.
+    # Tasks it still runs after a reconnect; others that it held go to other workers at once.
     holding: Annotated[list[str], Meta(max_length=limits.MAX_CONCURRENT_TASKS)] | None = None
 
 
 class SubmittedTask(ClientMessage, frozen=True, kw_only=True):
-    task_id: Name  # yours; the same again means the same task
+    task_id: Name  # chosen by the client; the same id is the same task
     name: Name = "task"  # workers may choose by it
     payload: Value = None  # any JSON
-    # Higher first; first come, first served inside one priority.
+    # Higher first; within one priority, the oldest first.
     priority: Annotated[int, Meta(ge=-limits.MAX_PRIORITY, le=limits.MAX_PRIORITY)] = 0
     # Capabilities that a worker must have, all of them.
     requires: Annotated[list[Name], Meta(max_length=limits.MAX_REQUIRES)] = []
@@ -136,7 +136,7 @@ class WorkerReference(ClientMessage, frozen=True, kw_only=True):
 
 class TaskReference(WorkerReference, frozen=True, kw_only=True):
     task_id: Name | None = None  # absent: the envelope's `taskId`
-    fence: Fence | None = None  # of the lease that is meant; absent: the current one
+    fence: Fence | None = None  # of the lease; absent: the current one
 
 
 class CompletedTask(TaskReference, frozen=True, kw_only=True):
@@ -144,9 +144,9 @@ class CompletedTask(TaskReference, frozen=True, kw_only=True):
 
 
 class FailedTask(TaskReference, frozen=True, kw_only=True):
-    error: TaskError | str | None = None  # a text will do
+    error: TaskError | str | None = None  # an object, or only its message
     retry: bool | None = None  # false: no further attempt, however many are left
-    # Before the next attempt; absent: by the task's back-off.
+    # Before the next attempt; absent: the task's back-off.
     retry_in_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
 
 
@@ -163,7 +163,7 @@ class WorkerBeat(WorkerReference, frozen=True, kw_only=True):
 class SubscribeEvents(ClientMessage, frozen=True, kw_only=True):
     types: Annotated[list[str], Meta(max_length=64)] = []  # such as `task-failed`, or `task-*`
     after: Annotated[int, Meta(ge=0, le=2**53)] | None = None  # absent: from now on
-    subject: str | None = None  # only about this one
+    subject: str | None = None  # only events about this one
 
 
 class UnsubscribeEvents(ClientMessage, frozen=True, kw_only=True):
@@ -191,15 +191,15 @@ class SessionEstablished(ClientEvent, frozen=True, kw_only=True):
 class WorkerAnswer(ClientEvent, frozen=True, kw_only=True):
     status: str  # `registered` or `unregistered`
     worker_id: str
-    holding: list[str] = []  # tasks it still has, when it came back
+    holding: list[str] = []  # tasks it still has after a reconnect
     released: int | None = None  # tasks it had to give back
 
 
 class TaskAnswer(ClientEvent, frozen=True, kw_only=True):
     status: str  # `assigned`, `queued`, `completed`, `failed`, `cancelled` or `noted`
     task_id: str
-    worker_id: str | None = None  # that has it
-    position: int | None = None  # its place among those that wait, from 1
+    worker_id: str | None = None  # who has it
+    position: int | None = None  # in the queue, from 1
     duplicate: bool = False  # it was submitted before
     result: Any = None  # of a task that has completed
     error: str | None = None  # of one that has failed

@@ -39,7 +39,7 @@ class RegisterData(Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     protocol: Protocol = OLD_PROTOCOL
     incarnation: MemberIncarnation | None = None  # of this process; a later one is larger
     weight: Weight = 1.0  # twice the weight, twice the shards
-    max_shards: Annotated[int, Meta(ge=0, le=limits.MAX_SHARDS)] | None = None  # it takes
+    max_shards: Annotated[int, Meta(ge=0, le=limits.MAX_SHARDS)] | None = None  # most it gets
     seq: Number | None = None  # given back with the answer
 
 
@@ -47,10 +47,10 @@ class HeartbeatData(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     service_name: Name
     worker_id: Name
     max_shard_count: ShardCount
-    assigned_shards: Shards  # all that it holds, those it is about to give up included
+    assigned_shards: Shards  # all that it holds, including those that it is giving up
     protocol: Protocol | None = None
     incarnation: MemberIncarnation | None = None
-    generation: Number | None = None  # the newest it has taken in
+    generation: Number | None = None  # the newest that it has acted on
     seq: Number | None = None
     draining: bool = False  # it is about to leave
 
@@ -81,10 +81,10 @@ class MemberRegistration(Request, frozen=True, kw_only=True, rename="camel"):
 
     worker_id: Name
     max_shard_count: ShardCount  # shards of the whole service, not of this worker
-    protocol: Protocol = PROTOCOL  # 1: it knows nothing of generations, epochs and leases
+    protocol: Protocol = PROTOCOL  # 1: without generations, epochs and leases
     incarnation: MemberIncarnation | None = None  # of this process; a later one is larger
     weight: Weight = 1.0  # twice the weight, twice the shards
-    max_shards: Annotated[int, Meta(ge=0, le=limits.MAX_SHARDS)] | None = None  # it takes
+    max_shards: Annotated[int, Meta(ge=0, le=limits.MAX_SHARDS)] | None = None  # most it gets
     seq: Number | None = None  # given back with the answer
 
 
@@ -92,11 +92,11 @@ class MemberHeartbeat(Request, frozen=True, kw_only=True, rename="camel"):
     """A heartbeat over HTTP; the path names the service and the worker."""
 
     max_shard_count: ShardCount  # shards of the whole service, not of this worker
-    assigned_shards: Shards  # all that it holds, those it is about to give up included
-    protocol: Protocol = PROTOCOL  # 1: it knows nothing of generations, epochs and leases
+    assigned_shards: Shards  # all that it holds, including those that it is giving up
+    protocol: Protocol = PROTOCOL  # 1: without generations, epochs and leases
     incarnation: MemberIncarnation | None = None  # the one it registered with
-    generation: Number | None = None  # the newest it has taken in
-    seq: Number | None = None  # rises from beat to beat; given back with the answer
+    generation: Number | None = None  # the newest that it has acted on
+    seq: Number | None = None  # rises with each heartbeat; given back with the answer
     draining: bool = False  # it is about to leave
 
 
@@ -112,11 +112,11 @@ class OldAssignmentData(Struct, frozen=True, kw_only=True, rename="camel"):
 class AssignmentData(Answer, frozen=True, kw_only=True, rename="camel"):
     assigned_shards: tuple[int, ...]  # sorted
     shard_epochs: tuple[int, ...] = ()  # one for each of them
-    revoking: tuple[int, ...] = ()  # held still, to be given up
-    generation: int = 0  # rises whenever anything is assigned anew
+    revoking: tuple[int, ...] = ()  # still held, to be given up
+    generation: int = 0  # rises with every change of an assignment
     lease_ttl_ms: int  # from the moment the answered message was sent
-    heartbeat_interval_ms: int  # wanted between two heartbeats
-    protocol: int = PROTOCOL  # that the member is taken to speak
+    heartbeat_interval_ms: int  # between two heartbeats
+    protocol: int = PROTOCOL  # of the member
     seq: int | None = None  # of the message that this answers; null when it answers none
     # If not ok: act on nothing, and register as a new incarnation. `reregister`: this one is not
     # known.
@@ -144,24 +144,24 @@ class ErrorMessage(Struct, frozen=True, tag_field="type", tag="error"):
 
 class MemberView(Answer, frozen=True, kw_only=True):
     worker_id: str
-    shards: tuple[int, ...]  # it owns, those it is to give up included
+    shards: tuple[int, ...]  # that it owns, including those that it is giving up
     epochs: tuple[int, ...]  # one for each of them
-    target: tuple[int, ...]  # it is to own
+    target: tuple[int, ...]  # that it should own
     weight: float  # twice the weight, twice the shards
-    draining: bool  # it is to have no shards, as it or an operator asked
-    health: Health  # by the age of its last beat
+    draining: bool  # it gives up its shards, by its own request or an operator's
+    health: Health  # by the age of its last heartbeat
     protocol: int  # 1 or 2
     last_heartbeat_ms: int
-    max_shards: int | None = None  # it takes
-    fenced: str | None = None  # why its beats count for nothing any more
+    max_shards: int | None = None  # most it gets
+    fenced: str | None = None  # why its heartbeats no longer count
 
 
 class ServiceSummary(Answer, frozen=True, kw_only=True):
     name: str
     shard_count: int
-    pinned: bool  # whether the count is an operator's, whatever members ask for
-    min_protocol: int  # that its workers must speak
-    generation: int  # rises whenever anything is assigned anew
+    pinned: bool  # whether an operator fixed the count
+    min_protocol: int  # that its workers must use at least
+    generation: int  # rises with every change of an assignment
     member_count: int
     unowned: int  # shards without an owner
     moving: int  # shards whose owner is not their target
@@ -179,13 +179,13 @@ class ServiceView(ServiceSummary, frozen=True, kw_only=True):
 class ServiceChange(Request, frozen=True, kw_only=True):
     """A change of a service; fields that are left out stay as they are."""
 
-    shard_count: ShardCount | None = None  # in force until members name another, unless pinned
-    pinned: bool | None = None  # whether the count stays, whatever members ask for
-    min_protocol: Protocol | None = None  # 2 puts out members of protocol 1 at once
+    shard_count: ShardCount | None = None  # in force until members report another, unless pinned
+    pinned: bool | None = None  # whether the count stays, whatever members report
+    min_protocol: Protocol | None = None  # 2 evicts members of protocol 1 at once
 
 
 class MemberDrain(Request, frozen=True, kw_only=True):
-    draining: bool = True  # false: it may have shards again
+    draining: bool = True  # false: it can get shards again
 
 
 class MemberLeft(Answer, frozen=True, kw_only=True):
@@ -195,13 +195,13 @@ class MemberLeft(Answer, frozen=True, kw_only=True):
 
 class CheckpointRequest(Request, frozen=True, kw_only=True):
     epoch: Number  # under which the caller owns the shard
-    value: Value = None  # how far it has come
+    value: Value = None  # any JSON, such as a position
 
 
 class CheckpointView(Answer, frozen=True, kw_only=True):
     service: str
     shard: int
-    epoch: int  # of the owner that saved it; 0: none was saved yet
+    epoch: int  # of the owner that saved it; 0: none has yet
     value: Value = None
     saved_at_ms: int | None = None
 

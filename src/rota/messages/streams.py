@@ -49,7 +49,7 @@ TaskNumbers = Annotated[list[TaskNumber], Meta(max_length=limits.MAX_CONCURRENT_
 class StreamResume(Request, frozen=True, kw_only=True):
     worker_id: Name
     incarnation: Incarnation
-    # Tasks it has. Its other leases never reached it, and are queued again.
+    # Tasks it has. Others that were leased to it never arrived, and go to other workers.
     running: TaskNumbers = []
 
 
@@ -81,9 +81,9 @@ class StreamOpened(Answer, frozen=True, kw_only=True):
     worker_id: str
     incarnation: int
     heartbeat_interval_ms: int
-    lease_ms: int  # silence after which its work moves on
+    lease_ms: int  # silence after which its tasks go to other workers
     max_frame_bytes: int = 1024 * 1024  # of what it may send at once
-    cancel: list[int] = []  # as in the answer to a beat, when it goes on
+    cancel: list[int] = []  # as in the answer to a heartbeat, after a reconnect
     lost: list[int] = []
 
 

@@ -37,7 +37,7 @@ class TaskView(Answer, frozen=True, kw_only=True):
     created_at_ms: int
     started_at_ms: int | None = None  # of the attempt that runs, or finished it
     finished_at_ms: int | None = None
-    run_id: str | None = None  # the run it works for, as `token_id`; null: none
+    run_id: str | None = None  # the run it belongs to, as `token_id`; null: none
     token_id: str | None = None
     duplicate: bool = False  # its key was known: this is the earlier task
 
@@ -54,7 +54,7 @@ class TaskSelection(Request, frozen=True, kw_only=True):
     queue: Name | None = None
     name: Name | None = None
     label: Name | None = None
-    # These, as far as they match the rest.
+    # These, if they also match the rest.
     ids: Annotated[list[IdText], Meta(max_length=limits.MAX_TASKS_PER_SUBMISSION)] | None = None
     dry_run: bool = False  # count, and change nothing
 
@@ -68,7 +68,7 @@ class QueueView(Answer, frozen=True, kw_only=True):
     name: str
     paused: bool
     depth: int  # queued now
-    scheduled: int  # waiting for their time
+    scheduled: int  # not due yet
     running: int  # leased to workers
     oldest_age_ms: int | None = None  # how long the oldest has been queued
     submitted_per_s: float = 0.0  # over the last minute, as the two below

@@ -24,8 +24,8 @@ class WorkerRegistration(Request, frozen=True, kw_only=True):
         int,
         Meta(ge=limits.MIN_HEARTBEAT_INTERVAL_MS, le=limits.MAX_HEARTBEAT_INTERVAL_MS),
     ] = 5_000
-    worker_id: Name | None = None  # absent: given
-    group: Name | None = None  # to find it by
+    worker_id: Name | None = None  # absent: the coordinator chooses one
+    group: Name | None = None  # for filters
     labels: Labels | None = None
 
 
@@ -65,17 +65,17 @@ class WorkerView(Answer, frozen=True, kw_only=True):
     state: WorkerState
     last_heartbeat_ms: int
     started_at_ms: int
-    incarnation: int  # number of this registration; shown with every call of the worker
-    heartbeat_interval_ms: int  # the one that counts; longer than asked for in very large fleets
-    lease_ms: int  # silence after which its work moves on
+    incarnation: int  # number of this registration; sent with every call of the worker
+    heartbeat_interval_ms: int  # the one to use; longer than requested in very large fleets
+    lease_ms: int  # silence after which its tasks go to other workers
     metrics: WorkerMetrics
     tasks: tuple[str, ...] | None = None
     queues: tuple[str, ...] | None = None
     group: str | None = None
     labels: Labels | None = None
-    load: dict[str, float] = {}  # as in its last heartbeat
+    load: dict[str, float] = {}  # as reported with its last heartbeat
     breakers: list[BreakerView] = []
-    priority: float | None = None  # its score; with `rank` only, as `success_rate` and `score`
+    priority: float | None = None  # its score; only with `rank`, as `success_rate` and `score`
     available_capacity: int | None = None  # tasks it has room for
     success_rate: float | None = None
     score: ScoreView | None = None
@@ -88,7 +88,7 @@ class WorkerPage(Answer, frozen=True, kw_only=True):
 
 class WorkerLeft(Answer, frozen=True, kw_only=True):
     id: str
-    released: int  # leases given back
+    released: int  # leases that were returned
 
 
 class HeartbeatRequest(Request, frozen=True, kw_only=True):
@@ -117,19 +117,19 @@ class LeaseRequest(Request, frozen=True, kw_only=True):
 
 class LeaseView(Answer, frozen=True, kw_only=True):
     task_id: str
-    fence: int  # rises with each lease of the task; goes with every word about it
+    fence: int  # rises with each lease of the task; sent with every report about it
     name: str
     payload: Raw
     attempt: int  # which one this is, from 1
     max_attempts: int
     deadline_ms: int | None = None  # when the attempt runs out of time; null: never
-    timeout_ms: int | None = None  # the same bound, for workers whose clock differs from ours
+    timeout_ms: int | None = None  # the same limit, for workers with another clock
     queue: str = "default"
     priority: int = 0
     key: str | None = None
     labels: Labels | None = None
     created_at_ms: int = 0
-    run_id: str | None = None  # the run it works for, to attach artifacts to; null: none
+    run_id: str | None = None  # the run it belongs to, to attach artifacts to; null: none
 
 
 class LeaseAnswer(Answer, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ class ResultItem(Request, frozen=True, kw_only=True):
     retry_in_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
     # Run it again after this; uses up no attempt.
     snooze_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
-    # In whose name it was done; refused with `stale_epoch` when the shard has moved on since.
+    # The shard it was done for; refused with `stale_epoch` if the shard has moved since.
     shard: ShardClaim | None = None
 
 
@@ -159,7 +159,7 @@ class ResultReport(Request, frozen=True, kw_only=True):
 
 class ResultOutcome(Answer, frozen=True, kw_only=True):
     task_id: str
-    # stale_epoch: not taken, and the lease stays as it was
+    # stale_epoch: not accepted, and the lease is unchanged
     outcome: Literal["accepted", "duplicate", "stale", "stale_epoch", "unknown"]
 
 

@@ -18,7 +18,7 @@ class WorkflowView(Answer, frozen=True, kw_only=True):
     """One version of a workflow."""
 
     name: str
-    version: int  # from 1; another content is another version
+    version: int  # from 1; changed content is a new version
     hash: str  # of the content
     created_at_ms: int
 
@@ -50,14 +50,14 @@ class RunRequest(Request, frozen=True, kw_only=True):
     workflow: Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_LENGTH + 11)]
     version: Annotated[int, Meta(ge=1, le=MAX_VERSION)] | None = None  # absent: the newest
     input: Value = None  # absent: an empty object
-    # Idempotency: the same key again gives the run it named first.
+    # Idempotency key: the same key gives the existing run.
     key: Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None = None
     # Instead of the definition's.
     timeout_ms: Annotated[int, Meta(ge=1, le=limits.MAX_TIMEOUT_MS)] | None = None
 
 
 class RunCancellation(Request, frozen=True, kw_only=True):
-    reason: Annotated[str, Meta(max_length=1_000)] = ""  # the message of the run's error
+    reason: Annotated[str, Meta(max_length=1_000)] = ""  # part of the run's error
 
 
 class SignalRequest(Request, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class SignalRequest(Request, frozen=True, kw_only=True):
 
 class ForkRequest(Request, frozen=True, kw_only=True):
     from_node: Name  # where the new run begins
-    state: Value = None  # an object; absent: as the forked run has it
+    state: Value = None  # an object; absent: that of the forked run
 
 
 class RunContext(Answer, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class RunView(Answer, frozen=True, kw_only=True):
     state: RunState
     context: RunContext | None = None  # null in lists
     output: Any = None  # of a completed run
-    error: dict[str, Any] | None = None  # what it failed of: type, message, and the place
+    error: dict[str, Any] | None = None  # type, message, and the place in the definition
     created_at_ms: int
     started_at_ms: int
     finished_at_ms: int | None = None
@@ -121,9 +121,9 @@ class RunTokenView(Answer, frozen=True, kw_only=True):
     fan_out_transition_id: str | None = None  # of the innermost scope, as the two below
     branch_index: int | None = None
     branch_total: int | None = None
-    task_id: str | None = None  # that works for it
+    task_id: str | None = None  # of its task
     child_run_id: str | None = None  # of a sub-workflow
-    compensates_token_id: str | None = None  # whose work it undoes
+    compensates_token_id: str | None = None  # whose effects it undoes
     created_at_ms: int
     started_at_ms: int | None = None  # when a worker took its task, the last time
     finished_at_ms: int | None = None
@@ -159,8 +159,8 @@ class GraphNode(Answer, frozen=True, kw_only=True):
     task: str | None = None
     workflow: str | None = None
     tokens: dict[str, int]  # by state; empty: the run has not been here
-    first_at_ms: int | None = None  # when it was first come to
-    last_at_ms: int | None = None  # when it was last done with; null while it is not
+    first_at_ms: int | None = None  # when a token first reached it
+    last_at_ms: int | None = None  # when it last ended; null while it is under way
 
 
 class GraphJoin(Answer, frozen=True, kw_only=True):
@@ -178,9 +178,9 @@ class GraphTransition(Answer, frozen=True, kw_only=True):
     id: str
     from_: str = field(name="from")
     to: str
-    taken: int  # tokens that went by it; into a join: that arrived
-    not_taken: int  # times it was considered and left
-    tokens: dict[str, int]  # those that came by it, by state
+    taken: int  # tokens that took it; into a join: that arrived
+    not_taken: int  # times it was considered and not taken
+    tokens: dict[str, int]  # that took it, by state
     join: GraphJoin | None = None
 
 

@@ -33,7 +33,7 @@ class EventsQuery(Request, frozen=True, kw_only=True):
     ] = None
     last: Annotated[
         Annotated[int, Meta(ge=1, le=limits.MAX_PAGE)] | None,
-        Meta(description="Begin with so many of the newest instead; not together with `after`."),
+        Meta(description="Begin with this many of the newest instead; not together with `after`."),
     ] = None
     type: Annotated[
         tuple[Annotated[str, Meta(max_length=limits.MAX_NAME_LENGTH)], ...],
@@ -46,14 +46,14 @@ class EventsQuery(Request, frozen=True, kw_only=True):
         SubjectText | None, Meta(description="Only about this task, worker, run, …")
     ] = None
     prefix: Annotated[
-        SubjectText, Meta(description="Only about what has an id or name that begins so.")
+        SubjectText, Meta(description="Only about ids or names that begin with this.")
     ] = ""
     limit: Annotated[
         Annotated[int, Meta(ge=1, le=limits.MAX_PAGE)], Meta(description="Of a list.")
     ] = limits.DEFAULT_PAGE
     wait_ms: Annotated[
         WaitMs,
-        Meta(description="Of a list: when nothing is there, answer as soon as there is something."),
+        Meta(description="Of a list: if there is no event, wait for one for this long."),
     ] = 0
 
 

@@ -40,7 +40,7 @@ class MemoryQuery(PageQuery, frozen=True, kw_only=True):
 
 class DeleteQuery(Request, frozen=True, kw_only=True):
     if_version: Annotated[
-        Version | None, Meta(description="Only if the key has this version still.")
+        Version | None, Meta(description="Only if the key still has this version.")
     ] = None
 
 

@@ -70,9 +70,9 @@ def _acting_member(call: HttpCall[Any, Any]) -> tuple[str, str]:
 async def register(call: HttpCall[MemberRegistration, NoQuery]) -> AssignmentData:
     """Become a member of a service, and get the shards to hold.
 
-    The first member is given all shards at once, others what those before them give up: a
-    heartbeat returns it. Give an `incarnation` that rises with each start of the process: a
-    newer one takes over, and an older one is answered with status `fenced`.
+    The first member gets all shards at once. Later members get shards when others have released
+    them: send heartbeats to get the assignment. Give an `incarnation` that rises with each start of
+    the process: a newer one takes over, and an older one is answered with status `fenced`.
     """
     service = own_service(call)
     access.check_worker(call.caller, call.body.worker_id)
@@ -86,9 +86,9 @@ async def register(call: HttpCall[MemberRegistration, NoQuery]) -> AssignmentDat
 async def heartbeat(call: HttpCall[MemberHeartbeat, BeatQuery]) -> AssignmentData:
     """Send the heartbeat of a member with the shards it holds, and wait for a change.
 
-    What is no longer assigned is to be given up: it is the member's until a beat with that
-    `generation` does not list it. The lease counts from the moment the beat was sent. Status
-    `fenced`: act on nothing, and register as a new incarnation; `reregister`: register again.
+    Give up a shard that is no longer assigned: the member owns it until a heartbeat with that
+    `generation` does not list it. The lease counts from when the heartbeat was sent. After status
+    `fenced`, act on nothing, and register as a new incarnation; after `reregister`, register again.
     """
     service, worker_id = _acting_member(call)
     data = HeartbeatData(service_name=service, worker_id=worker_id, **asdict(call.body))

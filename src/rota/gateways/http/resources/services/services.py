@@ -40,9 +40,9 @@ async def show(call: HttpCall[None, NoQuery]) -> ServiceView:
 @routes.put(
     "/api/services/{name}",
     Action.OPERATE,
-    description="What is left out stays as it is. A `shard_count` holds until members name "
+    description="Absent fields are unchanged. A `shard_count` holds until members report "
     f"another one, unless `pinned` is set with it or was before. At most {limits.MAX_SHARDS} "
-    "shards. `min_protocol` 2 puts out members of protocol 1 at once.",
+    "shards. `min_protocol` 2 evicts members of protocol 1 at once.",
 )
 async def configure(call: HttpCall[ServiceChange, NoQuery]) -> ServiceView:
     """Set the number of shards and the protocol of members; creates the service if needed."""

@@ -26,7 +26,7 @@ class SeriesQuery(Request, frozen=True, kw_only=True):
         tuple[Name, ...],
         Meta(
             max_length=20,
-            description="These queues; repeated. Without: all together, and the busiest.",
+            description="These queues; repeated. Absent: the sum of all, and the busiest.",
         ),
     ] = ()
 

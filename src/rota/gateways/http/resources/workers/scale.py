@@ -30,11 +30,11 @@ class ScaleQuery(Request, frozen=True, kw_only=True):
     task: Annotated[tuple[Name, ...], Meta(description="Only tasks of these names; repeated.")] = ()
     target_ms: Annotated[
         int,
-        Meta(ge=1, le=limits.MAX_TIMEOUT_MS, description="How soon what waits should be done."),
+        Meta(ge=1, le=limits.MAX_TIMEOUT_MS, description="How soon waiting tasks should be done."),
     ] = DEFAULT_SCALE_POLICY.target_ms
     concurrency: Annotated[
         Annotated[int, Meta(ge=1, le=limits.MAX_CONCURRENT_TASKS)] | None,
-        Meta(description="Tasks that a worker runs at once; absent: as those that are there do."),
+        Meta(description="Tasks that a worker runs at once; absent: as registered workers do."),
     ] = None
 
 

@@ -57,8 +57,8 @@ def _view(call: HttpCall[Any, Any], figures: WorkerFigures) -> WorkerView:
 async def register(call: HttpCall[WorkerRegistration, NoQuery]) -> WorkerView:
     """Register a worker.
 
-    Under an id of its own or a given one. The answer has the `incarnation` to show with every
-    later call, and the heartbeat interval that counts.
+    Without a `worker_id`, the coordinator chooses one. The answer has the `incarnation` to send
+    with every later call, and the heartbeat interval to use.
     """
     registration = registration_of(call.body, call.caller)
     await call.services.worker_quota.check(call.reservation.holder, registration.worker_id)
