@@ -1,7 +1,6 @@
 """What all tests share: a clock that moves when told, and how hard hypothesis looks."""
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,22 +14,6 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("ordinary")
-
-# Where real processes, sockets and browsers meet the machine's own troubles. Rules are never tried
-# again: what fails there once is wrong.
-REAL = frozenset(
-    {"cli", "dashboard", "faults", "gateways", "sdk"}
-    | {"test_examples.py", "test_sharded_consumer.py", "test_up.py"}
-)
-TESTS = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is real is tried once more when it fails, and listed as RERUN; see CONTRIBUTING.md."""
-    for item in items:
-        place = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-        if place in REAL:
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 class TurnedClock:

@@ -41,6 +41,7 @@ WIDE_MODULES = {
 CYCLIC_MODULES: dict[str, str] = {}
 FEWEST_LINES = 40  # of a module with a single importer
 FRAGMENTS = {
+    "rota.engine.policies": "the one place where settings become rules",
     "rota.gateways.http.endpoints": "lists every resource, which are too many for app.py",
     "rota.messages.events": "the wire has a file for each noun",
     "rota.messages.scale": "the wire has a file for each noun",
