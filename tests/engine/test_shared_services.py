@@ -11,7 +11,7 @@ from rota.core.shards.members import OLD_PROTOCOL, Assignment
 from rota.engine.topics import Assignments
 from rota.errors import StaleEpoch
 from tests.conftest import TurnedClock
-from tests.engine.noticing import told
+from tests.engine.recording import told
 from tests.engine.running import Engine, settle, soon
 from tests.engine.sharding import SERVICE, Peer, owned, sweep
 from tests.engine.sharing import SharedStore, catch_up, replica, replicas

@@ -75,7 +75,7 @@ async def test_what_is_put_at_one_moment_is_one_batch_in_its_order(
     await soon(asyncio.gather(*(bench.put(event) for event in events)))
     await bench.writer.stop()
 
-    assert [[entry.event for entry in entries] for entries in bench.batches] == [events]
+    assert [[entry.command for entry in entries] for entries in bench.batches] == [events]
     assert bench.writer.weight == 0
 
 
@@ -132,7 +132,7 @@ async def test_what_came_before_something_heavy_is_not_overtaken_by_it() -> None
     await soon(asyncio.gather(*futures))
     await bench.writer.stop()
 
-    events = [[entry.event for entry in entries] for entries in bench.batches]
+    events = [[entry.command for entry in entries] for entries in bench.batches]
     assert events == [[HEAVY], [LIGHT, LIGHT, HEAVY], [LIGHT]]
 
 
@@ -233,7 +233,7 @@ async def test_who_is_alone_waits_all_the_same_for_what_came_before_and_for_what
     await soon(heavy)
     await bench.writer.stop()
 
-    assert [entry.event for entry in bench.batches[0]] == [LIGHT, LIGHT]
+    assert [entry.command for entry in bench.batches[0]] == [LIGHT, LIGHT]
     assert bench.threads[-1] == "rota-writer"
 
 

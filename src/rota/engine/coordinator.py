@@ -324,7 +324,7 @@ class Coordinator:
 
     def _enqueue(
         self,
-        event: Command,
+        command: Command,
         *,
         can_wait: bool = False,
         is_subscription: bool = False,
@@ -332,11 +332,11 @@ class Coordinator:
     ) -> QueuedCommand:
         self._refuse_when_stopped()
         future = asyncio.get_running_loop().create_future()
-        entry = QueuedCommand(event, future, can_wait=can_wait, is_subscription=is_subscription)
-        if isinstance(event, SubmitTasks):
+        entry = QueuedCommand(command, future, can_wait=can_wait, is_subscription=is_subscription)
+        if isinstance(command, SubmitTasks):
             self._refuse_when_full(entry.weight)
-        elif isinstance(event, LeaseWork) and self._pipeline.lease_calls.has_little_for(
-            event.worker_id
+        elif isinstance(command, LeaseWork) and self._pipeline.lease_calls.has_little_for(
+            command.worker_id
         ):
             entry.is_cheap = True
         (self._writer.put_alone if is_alone else self._writer.put)(entry)
@@ -366,10 +366,10 @@ class Coordinator:
 
     def _take_back(self, entry: QueuedCommand, outcome: object) -> None:
         """Return the leases that were granted to a caller that has gone away."""
-        for event in returned_by(entry, outcome):
+        for command in returned_by(entry, outcome):
             if self._writer.is_running:
                 # No caller waits for this command. If it fails, the lease expires by itself.
-                self._enqueue(event).future.add_done_callback(lambda future: future.exception())
+                self._enqueue(command).future.add_done_callback(lambda future: future.exception())
 
 
 def _give_up(entry: QueuedCommand) -> None:

@@ -65,21 +65,23 @@ def load(
     tx: Transaction,
     lanes: Lanes,
     snapshot: Snapshot,
-    events: Sequence[TaskCommand],
+    commands: Sequence[TaskCommand],
     context: Context,
     *,
     has_cancelled: bool,
     unwell: Collection[str],
 ) -> None:
     """Fill the snapshot for the commands; unwell: workers not healthy at the last sweep."""
-    kinds = {type(event) for event in events}
+    kinds = {type(command) for command in commands}
     tasks, workers = TaskStore(tx, lanes), WorkerStore(tx)
     if kinds & NAMES_TASKS:
-        _load_tasks(tasks, snapshot, events)
+        _load_tasks(tasks, snapshot, commands)
     if TakeInbox in kinds:
-        _load_inbox(tx, tasks, snapshot, events)
+        _load_inbox(tx, tasks, snapshot, commands)
     if SubmitTasks in kinds or snapshot.inbox:
-        wanted = [task for event in events if type(event) is SubmitTasks for task in event.tasks]
+        wanted = [
+            task for command in commands if type(command) is SubmitTasks for task in command.tasks
+        ]
         wanted += [item.task for item in snapshot.inbox]
         snapshot.lane_room = lanes.room_for(tx, wanted, context.now_ms)
     if kinds & NAMES_WORKERS:
@@ -87,7 +89,7 @@ def load(
             workers,
             tasks,
             snapshot,
-            events,
+            commands,
             context,
             has_cancelled=has_cancelled,
             unwell=unwell,
@@ -95,29 +97,29 @@ def load(
     if kinds & DUTIES:
         _load_duties(tasks, snapshot, kinds, context.now_ms)
     if kinds & NAMES_LEASES:
-        _load_results(tasks, workers, snapshot, events)
+        _load_results(tasks, workers, snapshot, commands)
     if PauseQueue in kinds:
         snapshot.known_queues = QueueStore(tx).known()
     if RevokeToken in kinds:
         snapshot.token_ids = TokenStore(tx).ids()
 
 
-def _load_tasks(tasks: TaskStore, snapshot: Snapshot, events: Iterable[TaskCommand]) -> None:
+def _load_tasks(tasks: TaskStore, snapshot: Snapshot, commands: Iterable[TaskCommand]) -> None:
     keys: list[KeyPlace] = []
     ids: list[int] = []
-    for event in events:
-        match event:
+    for command in commands:
+        match command:
             case SubmitTasks():
-                space = event.key_space
+                space = command.key_space
                 keys += [
                     (task.queue, kept_key(task.key, space))
-                    for task in event.tasks
+                    for task in command.tasks
                     if task.key is not None
                 ]
             case CancelTasks() | RetryTasks():
-                ids += event.ids
+                ids += command.ids
             case StartJob() | CompleteJob() | FailJob():
-                ids.append(event.task_id)
+                ids.append(command.task_id)
             case _:
                 pass
     if keys:
@@ -127,10 +129,10 @@ def _load_tasks(tasks: TaskStore, snapshot: Snapshot, events: Iterable[TaskComma
 
 
 def _load_inbox(
-    tx: Transaction, tasks: TaskStore, snapshot: Snapshot, events: Iterable[TaskCommand]
+    tx: Transaction, tasks: TaskStore, snapshot: Snapshot, commands: Iterable[TaskCommand]
 ) -> None:
     """Take tasks from the inbox, once even if the batch has several such commands."""
-    wish = next(event for event in events if isinstance(event, TakeInbox))
+    wish = next(command for command in commands if isinstance(command, TakeInbox))
     taken = InboxStore(tx).take(TAKEN_PER_STEP, most_bytes=TAKEN_BYTES_PER_STEP)
     items = [read_item(one.key, one.task, most_bytes=wish.max_payload_bytes) for one in taken]
     snapshot.inbox = items
@@ -150,20 +152,20 @@ def _load_workers(
     workers: WorkerStore,
     tasks: TaskStore,
     snapshot: Snapshot,
-    events: Iterable[TaskCommand],
+    commands: Iterable[TaskCommand],
     context: Context,
     *,
     has_cancelled: bool,
     unwell: Collection[str],
 ) -> None:
-    calls = [event for event in events if isinstance(event, WORKER_CALLS)]
-    sweeps = any(isinstance(event, SweepWorkers) for event in events)
-    fails = any(isinstance(event, ReportResults) and _fails(event) for event in events)
+    calls = [command for command in commands if isinstance(command, WORKER_CALLS)]
+    sweeps = any(isinstance(command, SweepWorkers) for command in commands)
+    fails = any(isinstance(command, ReportResults) and _fails(command) for command in commands)
     if fails:
         snapshot.workers = workers.all()
         snapshot.fleet = len(snapshot.workers)
     elif sweeps:
-        also = {*unwell, *(event.worker_id for event in calls)}
+        also = {*unwell, *(command.worker_id for command in calls)}
         snapshot.workers, snapshot.fleet = workers.silent(
             now_ms=context.now_ms,
             intervals=context.rules.health.degraded_after,
@@ -176,20 +178,20 @@ def _load_workers(
     if fails:
         # Whether one more breaker may open for a task depends on how many are open already.
         snapshot.qualities |= workers.all_qualities(open_only=True)
-    if any(isinstance(event, RegisterWorker) for event in calls):
+    if any(isinstance(command, RegisterWorker) for command in calls):
         snapshot.fleet = workers.count()
         snapshot.next_incarnation = workers.counter("incarnation") + 1
     incarnations = [worker.incarnation for worker in snapshot.workers.values()]
     if has_cancelled:
         snapshot.to_cancel = workers.cancelled(incarnations)
-    if not snapshot.held and any(isinstance(event, LeaseWork) for event in calls):
+    if not snapshot.held and any(isinstance(command, LeaseWork) for command in calls):
         snapshot.held = tasks.lease_counts(incarnations)
     _load_leases_at_stake(tasks, snapshot, calls, context, sweeps=sweeps)
 
 
 def _load_callers(workers: WorkerStore, snapshot: Snapshot, calls: Sequence[Any]) -> None:
-    ids = list({event.worker_id for event in calls})
-    if any(isinstance(event, LeaseWork) for event in calls):
+    ids = list({command.worker_id for command in calls})
+    if any(isinstance(command, LeaseWork) for command in calls):
         snapshot.workers, snapshot.held = workers.with_lease_counts(ids)
     else:
         snapshot.workers = workers.by_ids(ids)
@@ -199,11 +201,12 @@ def _load_leases_at_stake(
     tasks: TaskStore, snapshot: Snapshot, calls: Sequence[Any], context: Context, *, sweeps: bool
 ) -> None:
     """Load the leases of workers that may lose or return some, and the tasks of lost ones."""
-    registering = {event.worker_id for event in calls if isinstance(event, RegisterWorker)}
+    registering = {command.worker_id for command in calls if isinstance(command, RegisterWorker)}
     at_stake = registering | {
-        event.worker_id
-        for event in calls
-        if (type(event) is BeatWorker and event.running is not None) or type(event) is LeaveWorker
+        command.worker_id
+        for command in calls
+        if (type(command) is BeatWorker and command.running is not None)
+        or type(command) is LeaveWorker
     }
     if sweeps:
         at_stake |= {
@@ -224,8 +227,8 @@ def _load_leases_at_stake(
     snapshot.tasks |= tasks.by_ids([*ids])
 
 
-def _fails(event: ReportResults) -> bool:
-    return any(not result.ok for result in event.results)
+def _fails(command: ReportResults) -> bool:
+    return any(not result.ok for result in command.results)
 
 
 def _load_duties(
@@ -244,28 +247,28 @@ def _load_duties(
 
 
 def _load_results(
-    tasks: TaskStore, workers: WorkerStore, snapshot: Snapshot, events: Iterable[TaskCommand]
+    tasks: TaskStore, workers: WorkerStore, snapshot: Snapshot, commands: Iterable[TaskCommand]
 ) -> None:
     ids: list[int] = []
     failing: list[int] = []
     reporters: set[str] = set()
-    for event in events:
-        match event:
+    for command in commands:
+        match command:
             case ReportResults():
-                ids += [result.task_id for result in event.results]
-                failing += [result.task_id for result in event.results if not result.ok]
-                reporters.add(event.worker_id)
+                ids += [result.task_id for result in command.results]
+                failing += [result.task_id for result in command.results if not result.ok]
+                reporters.add(command.worker_id)
             case ReportProgress():
-                ids += [item.task_id for item in event.items]
+                ids += [item.task_id for item in command.items]
             case ReturnLeases():
-                ids += [task_id for task_id, _ in event.leases]
+                ids += [task_id for task_id, _ in command.leases]
             case _:
                 pass
     if not ids:
         return
     snapshot.leases |= tasks.leases(ids)
     wanted = [number for number in ids if number not in snapshot.leases] + failing
-    wanted += _moved_on(snapshot, events)
+    wanted += _moved_on(snapshot, commands)
     if wanted:
         snapshot.tasks |= tasks.by_ids([one for one in wanted if one not in snapshot.tasks])
     for worker_id, qualities in workers.qualities([*reporters]).items():
@@ -273,14 +276,14 @@ def _load_results(
             snapshot.qualities[worker_id, name] = quality
 
 
-def _moved_on(snapshot: Snapshot, events: Iterable[TaskCommand]) -> Iterator[int]:
+def _moved_on(snapshot: Snapshot, commands: Iterable[TaskCommand]) -> Iterator[int]:
     """Yield tasks with a newer lease than the result's: their rows say why it is too late."""
     leases = snapshot.leases
-    for event in events:
-        if isinstance(event, ReportResults):
-            for result in event.results:
+    for command in commands:
+        if isinstance(command, ReportResults):
+            for result in command.results:
                 lease = leases.get(result.task_id)
                 if lease is not None and (
-                    lease.fence != result.fence or lease.incarnation != event.incarnation
+                    lease.fence != result.fence or lease.incarnation != command.incarnation
                 ):
                     yield result.task_id

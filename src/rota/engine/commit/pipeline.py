@@ -170,7 +170,7 @@ class Pipeline:
             now_ms, steady_ms = self._times(tx)
             batch = Batch.begin(
                 tx,
-                [entry.event for entry in entries],
+                [entry.command for entry in entries],
                 context=Context(
                     now_ms=now_ms, steady_ms=steady_ms, rules=self._rules, dice=self._dice
                 ),
@@ -210,7 +210,7 @@ class Pipeline:
         if isinstance(error, RotaError):
             return error
         if isinstance(error, OUR_MISTAKES):
-            log.error("command_failed", kind=type(entry.event).__name__, exc_info=error)
+            log.error("command_failed", kind=type(entry.command).__name__, exc_info=error)
             return error
         self.store_problem = f"{type(error).__name__}: {error}"
         log.error("store_failed", problem=self.store_problem)

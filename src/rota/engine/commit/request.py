@@ -45,7 +45,7 @@ class QueuedCommand:
 
     __slots__ = (
         "can_wait",
-        "event",
+        "command",
         "future",
         "is_abandoned",
         "is_cheap",
@@ -59,14 +59,14 @@ class QueuedCommand:
 
     def __init__(
         self,
-        event: Command,
+        command: Command,
         future: "asyncio.Future[Any]",
         *,
         can_wait: bool = False,
         on_reply: ReplyCallback | None = None,
         is_subscription: bool = False,
     ) -> None:
-        self.event = event
+        self.command = command
         self.future = future
         self.on_reply = on_reply  # called with the outcome, instead of resolving the future
         # Called as soon as the future is done, before any task that awaits a future resumes.
@@ -76,13 +76,13 @@ class QueuedCommand:
         self.remainder: QueuedCommand | None = None  # the call that waits for the remainder
         self.is_waiting = False  # a batch has had no work for it
         self.is_abandoned = False  # the caller has stopped waiting
-        self.weight, self.is_cheap = _cost_of(event)
+        self.weight, self.is_cheap = _cost_of(command)
 
 
-def _cost_of(event: Command) -> tuple[int, bool]:
+def _cost_of(command: Command) -> tuple[int, bool]:
     """Return the number of changes in a command, and whether they take microseconds."""
-    burden = COSTS.get(type(event))
-    return (1, False) if burden is None else burden(event)
+    cost = COSTS.get(type(command))
+    return (1, False) if cost is None else cost(command)
 
 
 def _of_tasks(count: int) -> tuple[int, bool]:
@@ -95,10 +95,10 @@ def _trifle(_: Any) -> tuple[int, bool]:
 
 # Kinds that are not listed are not cheap. A table, since every command is looked up.
 COSTS: dict[type[Any], Callable[[Any], tuple[int, bool]]] = {
-    SubmitTasks: lambda event: _of_tasks(len(event.tasks)),
-    ReportResults: lambda event: _of_tasks(len(event.results)),
-    LeaseWork: lambda event: (1, event.most <= CHEAP_TASKS),
-    BeatMember: lambda event: (1, len(event.holds) <= CHEAP_SHARDS),
+    SubmitTasks: lambda command: _of_tasks(len(command.tasks)),
+    ReportResults: lambda command: _of_tasks(len(command.results)),
+    LeaseWork: lambda command: (1, command.most <= CHEAP_TASKS),
+    BeatMember: lambda command: (1, len(command.holds) <= CHEAP_SHARDS),
     BeatWorker: _trifle,
     ReportProgress: _trifle,
     StartJob: _trifle,
@@ -150,10 +150,10 @@ def returned_by(entry: QueuedCommand, outcome: object) -> Iterator[ReturnLeases]
             yield from returned_by(
                 remainder, remainder.future.exception() or remainder.future.result()
             )
-    event = entry.event
-    if isinstance(event, LeaseWork) and isinstance(outcome, Granted) and outcome.leases:
+    command = entry.command
+    if isinstance(command, LeaseWork) and isinstance(outcome, Granted) and outcome.leases:
         yield ReturnLeases(
-            worker_id=event.worker_id,
-            incarnation=event.incarnation,
+            worker_id=command.worker_id,
+            incarnation=command.incarnation,
             leases=tuple((task.id, task.fence) for task in outcome.leases),
         )

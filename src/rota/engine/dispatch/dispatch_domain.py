@@ -58,7 +58,7 @@ class DispatchDomain(Domain):
             batch.outcomes[index] = reply
             self._note_granted(command, reply)
         for call, reply in batch.served:
-            self._note_granted(call.event, reply)
+            self._note_granted(call.command, reply)
         batch.open_lanes = dispatcher.open_lanes
         if dispatcher.leased:
             decisions.setdefault(LeaseTask, []).extend(dispatcher.leased)

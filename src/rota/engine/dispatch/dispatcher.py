@@ -99,7 +99,7 @@ class Dispatcher:
         self._open = self._find_open_lanes()
         if not self._open and not concerned:
             # Without work, even a long waitlist costs nothing.
-            return [self._nothing_for(event.worker_id) for event in asking], []
+            return [self._nothing_for(command.worker_id) for command in asking], []
         asked: dict[WaitingLease, LeaseReply] = {}
         most, now = expected + CHOICE, len(asking)
         calls = [*concerned, *waitlist.some(self._open, most, but=concerned)]
@@ -133,20 +133,20 @@ class Dispatcher:
         answers: list[LeaseReply] = []
         claims: dict[int, LeaseCall] = {}
         promised: Counter[str] = Counter()  # by worker; a worker may have several calls at once
-        for number, event in enumerate(asking):
+        for number, command in enumerate(asking):
             try:
                 claim = matching.claim(
                     self._snapshot,
-                    event,
+                    command,
                     self._open,
                     self._context,
-                    promised=promised[event.worker_id],
+                    promised=promised[command.worker_id],
                 )
             except RotaError as error:
                 answers.append(error)
             else:
                 claims[number] = claim
-                promised[event.worker_id] += claim.free
+                promised[command.worker_id] += claim.free
                 answers.append(Granted([]))
         if self._open:
             self._assign_groups(claims, answers)
@@ -181,7 +181,7 @@ class Dispatcher:
     def _meet(self, asking: Sequence[LeaseWork], *, with_breakers: bool) -> None:
         """Load what the snapshot lacks about the asking workers."""
         snapshot = self._snapshot
-        missing = {event.worker_id for event in asking} - snapshot.workers.keys()
+        missing = {command.worker_id for command in asking} - snapshot.workers.keys()
         if missing:
             workers, held = self._workers.with_lease_counts(list(missing))
             snapshot.workers |= workers
@@ -265,8 +265,8 @@ class Dispatcher:
 
 def _wish(call: WaitingLease) -> LeaseWork:
     """Return the command of a waiting call."""
-    assert isinstance(call.event, LeaseWork)
-    return call.event
+    assert isinstance(call.command, LeaseWork)
+    return call.command
 
 
 def _says(answer: LeaseReply) -> bool:

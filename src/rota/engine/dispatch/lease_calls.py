@@ -45,7 +45,7 @@ class LeaseCalls:
 
     def _waits(self, entry: QueuedCommand, granted: Granted, batch: Batch) -> bool:
         """Let a call wait that was granted nothing, or the remainder of a subscription."""
-        command = entry.event
+        command = entry.command
         assert isinstance(command, LeaseWork)
         worker, count = batch.snapshot.workers.get(command.worker_id), len(granted.leases)
         self._note_grant(command, count)

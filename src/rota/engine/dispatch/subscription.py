@@ -80,8 +80,8 @@ class LeaseSubscription:
         return lowered
 
     def _set(self, entry: QueuedCommand, most: int) -> None:
-        assert isinstance(entry.event, LeaseWork)
-        entry.event = msgspec.structs.replace(entry.event, most=most)
+        assert isinstance(entry.command, LeaseWork)
+        entry.command = msgspec.structs.replace(entry.command, most=most)
         self._waiting[entry] = most
 
     def _retire(self, entry: QueuedCommand) -> None:
@@ -110,8 +110,8 @@ class LeaseSubscription:
             granted: Granted = future.result()
             remainder, entry.remainder = entry.remainder, None
             if remainder is not None:
-                assert isinstance(remainder.event, LeaseWork)
-                self._wait(remainder, remainder.event.most)
+                assert isinstance(remainder.command, LeaseWork)
+                self._wait(remainder, remainder.command.most)
             if granted.leases:
                 self.ask(self._on_granted(granted))
         elif isinstance(error, WorkerNotFound | StaleIncarnation):

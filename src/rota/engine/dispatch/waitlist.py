@@ -26,7 +26,7 @@ class WaitingLease(Protocol):
     """A lease call that waits for work."""
 
     @property
-    def event(self) -> object:
+    def command(self) -> object:
         """The command; a subscription may replace it while the call waits."""
         ...
 

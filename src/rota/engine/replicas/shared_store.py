@@ -42,7 +42,7 @@ def share(
     sharing: SharedStore,
     before: Known,
     after: Known,
-    events: Iterable[object],
+    commands: Iterable[object],
     *,
     now_ms: int,
 ) -> list[Replica]:
@@ -55,32 +55,32 @@ def share(
     if after.last_news > before.last_news:
         WorkerStore(tx).raise_counter("news", after.last_news)
     replicas: list[Replica] = []
-    for event in events:
-        if type(event) is BeatReplica:
-            replicas = note_replica(tx, event, sharing.counts(), now_ms=now_ms)
+    for command in commands:
+        if type(command) is BeatReplica:
+            replicas = note_replica(tx, command, sharing.counts(), now_ms=now_ms)
     return replicas
 
 
-def is_swept(event: object, watch: SweepState, *, now_ms: int) -> bool:
+def is_swept(command: object, watch: SweepState, *, now_ms: int) -> bool:
     """Whether a coordinator has swept the workers a moment ago: two sweeps must lie apart.
 
     A sweep that confirms the previous one proves little if that was a moment ago.
     """
-    if type(event) is not SweepWorkers or watch.previous_sweep_ms is None:
+    if type(command) is not SweepWorkers or watch.previous_sweep_ms is None:
         return False
     return 0 <= now_ms - watch.previous_sweep_ms < SWEEP_INTERVAL_MS // 2
 
 
 def note_replica(
-    tx: Transaction, event: BeatReplica, counts: tuple[Counted, ...], *, now_ms: int
+    tx: Transaction, command: BeatReplica, counts: tuple[Counted, ...], *, now_ms: int
 ) -> list[Replica]:
     """Record a coordinator's heartbeat and counts; return all coordinators, including itself."""
     replicas, locks = ReplicaStore(tx), LockStore(tx)
-    if event.is_leaving:
-        replicas.delete(event.replica.name)
-        locks.expire_waiters(event.replica.name, now_ms=now_ms)
+    if command.is_leaving:
+        replicas.delete(command.replica.name)
+        locks.expire_waiters(command.replica.name, now_ms=now_ms)
         return []
-    replicas.record_heartbeat(replace(event.replica, seen_ms=now_ms, counts=counts))
+    replicas.record_heartbeat(replace(command.replica, seen_ms=now_ms, counts=counts))
     for name in replicas.silent(now_ms - SILENT_MS):
         locks.expire_waiters(name, now_ms=now_ms)
     replicas.prune(now_ms - FORGOTTEN_MS)

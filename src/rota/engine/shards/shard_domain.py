@@ -135,30 +135,32 @@ class ShardDomain(Domain):
 
     # --- deciding -------------------------------------------------------------------------------
 
-    def _service_for(self, event: ServiceCommand) -> Service:
-        service = self._cache.services.get(event.service) or self._find(event.service)
+    def _service_for(self, command: ServiceCommand) -> Service:
+        service = self._cache.services.get(command.service) or self._find(command.service)
         if service is not None:
             return service
-        if isinstance(event, DrainMember):
-            raise ServiceNotFound(event.service)
+        if isinstance(command, DrainMember):
+            raise ServiceNotFound(command.service)
         if len(self._cache.services) >= limits.MAX_SERVICES:
             raise TooMany(
                 f"there are {limits.MAX_SERVICES} services already", most=limits.MAX_SERVICES
             )
         # `_decide` caches it only if the command changes it.
-        return Service(event.service, awake_since_ms=self._now_ms)
+        return Service(command.service, awake_since_ms=self._now_ms)
 
     def _find(self, name: str) -> Service | None:
         return self._cache.find(self._store, name, now_ms=self._now_ms)
 
-    def _decide(self, service: Service, event: ServiceCommand | SweepServices) -> Assignment | None:
+    def _decide(
+        self, service: Service, command: ServiceCommand | SweepServices
+    ) -> Assignment | None:
         cache, name = self._cache, service.name
         self._decided.add(name)
-        worker_id = getattr(event, "worker_id", None)
+        worker_id = getattr(command, "worker_id", None)
         before = service.members.get(worker_id) if worker_id is not None else None
         decisions: Sequence[ShardDecision] = ()
         try:
-            decisions, reply = reduce(service, event, self._context)
+            decisions, reply = reduce(service, command, self._context)
         finally:
             if decisions or service.decisions or service.changed:
                 cache.services[name] = service
@@ -177,28 +179,28 @@ class ShardDomain(Domain):
 
     def _sweep(self) -> None:
         cache = self._cache
-        event = SweepServices(cache.deaf_until_ms)
+        command = SweepServices(cache.deaf_until_ms)
         cache.fill(self._store, now_ms=self._now_ms)
         for name, service in cache.services.items():
-            self._decide(service, event)
+            self._decide(service, command)
             self.batch.service_gauges[name] = gauges_of(service, cache.policy, now_ms=self._now_ms)
 
-    def _save(self, event: SaveCheckpoint) -> None:
-        service = self._find(event.service)
+    def _save(self, command: SaveCheckpoint) -> None:
+        service = self._find(command.service)
         if service is None:
-            raise ServiceNotFound(event.service)
-        owner = service.owner_at(event.shard, event.epoch)
+            raise ServiceNotFound(command.service)
+        owner = service.owner_at(command.shard, command.epoch)
         if owner is None:
-            self.batch.fenced.append(event.service)
-            raise StaleEpoch(event.service, event.shard, epoch=event.epoch)
-        if event.worker_id not in {None, owner}:
+            self.batch.fenced.append(command.service)
+            raise StaleEpoch(command.service, command.shard, epoch=command.epoch)
+        if command.worker_id not in {None, owner}:
             raise Forbidden(
-                f"shard {event.shard} of service {event.service!r} is not that of worker "
-                f"{event.worker_id!r}",
-                worker_id=event.worker_id,
+                f"shard {command.shard} of service {command.service!r} is not that of worker "
+                f"{command.worker_id!r}",
+                worker_id=command.worker_id,
             )
-        check_owner(service.members.get(owner), event.by)
-        self._checkpoints[event.service, event.shard] = event
+        check_owner(service.members.get(owner), command.by)
+        self._checkpoints[command.service, command.shard] = command
 
     def _is_current(self, claim: ShardClaim) -> bool:
         service = self._find(claim.service)

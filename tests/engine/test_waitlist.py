@@ -143,7 +143,7 @@ async def test_a_call_waits_for_what_its_worker_can_serve_after_coming_back(
 class Waiting:
     """A call, as far as it matters where it stands."""
 
-    event: object = None
+    command: object = None
 
     def __init__(self) -> None:
         self.is_abandoned = False

@@ -1,16 +1,16 @@
-"""Minutes of trouble with locks and values. `ROTA_KEEPING_SCHEDULES=10000` for more of them."""
+"""Minutes of trouble with locks and values. `ROTA_KV_SCHEDULES=10000` for more of them."""
 
 import os
 
 import pytest
 
-from tests.simulation.keeping import profiles
-from tests.simulation.keeping.mutants import MUTANTS
-from tests.simulation.keeping.profiles import PROFILES, Profile, profile_of
-from tests.simulation.keeping.world import simulate
+from tests.simulation.kv import profiles
+from tests.simulation.kv.mutants import MUTANTS
+from tests.simulation.kv.profiles import PROFILES, Profile, profile_of
+from tests.simulation.kv.world import simulate
 from tests.simulation.mutation import Mutant, seed_that_notices
 
-SCHEDULES = int(os.environ.get("ROTA_KEEPING_SCHEDULES", "60"))
+SCHEDULES = int(os.environ.get("ROTA_KV_SCHEDULES", "60"))
 SCHEDULES_A_CHUNK = 15
 
 

@@ -9,7 +9,7 @@ from rota.core.events import EVERYTHING, EventFilter, LoggedEvent, types_of
 from rota.engine.events import log as events_log
 from rota.engine.events.stream import End, EventSubscription
 from rota.engine.topics import CommittedEvents, Events
-from tests.engine.noticing import told
+from tests.engine.recording import told
 from tests.engine.running import Engine, running, settle, soon
 
 ALL = 1_000

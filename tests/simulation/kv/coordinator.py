@@ -17,7 +17,7 @@ from rota.core.locks import (
     RenewLock,
 )
 from rota.errors import RotaError
-from tests.simulation.keeping.ledger import Ledger
+from tests.simulation.kv.ledger import Ledger
 from tests.simulation.shards.network import Direction, Network
 from tests.simulation.shards.timeline import Timeline
 

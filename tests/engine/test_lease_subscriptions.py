@@ -55,7 +55,7 @@ async def test_what_was_not_given_need_not_be_asked_for_anew(
     put = writer.put
 
     def noted_put(entry: QueuedCommand) -> None:
-        entered.append(type(entry.event))
+        entered.append(type(entry.command))
         put(entry)
 
     monkeypatch.setattr(writer, "put", noted_put)

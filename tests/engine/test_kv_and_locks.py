@@ -1,4 +1,4 @@
-"""Memory and locks: what is kept, who waits for whom, and what a restart or a rollback leaves."""
+"""Values and locks: what is stored, which caller waits for which, and what survives a restart."""
 
 import asyncio
 from pathlib import Path

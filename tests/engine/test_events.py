@@ -28,7 +28,7 @@ from rota.core.tasks.model import Backoff, NewTask, TaskError
 from rota.core.workers.model import WorkerState
 from rota.engine.topics import CommittedEvents
 from tests.conftest import TurnedClock
-from tests.engine.noticing import told, types_told
+from tests.engine.recording import told, types_told
 from tests.engine.running import Engine, done, running, settle
 
 AT_ONCE = Backoff(kind="none")

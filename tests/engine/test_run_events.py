@@ -8,7 +8,7 @@ import pytest
 from rota.core.ids import to_text
 from rota.core.tasks.model import TaskError
 from tests.engine.flows import Flows
-from tests.engine.noticing import told, types_told
+from tests.engine.recording import told, types_told
 from tests.engine.running import Engine, done, running
 from tests.engine.sharding import SERVICE, Peer
 

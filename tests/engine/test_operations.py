@@ -1,4 +1,4 @@
-"""Operators' wishes, and what becomes of them when other things happen in between."""
+"""Commands of operators, and what follows when other things happen in between."""
 
 from rota.core.commands import CancelTasks, RetryTasks
 from tests.engine.running import Engine

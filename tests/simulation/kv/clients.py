@@ -10,7 +10,7 @@ from rota.core.kv import DeleteValue, PutValue
 from rota.core.locks import AcquireLock, LockAnswer, ReleaseLock, RenewLock
 from rota.errors import LockLost, VersionConflict
 from rota.sdk.locks import LockLease
-from tests.simulation.keeping.coordinator import (
+from tests.simulation.kv.coordinator import (
     Answer,
     Decided,
     Event,
@@ -19,8 +19,8 @@ from tests.simulation.keeping.coordinator import (
     Seen,
     SimulatedCoordinator,
 )
-from tests.simulation.keeping.profiles import Profile
-from tests.simulation.keeping.resource import Resource
+from tests.simulation.kv.profiles import Profile
+from tests.simulation.kv.resource import Resource
 from tests.simulation.shards.ledger import demand
 from tests.simulation.shards.network import Direction, Network
 from tests.simulation.shards.timeline import Timeline

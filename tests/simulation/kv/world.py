@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from tests.simulation.keeping.clients import LOCK, TTL_MS, WAIT_MS, Client
-from tests.simulation.keeping.coordinator import SimulatedCoordinator
-from tests.simulation.keeping.profiles import Profile
-from tests.simulation.keeping.resource import Resource
+from tests.simulation.kv.clients import LOCK, TTL_MS, WAIT_MS, Client
+from tests.simulation.kv.coordinator import SimulatedCoordinator
+from tests.simulation.kv.profiles import Profile
+from tests.simulation.kv.resource import Resource
 from tests.simulation.shards.ledger import demand
 from tests.simulation.shards.network import CALM, Network
 from tests.simulation.shards.timeline import START_MS, Timeline

@@ -1,4 +1,4 @@
-"""What a test asks of the log of notices, over and over."""
+"""What tests ask of the event log again and again."""
 
 from rota.core.events import EVERYTHING, EventFilter, LoggedEvent, types_of
 from tests.engine.running import Engine

@@ -10,11 +10,11 @@ from rota.core import locks
 from rota.core.kv import KvEntry
 from rota.core.locks import LeaveLockQueue, LockState, ReleaseLock, RenewLock
 from rota.errors import LockLost
-from tests.simulation.keeping import profiles
-from tests.simulation.keeping.clients import Client
-from tests.simulation.keeping.coordinator import SimulatedCoordinator
-from tests.simulation.keeping.ledger import Ledger
-from tests.simulation.keeping.profiles import Profile
+from tests.simulation.kv import profiles
+from tests.simulation.kv.clients import Client
+from tests.simulation.kv.coordinator import SimulatedCoordinator
+from tests.simulation.kv.ledger import Ledger
+from tests.simulation.kv.profiles import Profile
 from tests.simulation.mutation import Mutants
 
 MUTANTS = Mutants[Profile](seeds=20)
