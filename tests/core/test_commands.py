@@ -160,7 +160,7 @@ EXAMPLES: list[Command] = [
     PutWorkflow(DEFINITION),
     StartRun(workflow="w", version=2, input=DOCUMENT, key="k", timeout_ms=5),
     ForkRun(run_id=TASK, from_node="a", state=DOCUMENT),
-    SteerRun(run_id=TASK, wish="cancel", reason="r"),
+    SteerRun(run_id=TASK, action="cancel", reason="r"),
     SignalRun(run_id=TASK, name="n", payload=DOCUMENT),
     LookAtRun(TASK),
     FireRunTimers(),

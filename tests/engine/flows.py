@@ -74,9 +74,9 @@ class Flows:
         return await self._shown(LookAtRun(run_id))
 
     async def steer(
-        self, run_id: int, wish: Literal["cancel", "pause", "resume", "retry"]
+        self, run_id: int, action: Literal["cancel", "pause", "resume", "retry"]
     ) -> RunRecord:
-        return (await self._shown(SteerRun(run_id=run_id, wish=wish))).record
+        return (await self._shown(SteerRun(run_id=run_id, action=action))).record
 
     async def signal(self, run_id: int, name: str, payload: Any = None) -> RunRecord:
         return (await self._shown(SignalRun(run_id=run_id, name=name, payload=payload))).record

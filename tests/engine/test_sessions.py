@@ -9,7 +9,7 @@ import pytest
 
 from rota.core.commands import BeatWorker, ReportResults, SubmitTasks
 from rota.core.ids import TaskId
-from rota.core.replies import Standing, Stood
+from rota.core.replies import SubmissionStatus, SubmissionStatuses
 from rota.core.sessions import ClearNotifications, SessionNotification, key_of
 from rota.core.tasks.model import NewTask, TaskState
 from rota.engine.topics import SessionNews
@@ -18,10 +18,10 @@ from rota.store.database import Transaction
 from tests.engine.running import Engine, done, settle
 
 
-async def assign(engine: Engine, name: str, session: str = "s") -> Standing:
+async def assign(engine: Engine, name: str, session: str = "s") -> SubmissionStatus:
     task = NewTask(name="task", queue="main", key=key_of("main", name))
     reply = await engine.execute(SubmitTasks([task], session))
-    assert isinstance(reply, Stood)
+    assert isinstance(reply, SubmissionStatuses)
     return reply.items[0]
 
 

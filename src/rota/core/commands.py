@@ -26,7 +26,7 @@ from rota.core.replies import (
     JobChanged,
     Outcomes,
     Registered,
-    Stood,
+    SubmissionStatuses,
     Submitted,
     Taken,
 )
@@ -54,7 +54,7 @@ class TaskFilter(Struct, frozen=True, kw_only=True):
 # --- tasks --------------------------------------------------------------------------------------
 
 
-class SubmitTasks(CommandBase[Submitted | Stood], frozen=True, tag="SubmitTasks"):
+class SubmitTasks(CommandBase[Submitted | SubmissionStatuses], frozen=True, tag="SubmitTasks"):
     tasks: list[NewTask]
     session_id: str | None = None  # the session that gets their standing, and later their ends
     key_space: KeySpace = KeySpace.CALLER  # who chose the keys

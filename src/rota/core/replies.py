@@ -26,7 +26,7 @@ class Submitted(Struct, frozen=True):
     items: list[AddTask | TaskRecord]
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class SubmissionStatus(Struct, frozen=True, kw_only=True):
     """The state of a submitted task at the end of the transaction."""
 
     task: TaskRecord
@@ -34,10 +34,10 @@ class Standing(Struct, frozen=True, kw_only=True):
     is_duplicate: bool = False  # its key was already known
 
 
-class Stood(Struct, frozen=True):
+class SubmissionStatuses(Struct, frozen=True):
     """The standings of submitted tasks, in the order of the submission."""
 
-    items: list[Standing]
+    items: list[SubmissionStatus]
 
 
 class Changed(Struct, frozen=True):
@@ -92,5 +92,14 @@ class JobChanged(Struct, frozen=True):
 
 
 Reply = (
-    Submitted | Stood | Changed | Registered | Beat | Granted | Outcomes | Done | Taken | JobChanged
+    Submitted
+    | SubmissionStatuses
+    | Changed
+    | Registered
+    | Beat
+    | Granted
+    | Outcomes
+    | Done
+    | Taken
+    | JobChanged
 )

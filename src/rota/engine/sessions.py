@@ -11,7 +11,7 @@ from rota.core import limits
 from rota.core.commands import Command, SubmitTasks
 from rota.core.decisions import FinishTask
 from rota.core.ids import TaskId
-from rota.core.replies import Done, Standing, Stood, Submitted
+from rota.core.replies import Done, SubmissionStatus, SubmissionStatuses, Submitted
 from rota.core.sessions import ClearNotifications, SessionNotification
 from rota.core.tasks.model import FINISHED, TaskRecord, TaskState
 from rota.engine.commit.batch import Batch, Domain
@@ -58,27 +58,27 @@ class SessionDomain(Domain):
         if finished and batch.sessions.has_tasks:
             self._finished(finished)
 
-    def _submitted(self, session_id: str, outcome: Submitted) -> Stood:
+    def _submitted(self, session_id: str, outcome: Submitted) -> SubmissionStatuses:
         ids = [item.id for item in outcome.items]
         tasks = self._tasks.by_ids([*ids])
         waited_for = [(one, session_id) for one in ids if tasks[one].state not in FINISHED]
         if waited_for:
             self._sessions.add(waited_for)
-            last_news = self.batch.sessions.last_news
-            self.batch.sessions = SessionState(has_tasks=True, last_news=last_news)
-        return Stood(
+            last_notification = self.batch.sessions.last_notification
+            self.batch.sessions = SessionState(has_tasks=True, last_notification=last_notification)
+        return SubmissionStatuses(
             [
                 self._standing(tasks[item.id], is_duplicate=isinstance(item, TaskRecord))
                 for item in outcome.items
             ]
         )
 
-    def _standing(self, task: TaskRecord, *, is_duplicate: bool) -> Standing:
+    def _standing(self, task: TaskRecord, *, is_duplicate: bool) -> SubmissionStatus:
         position = None
         if task.state is TaskState.QUEUED:
             listing = Listing(self.batch.tx, self.batch.lanes)
             position = listing.count_ahead(task, limit=MOST_COUNTED_AHEAD) + 1
-        return Standing(task=task, position=position, is_duplicate=is_duplicate)
+        return SubmissionStatus(task=task, position=position, is_duplicate=is_duplicate)
 
     def _finished(self, finished: Sequence[FinishTask]) -> None:
         waiting: dict[TaskId, list[str]] = {}
@@ -86,16 +86,18 @@ class SessionDomain(Domain):
             waiting.setdefault(task_id, []).append(session_id)
         if not waiting:
             return
-        last_news = self.batch.sessions.last_news
+        last_notification = self.batch.sessions.last_notification
         news: list[SessionNotification] = []
         for one in finished:
             for session_id in waiting.get(one.id, ()):
-                seq = last_news + len(news) + 1
+                seq = last_notification + len(news) + 1
                 news.append(SessionNotification(seq=seq, session_id=session_id, task_id=one.id))
         dropped = self._sessions.add_notifications(news, most=limits.MAX_SESSION_NEWS)
         if dropped:
             log.warning("session_notifications_dropped", dropped=dropped)
-        self.batch.sessions = SessionState(has_tasks=True, last_news=last_news + len(news))
+        self.batch.sessions = SessionState(
+            has_tasks=True, last_notification=last_notification + len(news)
+        )
         self.batch.delivery.sessions = {one.session_id for one in news}
 
 

@@ -62,7 +62,7 @@ def version_not_raised() -> Iterator[None]:
 @mutant(Pace.TIMELY)
 def last_seen_not_read() -> Iterator[None]:
     """A sweep judges by what this replica alone has heard."""
-    with patch.object(ShardCache, "hear", nothing):
+    with patch.object(ShardCache, "read_heartbeats", nothing):
         yield
 
 

@@ -65,7 +65,7 @@ class ForkRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="ForkRun"):
 
 class SteerRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SteerRun"):
     run_id: int
-    wish: RunAction
+    action: RunAction
     reason: str = ""
 
 

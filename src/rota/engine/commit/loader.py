@@ -132,9 +132,9 @@ def _load_inbox(
     tx: Transaction, tasks: TaskStore, snapshot: Snapshot, commands: Iterable[TaskCommand]
 ) -> None:
     """Take tasks from the inbox, once even if the batch has several such commands."""
-    wish = next(command for command in commands if isinstance(command, TakeInbox))
+    taking = next(command for command in commands if isinstance(command, TakeInbox))
     taken = InboxStore(tx).take(TAKEN_PER_STEP, most_bytes=TAKEN_BYTES_PER_STEP)
-    items = [read_item(one.key, one.task, most_bytes=wish.max_payload_bytes) for one in taken]
+    items = [read_item(one.key, one.task, most_bytes=taking.max_payload_bytes) for one in taken]
     snapshot.inbox = items
     places = [place for item in items if (place := key_place(item.task)) is not None]
     # A task that finds no lane in its own queue may end up in this one.

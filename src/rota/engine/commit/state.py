@@ -31,7 +31,7 @@ class SessionState(Struct, frozen=True):
     """State of the sessions table that is cached between batches; replaced only after a commit."""
 
     has_tasks: bool = False  # a session waits for a task, or has waited for one
-    last_news: int = 0
+    last_notification: int = 0
 
 
 class WriterState(Struct):
@@ -58,7 +58,7 @@ class WriterState(Struct):
     @property
     def known(self) -> Known:
         """The part of the state that peers have to know, too."""
-        return Known(self.watch, self.healths, self.sessions.last_news)
+        return Known(self.watch, self.healths, self.sessions.last_notification)
 
 
 def recovered(
@@ -128,7 +128,7 @@ def refreshed(tx: Transaction, before: WriterState, lanes: Lanes, runs: RunCache
         healths=facts.watch.healths,
         sessions=SessionState(
             has_tasks=facts.has_session_tasks,
-            last_news=max(before.sessions.last_news, facts.last_notification),
+            last_notification=max(before.sessions.last_notification, facts.last_notification),
         ),
         values=before.values,
         workers=facts.workers,
@@ -139,8 +139,8 @@ def refreshed(tx: Transaction, before: WriterState, lanes: Lanes, runs: RunCache
 def loaded_sessions(tx: Transaction, before: SessionState) -> SessionState:
     """Load the state from the table; numbers never fall while a coordinator runs."""
     sessions = SessionStore(tx)
-    last_news = max(before.last_news, sessions.last_notification())
-    return SessionState(has_tasks=sessions.has_tasks(), last_news=last_news)
+    last_notification = max(before.last_notification, sessions.last_notification())
+    return SessionState(has_tasks=sessions.has_tasks(), last_notification=last_notification)
 
 
 def paused_after(

@@ -103,12 +103,12 @@ class Dispatcher:
         asked: dict[WaitingLease, LeaseReply] = {}
         most, now = expected + CHOICE, len(asking)
         calls = [*concerned, *waitlist.some(self._open, most, but=concerned)]
-        answers = self._assign_round([*asking, *map(_wish, calls)])
+        answers = self._assign_round([*asking, *map(_command_of, calls)])
         asked.update(zip(calls, answers[now:], strict=True))
         while calls and self._open:
             most *= GROWTH
             calls = waitlist.some(self._open, most, but=asked)
-            asked.update(zip(calls, self._assign_round([*map(_wish, calls)]), strict=True))
+            asked.update(zip(calls, self._assign_round([*map(_command_of, calls)]), strict=True))
         given = [(call, answer) for call, answer in asked.items() if _says(answer)]
         given += [(call, asked[call]) for call in concerned if not _says(asked[call])]
         answers = answers[:now]
@@ -204,10 +204,10 @@ class Dispatcher:
                 for lane in lanes:
                     self._open.pop(lane, None)
             candidates = self._candidates(group) if len(group) > 1 and head else []
-            dealt = matching.assign(self._snapshot, head, group, candidates, self._context)
-            self._write(list(chain.from_iterable(dealt)), head)
+            assigned = matching.assign(self._snapshot, head, group, candidates, self._context)
+            self._write(list(chain.from_iterable(assigned)), head)
             known = {task.id: task for task in head}
-            for claim, leases in zip(group, dealt, strict=True):
+            for claim, leases in zip(group, assigned, strict=True):
                 answers[by_claim[id(claim)]] = Granted(granted(leases, known))
                 if leases:
                     self._take_turn(claim.worker.id)
@@ -263,7 +263,7 @@ class Dispatcher:
                 self._new.pop(one.id, None)
 
 
-def _wish(call: WaitingLease) -> LeaseWork:
+def _command_of(call: WaitingLease) -> LeaseWork:
     """Return the command of a waiting call."""
     assert isinstance(call.command, LeaseWork)
     return call.command

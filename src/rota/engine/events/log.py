@@ -65,11 +65,11 @@ def _step_up(
     tx: Transaction, *, after: int, wanted: EventFilter, limit: int
 ) -> tuple[list[LoggedEvent], int, Bounds]:
     """Return the matching events of one step, the last number scanned, and the log's bounds."""
-    notices = EventStore(tx)
-    bounds = notices.bounds()
+    store = EventStore(tx)
+    bounds = store.bounds()
     after = max(after, bounds.oldest_seq - 1)
     until = max(after, min(bounds.last_seq, after + EVENTS_PER_STEP))
-    rows = notices.after(wanted, after=after, until=until, limit=limit)
+    rows = store.after(wanted, after=after, until=until, limit=limit)
     return rows, rows[-1].seq if len(rows) == limit else until, bounds
 
 

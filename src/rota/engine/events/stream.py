@@ -85,10 +85,10 @@ class EventStream:
             for one in batches:
                 self._hand_out(one.logged())
 
-    def _hand_out(self, notices: Sequence[LoggedEvent]) -> None:
+    def _hand_out(self, events: Sequence[LoggedEvent]) -> None:
         loop = asyncio.get_running_loop()
         for callback, _ in list(self._watchers.values()):
-            loop.call_soon(callback, notices)
+            loop.call_soon(callback, events)
 
     # --- where peers write, too -------------------------------------------------------------------
 
@@ -204,16 +204,16 @@ class EventSubscription:
         self._is_live = self._position >= self._hub.last_seq
         return passage.items
 
-    def _heard(self, notices: Sequence[LoggedEvent]) -> None:
+    def _heard(self, events: Sequence[LoggedEvent]) -> None:
         if not self._is_live or self.end is not None:
             return
         wanted, sight, position = self._wanted, self._sight, self._position
         self._waiting += [
             one
-            for one in notices
+            for one in events
             if one.seq > position and matches(wanted, one) and (sight is None or sight(one))
         ]
-        self._position = max(position, notices[-1].seq)
+        self._position = max(position, events[-1].seq)
         if len(self._waiting) > self._most_behind:
             self._position = self._waiting[0].seq - 1
             self._waiting.clear()

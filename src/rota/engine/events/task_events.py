@@ -43,9 +43,9 @@ def _submitted_one(one: AddTask) -> Event:
 def started(batch: Batch, leases: Sequence[LeaseTask]) -> list[Event]:
     granted = batch.granted
     if len(leases) <= MAX_SINGLE_EVENTS:
-        notices = [_started_one(task, worker_id) for worker_id, tasks in granted for task in tasks]
-        jobs = _jobs(batch, leases, known=len(notices))
-        return notices + [_started_one(task, task.worker_id) for task in jobs]
+        events = [_started_one(task, worker_id) for worker_id, tasks in granted for task in tasks]
+        jobs = _jobs(batch, leases, known=len(events))
+        return events + [_started_one(task, task.worker_id) for task in jobs]
     tasks = [task for _, tasks in granted for task in tasks]
     tasks += _jobs(batch, leases, known=len(tasks))
     workers: dict[TaskId, str] = {}
@@ -81,15 +81,15 @@ def finished(batch: Batch, ended: Sequence[FinishTask]) -> list[Event]:
         return [_finished_one(batch, one) for one in ended]
     if len(batch.counts.finished) == 1 and ended[0].state is not TaskState.FAILED:
         return [_of_many(ENDS[ended[0].state], ended[0].queue, ended)]
-    notices: list[Event] = []
+    events: list[Event] = []
     for state, kind in ENDS.items():
         if alike := [one for one in ended if one.state is state]:
             single = partial(_finished_one, batch)
             if state is TaskState.FAILED:
-                notices += map(single, alike)
+                events += map(single, alike)
             else:
-                notices += _together(kind, alike, [one.queue for one in alike], single)
-    return notices
+                events += _together(kind, alike, [one.queue for one in alike], single)
+    return events
 
 
 ENDS = {
@@ -108,12 +108,12 @@ def _finished_one(batch: Batch, one: FinishTask) -> Event:
 
 def requeued(batch: Batch, ended: Sequence[RequeueTask]) -> list[Event]:
     single = partial(_requeued_one, batch)
-    notices = [single(one) for one in ended if one.ended.error is not None]
+    events = [single(one) for one in ended if one.ended.error is not None]
     for reason in Ending:
         alike = [one for one in ended if one.ended.error is None and one.ended.ending is reason]
         if alike:
-            notices += _together(RETRYING, alike, _queues(batch, alike), single, reason=reason)
-    return notices
+            events += _together(RETRYING, alike, _queues(batch, alike), single, reason=reason)
+    return events
 
 
 def _requeued_one(batch: Batch, one: RequeueTask) -> Event:
@@ -165,13 +165,13 @@ def _together(
     """Make one event for each queue with more than a few tasks, else one event for each task."""
     if len(ones) <= MAX_SINGLE_EVENTS:
         return [single(one) for one in ones]
-    notices: list[Event] = []
+    events: list[Event] = []
     for queue, alike in _by_queue(ones, queues).items():
         if len(alike) <= MAX_SINGLE_EVENTS:
-            notices += [single(one) for one in alike]
+            events += [single(one) for one in alike]
         else:
-            notices.append(_of_many(kind, queue, alike, **more))
-    return notices
+            events.append(_of_many(kind, queue, alike, **more))
+    return events
 
 
 def _of_many(kind: str, queue: str, alike: Sequence[T], **more: str) -> Event:

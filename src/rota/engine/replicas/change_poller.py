@@ -138,8 +138,8 @@ class ChangePoller:
         notifier, interests = self._notifier, self._interests()
         if interests.are_none:
             return  # a caller reads the store before it waits
-        last_news = 0 if self._facts is None else self._facts.last_notification
-        news = await self._reader.read(lambda tx: _read(tx, interests, last_news))
+        last_notification = 0 if self._facts is None else self._facts.last_notification
+        news = await self._reader.read(lambda tx: _read(tx, interests, last_notification))
         notifier.wake(news.ended)
         notifier.call(news.locks)
         if news.sessions:
@@ -160,13 +160,13 @@ class ChangePoller:
         return interests.has_members and (before is None or before.services != facts.services)
 
 
-def _read(tx: Transaction, interests: Interests, last_news: int) -> PeerChanges:
+def _read(tx: Transaction, interests: Interests, last_notification: int) -> PeerChanges:
     replicas = ReplicaStore(tx)
     facts = replicas.facts()
     ended: set[int] = set()
     if interests.waited_for:
         ended = set(interests.waited_for) - replicas.live([*interests.waited_for])
-    sessions = [*interests.sessions] if facts.last_notification > last_news else []
+    sessions = [*interests.sessions] if facts.last_notification > last_notification else []
     return PeerChanges(
         facts=facts,
         ended=ended,
@@ -177,5 +177,7 @@ def _read(tx: Transaction, interests: Interests, last_news: int) -> PeerChanges:
             if interests.has_streams and facts.has_cancelled
             else ()
         ),
-        sessions=replicas.notified_sessions(sessions, after=last_news) if sessions else set(),
+        sessions=replicas.notified_sessions(sessions, after=last_notification)
+        if sessions
+        else set(),
     )

@@ -34,7 +34,7 @@ class Known(Struct, frozen=True):
 
     watch: SweepState
     healths: Mapping[str, Health]
-    last_news: int
+    last_notification: int
 
 
 def share(
@@ -52,8 +52,8 @@ def share(
     """
     if (before.watch, before.healths) != (after.watch, after.healths):
         ReplicaStore(tx).put_watch(WorkerWatch(watch=after.watch, healths=after.healths))
-    if after.last_news > before.last_news:
-        WorkerStore(tx).raise_counter("news", after.last_news)
+    if after.last_notification > before.last_notification:
+        WorkerStore(tx).raise_counter("news", after.last_notification)
     replicas: list[Replica] = []
     for command in commands:
         if type(command) is BeatReplica:

@@ -189,17 +189,17 @@ class RunDomain(Domain):
 
     def _steer(self, command: SteerRun) -> RunShown:
         live = self._live(command.run_id)
-        if live.run.state not in RUN_ACTIONS[command.wish]:
+        if live.run.state not in RUN_ACTIONS[command.action]:
             raise IllegalState(
                 f"run {to_text(command.run_id)!r} is {live.run.state}, so it cannot be "
-                f"{_past(command.wish)}",
+                f"{_past(command.action)}",
                 state=live.run.state,
             )
         self._advancer.feed(command.run_id, self._event(command))
         return _shown(live)
 
     def _event(self, command: SteerRun) -> RunEvent:
-        match command.wish:
+        match command.action:
             case "cancel":
                 return RunCancelRequested(self._now_ms, command.reason)
             case "pause":
@@ -244,8 +244,10 @@ class RunDomain(Domain):
         return Done(len(gone))
 
 
-def _past(wish: str) -> str:
-    return {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "retry": "retried"}[wish]
+def _past(action: str) -> str:
+    return {"cancel": "cancelled", "pause": "paused", "resume": "resumed", "retry": "retried"}[
+        action
+    ]
 
 
 def context_of(record: RunRecord) -> dict[str, Any]:

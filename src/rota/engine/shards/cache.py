@@ -38,11 +38,11 @@ class ShardCache:
         self.deaf_until_ms: int | None = None  # the end of the last batch longer than `deaf_ms`
         # Only for a shared store:
         self.versions: dict[str, int] = {}
-        self.agendas: dict[str, SoftState] = {}  # as stored
+        self.soft_states: dict[str, SoftState] = {}  # as stored
         self.signature = -1  # of all versions together, at the last refresh
-        self.untold: dict[str, set[str]] = {}  # by service: members to notify of peers' changes
-        self.heard_until_ms = 0  # heartbeats stored before this time are known here
-        self.has_unheard = True  # peers may have received heartbeats since
+        self.to_notify: dict[str, set[str]] = {}  # by service: members to notify of peers' changes
+        self.heartbeats_read_ms = 0  # heartbeats stored before this time are known here
+        self.has_unread_heartbeats = True  # peers may have received heartbeats since
 
     def find(self, store: ShardStore, name: str, *, now_ms: int) -> Service | None:
         service = self.services.get(name)
@@ -57,7 +57,7 @@ class ShardCache:
         if self.is_shared:
             self.versions[name] = stored.version
             if stored.soft_state is not None:
-                self.agendas[name] = stored.soft_state
+                self.soft_states[name] = stored.soft_state
                 restore_soft_state(service, stored.soft_state)
         return service
 
@@ -97,36 +97,36 @@ class ShardCache:
         assert after is not None, "services are never deleted"
         if before is not None:
             carry_over(before, after)
-            if name in self.agendas:
-                restore_soft_state(after, self.agendas[name])
-            self.untold.setdefault(name, set()).update(push_due(before, after))
+            if name in self.soft_states:
+                restore_soft_state(after, self.soft_states[name])
+            self.to_notify.setdefault(name, set()).update(push_due(before, after))
 
-    def hear(self, store: ShardStore, *, now_ms: int) -> None:
+    def read_heartbeats(self, store: ShardStore, *, now_ms: int) -> None:
         """Read the heartbeats that peers have received, before a rule judges members by them."""
         names = {number: name for name, number in self.numbers.items()}
-        for number, worker_id, seen_ms in store.seen_since(self.heard_until_ms):
+        for number, worker_id, seen_ms in store.seen_since(self.heartbeats_read_ms):
             service = self.services.get(names.get(number, ""))
             member = None if service is None else service.members.get(worker_id)
             if service is not None and member is not None and seen_ms > member.seen_ms:
                 service.members[worker_id] = replace(member, seen_ms=seen_ms)
-        self.heard_until_ms, self.has_unheard = now_ms, False
+        self.heartbeats_read_ms, self.has_unread_heartbeats = now_ms, False
 
     def note_version(self, store: ShardStore, name: str, *, is_changed: bool) -> None:
         """Raise the version of a service for the peers, if the service has changed."""
-        agenda = soft_state_of(self.services[name])
-        if is_changed or agenda != self.agendas.get(name):
+        soft_state = soft_state_of(self.services[name])
+        if is_changed or soft_state != self.soft_states.get(name):
             self.versions[name] = version = self.versions.get(name, 0) + 1
-            self.agendas[name] = agenda
+            self.soft_states[name] = soft_state
             self.signature += 1
             self.touched.add(name)
-            store.set_version(self.numbers[name], version, agenda)
+            store.set_version(self.numbers[name], version, soft_state)
 
     # --- the end of a batch -----------------------------------------------------------------------
 
     def commit(self) -> None:
         """Note that the store now holds all changes of the batch."""
         self.touched.clear()
-        self.untold.clear()
+        self.to_notify.clear()
         if self.has_written_seen:
             self.has_written_seen = False
             self.unwritten.clear()
@@ -139,7 +139,7 @@ class ShardCache:
             self.numbers.pop(name, None)
             self.unwritten.pop(name, None)
             self.versions.pop(name, None)
-            self.agendas.pop(name, None)
+            self.soft_states.pop(name, None)
             self.signature = -1
             self.is_complete = False
         self.touched.clear()

@@ -66,7 +66,7 @@ class ShardDomain(Domain):
         self._cache = batch.services
         self._context = batch.context
         self._now_ms = batch.context.steady_ms
-        self._to_tell: dict[str, set[str]] = {}  # members by service
+        self._to_notify: dict[str, set[str]] = {}  # members by service
         self._checkpoints: dict[tuple[str, int], SaveCheckpoint] = {}
         self._has_commands = super().is_concerned(batch)
         self._has_sweep = False
@@ -82,10 +82,10 @@ class ShardDomain(Domain):
         if sharing.changed_by_peer:
             signature = self.batch.state.services
             self._read_again = cache.refresh(self._store, signature, now_ms=self._now_ms)
-            cache.has_unheard = True
+            cache.has_unread_heartbeats = True
         # A heartbeat concerns only its own member. Every other command may judge other members.
-        if cache.has_unheard and (self.COMMANDS & set(self.batch.kinds)) - {BeatMember}:
-            cache.hear(self._store, now_ms=self._now_ms)
+        if cache.has_unread_heartbeats and (self.COMMANDS & set(self.batch.kinds)) - {BeatMember}:
+            cache.read_heartbeats(self._store, now_ms=self._now_ms)
 
     def reduce(self, command: ShardCommand) -> ShardReply:
         match command:
@@ -117,9 +117,9 @@ class ShardDomain(Domain):
             self._note_refused()
         if self._has_commands:
             self._write()
-        for name, worker_ids in self._cache.untold.items():
-            self._to_tell.setdefault(name, set()).update(worker_ids)
-        self._tell()
+        for name, worker_ids in self._cache.to_notify.items():
+            self._to_notify.setdefault(name, set()).update(worker_ids)
+        self._notify_members()
         if self._has_commands or self._read_again:
             self._look_ahead()
 
@@ -174,7 +174,7 @@ class ShardDomain(Domain):
             if after is not None and (before is None or before.incarnation != after.incarnation):
                 changes.joined.append(after)
         if service.changed:
-            self._to_tell.setdefault(name, set()).update(service.take_changed())
+            self._to_notify.setdefault(name, set()).update(service.take_changed())
         return reply
 
     def _sweep(self) -> None:
@@ -208,16 +208,16 @@ class ShardDomain(Domain):
 
     # --- notifying ------------------------------------------------------------------------------
 
-    def _tell(self) -> None:
+    def _notify_members(self) -> None:
         """Push each changed assignment, or put it into the reply that the member gets anyway.
 
         A member that gets both could read them in the wrong order. Old clients have no generations,
         so they cannot tell which one is newer.
         """
-        if not self._to_tell:
+        if not self._to_notify:
             return
         outcomes, replied = self.batch.outcomes, self._replied()
-        for name, worker_ids in self._to_tell.items():
+        for name, worker_ids in self._to_notify.items():
             service = self._cache.services[name]
             for worker_id in sorted(worker_ids & service.members.keys()):
                 newest = assignment(service, worker_id, self._cache.policy)

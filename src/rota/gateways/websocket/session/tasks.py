@@ -4,7 +4,7 @@ from rota.core import access, limits
 from rota.core.access import Action
 from rota.core.commands import SubmitTasks
 from rota.core.ids import TaskId
-from rota.core.replies import Standing, Stood, Submitted
+from rota.core.replies import SubmissionStatus, SubmissionStatuses, Submitted
 from rota.core.sessions import key_of, name_of, pin_of
 from rota.core.tasks.keys import KeySpace
 from rota.core.tasks.model import FINISHED, NULL, NewTask, TaskRecord, TaskState
@@ -55,7 +55,7 @@ async def assign(call: SocketCall) -> TaskAnswer:
     reply = await call.coordinator.execute(
         SubmitTasks([task], call.connection.session_id, KeySpace.SESSION)
     )
-    assert isinstance(reply, Stood)
+    assert isinstance(reply, SubmissionStatuses)
     return _task_answer(call, reply.items[0])
 
 
@@ -69,7 +69,7 @@ STATUSES = {
 }
 
 
-def _task_answer(call: SocketCall, found: Standing) -> TaskAnswer:
+def _task_answer(call: SocketCall, found: SubmissionStatus) -> TaskAnswer:
     task = found.task
     return TaskAnswer(
         status=STATUSES[task.state],

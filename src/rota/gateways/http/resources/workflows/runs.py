@@ -195,10 +195,12 @@ async def retry(call: HttpCall[NoFields | None, NoQuery]) -> RunView:
 
 
 async def _steer(
-    call: HttpCall[Any, Any], wish: Literal["cancel", "pause", "resume", "retry"], reason: str = ""
+    call: HttpCall[Any, Any],
+    action: Literal["cancel", "pause", "resume", "retry"],
+    reason: str = "",
 ) -> RunView:
     access.check_unbound(call.caller)
-    command = SteerRun(run_id=known_id(call.path["run_id"]), wish=wish, reason=reason)
+    command = SteerRun(run_id=known_id(call.path["run_id"]), action=action, reason=reason)
     return shown_run(await call.coordinator.execute(command))
 
 
