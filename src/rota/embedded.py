@@ -163,7 +163,7 @@ async def exchange(app: ASGIApp, request: TransportRequest) -> Response:
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        # As a client that disconnects: the application undoes what nobody receives.
+        # As a client that disconnects: the application undoes what has no receiver.
         call.is_gone.set()
         raise
 
@@ -223,7 +223,7 @@ class _Exchange:
 
 
 class _Printer(structlog.PrintLogger):
-    """A logger with its name, which tells lines of the library from those of handlers."""
+    """A logger with its name, by which lines of the library and of handlers differ."""
 
     def __init__(self, *names: str) -> None:
         super().__init__(sys.stderr)

@@ -2,7 +2,7 @@
 
 A payload is a JSON object with one field per parameter: a submitter in any language writes
 `{"path": "a.png", "width": 200}`. Parameters with defaults may be left out; `*names` is an array
-and `**options` an object under its own name. `null` stands for no arguments.
+and `**options` an object under its own name. `null` means no arguments.
 
 Both ends use the same decoder, so a handler accepts every payload that `enqueue` accepts.
 """

@@ -88,7 +88,7 @@ class TaskHandle(Generic[R]):
         return (await self.aview()).state
 
     def cancel(self) -> None:
-        """Cancel the task and tell its handler to stop; `Conflict` when it has finished."""
+        """Cancel the task and stop its handler; `Conflict` when it has finished."""
         self._client().run(calls.cancel_task(self.id))
 
     async def acancel(self) -> None:

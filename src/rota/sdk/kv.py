@@ -135,8 +135,8 @@ class Memory:
     def scan(self, prefix: str = "", *, pattern: str | None = None) -> Iterator[ValueEntry]:
         """All values whose keys begin with `prefix`, or match `pattern`, in the order of keys.
 
-        A pattern matches whole keys: `*` stands for any text, `?` for one character, `[ab]` for
-        one of these. The values arrive page by page, each page as it is when it is requested.
+        A pattern matches whole keys: `*` matches any text, `?` one character, `[ab]` one of
+        these. The values arrive page by page, each page as it is when it is requested.
         """
         return iter(self._scan(prefix, pattern))
 

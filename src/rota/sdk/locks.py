@@ -222,7 +222,7 @@ class HeldLock:
             on_lost(self.lost())
 
     def release(self) -> Exchange[None]:
-        """Release the lock; if the coordinator does not hear of it, the lock expires."""
+        """Release the lock; if the release does not arrive, the lock expires."""
         if not self.lease.is_held(now_s()):
             raise self.lost()
         request = LockRelease(owner=self.owner, fence=self.lease.fence)
@@ -252,7 +252,7 @@ class LockLease:
         self.fence = fence
         self.ttl_s = ttl_s
         self.renewed_at = sent_at
-        self.is_lost = False  # the coordinator has said so
+        self.is_lost = False  # as the coordinator has answered
         self._tried_at = sent_at
 
     @property

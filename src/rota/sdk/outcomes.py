@@ -15,7 +15,7 @@ from rota.core.tasks.model import TaskError
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.encoding import encode
 
-MAX_TRACEBACK_LENGTH = 8_000  # its end is kept, because the error stands there
+MAX_TRACEBACK_LENGTH = 8_000  # of its end, which names the error
 
 # The types of errors that the SDK reports; the type of a handler's error is its class name.
 INVALID_ARGUMENTS = "invalid_arguments"

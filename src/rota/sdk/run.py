@@ -123,7 +123,7 @@ class RunHandle:
     # --- control ------------------------------------------------------------------------------
 
     def cancel(self, reason: str = "") -> None:
-        """Cancel the run and tell its handlers to stop; `Conflict` when it has ended."""
+        """Cancel the run and stop its handlers; `Conflict` when it has ended."""
         self._run(run_calls.cancel_run(self.id, reason=reason))
 
     async def acancel(self, reason: str = "") -> None:

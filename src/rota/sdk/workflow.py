@@ -11,7 +11,7 @@
     print(run.result())
 
 The result is the definition that the same YAML gives, and `yaml` writes it. A text in `input`,
-`output`, `condition` and the like is an expression (CEL); any other value stands for itself.
+`output`, `condition` and the like is an expression (CEL); any other value is taken as it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class WorkflowOptions(TypedDict, total=False):
 
 
 class NodeOptions(TypedDict, total=False):
-    """The options of a node; at most one of the first six says what the node does."""
+    """The options of a node; at most one of the first six is the action of the node."""
 
     task: Task[..., Any] | str
     workflow: "Workflow | str"

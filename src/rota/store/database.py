@@ -93,8 +93,8 @@ class Database(Protocol):
     def write(self, body: Callable[[Transaction], T]) -> T:
         """Run the body in a transaction, which is committed and durable when this returns.
 
-        Raises `Unavailable` when the database cannot be used. The message says whether nothing was
-        changed, or whether the outcome is unknown because the connection was lost in the commit.
+        Raises `Unavailable` when the database cannot be used. The message states whether nothing
+        was changed, or the outcome is unknown because the connection was lost in the commit.
         """
         ...
 

@@ -48,7 +48,7 @@ MAX_TURNS = 1_000  # of the clock in one drain; more means a task that never end
 
 
 class TurnedClock:
-    """A clock that stands still until it is turned. It starts at the real time."""
+    """A clock that moves only when it is turned. It starts at the real time."""
 
     def __init__(self, now_ms: int | None = None) -> None:
         self._now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
@@ -261,11 +261,11 @@ class TestCoordinator:
         return self._run(exchange(self._node.app, request))  # type: ignore[no-any-return]  # of exchange
 
     def acquire(self, request: TransportRequest, body: bytes) -> Response:
-        """Answer a call for a lock at once: in a test nobody else releases it meanwhile."""
-        wish = msgspec.json.decode(body, type=LockAcquire)
-        at_once = msgspec.json.encode(msgspec.structs.replace(wish, wait_ms=0))
+        """Answer a call for a lock at once: in a test no other caller releases it meanwhile."""
+        asked = msgspec.json.decode(body, type=LockAcquire)
+        at_once = msgspec.json.encode(msgspec.structs.replace(asked, wait_ms=0))
         answer = self.exchange(msgspec.structs.replace(request, body=at_once))
-        if wish.wait_ms and answer.status == 200:
+        if asked.wait_ms and answer.status == 200:
             lock = msgspec.json.decode(answer.body, type=LockView)
             if not lock.acquired:
                 raise IllegalState(

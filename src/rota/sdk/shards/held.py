@@ -99,7 +99,7 @@ class HeldShard:
         )
 
     def give_up(self) -> None:
-        """Make `is_held` false, whatever the lease says; called by the slots."""
+        """Make `is_held` false, whatever is left of the lease; called by the slots."""
         self._is_given_up = True
 
 

@@ -32,7 +32,7 @@ class AssignmentListener(Protocol):
         """A message was refused, or got no answer."""
 
     def repeated_beat(self) -> BeatMember | None:
-        """The current state under the number of the last message; None: there is nothing to say.
+        """The current state under the number of the last message; None: there is none.
 
         The coordinator takes it for that message, arrived twice: it asks, and changes nothing.
         """

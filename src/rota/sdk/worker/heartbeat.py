@@ -2,7 +2,7 @@
 
 It beats over the worker's stream if that answers soon, and otherwise over a connection of its own,
 so neither a handler that blocks the event loop nor a slow report makes the worker look dead. It
-also notices that the session cannot be renewed in time; then it tells handlers to stop before the
+also notices that the session cannot be renewed in time; then it stops handlers before the
 coordinator gives their work to others.
 """
 
@@ -31,7 +31,7 @@ JOIN_TIMEOUT_S = 1.0
 
 
 class HeartbeatResult(NamedTuple):
-    """An answered beat; it says nothing about leases that began after `sent_at`."""
+    """An answered heartbeat; it does not cover leases that began after `sent_at`."""
 
     session: WorkerSession
     sent_at: float

@@ -11,5 +11,5 @@ connection the server also keeps prepared statements: planning is half the cost 
 
 Every statement has a time limit on both sides of the connection. A connection that is lost before
 the commit was sent has changed nothing. If it is lost while the commit is under way, the outcome is
-unknown, and the error says so.
+unknown, and the error states it.
 """

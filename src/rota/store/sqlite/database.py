@@ -231,7 +231,7 @@ class SqliteDatabase:
             self._readers.put(connection)
 
     def drop_legacy(self) -> list[int]:
-        """One coordinator a file: nothing is kept for older versions."""
+        """One coordinator a file: nothing is left for older versions."""
         return []
 
     def change_counter(self) -> int:

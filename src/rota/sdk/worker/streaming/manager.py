@@ -67,7 +67,7 @@ class StreamManager:
         on_refused: OnRefused,
         on_cancelled: Callable[[list[str], list[str]], None],
     ) -> None:
-        """`held` lists the worker's tasks; `has_unsent` tells that a report will carry credit."""
+        """`held` lists the worker's tasks; `has_unsent`: a report will carry credit."""
         self.stream: CoordinatorStream | None = None  # while one is open
         self._session: WorkerSession | None = None
         self._endpoints = endpoints
