@@ -182,6 +182,18 @@ def test_every_module_says_what_it_is_about(path: Path) -> None:
     assert not tree.body or ast.get_docstring(tree)
 
 
+def test_a_class_name_exists_once() -> None:
+    """Search and stack traces show a name without its module."""
+    names = Counter(
+        node.name
+        for path in MODULES
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def imports_of(path: Path) -> Iterator[str]:
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):

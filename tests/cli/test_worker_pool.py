@@ -13,9 +13,9 @@ from rota.cli.supervisor.pool import (
     MAX_BACKOFF_MS,
     MIN_BACKOFF_MS,
     STEADY_MS,
-    Demand,
     Pool,
     PoolChange,
+    PoolDemand,
     demand_of,
 )
 from rota.core.dispatch.autoscaling import PoolPolicy, Term
@@ -73,7 +73,7 @@ class DrivenPool:
 
     def set_demand(self, wanted: int, *, times: int = 1, every_ms: int = 1_000) -> None:
         for _ in range(times):
-            self.pool.set_demand(Demand(workers=wanted, reason="so"), now_ms=self.now_ms)
+            self.pool.set_demand(PoolDemand(workers=wanted, reason="so"), now_ms=self.now_ms)
             self.now_ms += every_ms
 
     def turn(self, by_ms: int) -> None:
@@ -338,8 +338,8 @@ def test_the_demand_is_that_of_all_the_work_a_worker_of_the_pool_can_do() -> Non
     plain = demand_of(whole, capabilities=(), concurrency=2)
     fit = demand_of(whole, capabilities=("gpu", "big"), concurrency=2)
 
-    assert plain == Demand(workers=2, reason="queue a: a is deep")
-    assert fit == Demand(workers=4, reason="queue b requiring gpu: b is deep")
+    assert plain == PoolDemand(workers=2, reason="queue a: a is deep")
+    assert fit == PoolDemand(workers=4, reason="queue b requiring gpu: b is deep")
 
 
 @pytest.mark.parametrize("whole", [page(), page(item("a", 5.0, "gpu"))])

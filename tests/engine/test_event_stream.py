@@ -8,7 +8,7 @@ import pytest
 from rota.core.events import EVERYTHING, EventFilter, LoggedEvent, types_of
 from rota.engine.events import log as events_log
 from rota.engine.events.stream import End, EventSubscription
-from rota.engine.topics import CommittedEvents, Events
+from rota.engine.topics import CommittedEvents, EventsAfter
 from tests.engine.recording import told
 from tests.engine.running import Engine, running, settle, soon
 
@@ -76,7 +76,7 @@ async def test_watchers_hear_of_the_end(engine: Engine) -> None:
 
 async def test_a_follower_catches_up_and_goes_on(engine: Engine) -> None:
     await engine.submit("a", "b", "c")
-    with engine.coordinator.subscribe(Events(EVERYTHING, 1)) as follower:
+    with engine.coordinator.subscribe(EventsAfter(EVERYTHING, 1)) as follower:
         caught_up = await taken(follower)
         next_one = asyncio.ensure_future(follower.take(ALL))
         await settle()
@@ -90,7 +90,7 @@ async def test_a_follower_catches_up_and_goes_on(engine: Engine) -> None:
 
 async def test_a_follower_takes_no_more_than_it_wants(engine: Engine) -> None:
     await engine.submit("a", "b", "c")
-    with engine.coordinator.subscribe(Events(EVERYTHING, 0)) as follower:
+    with engine.coordinator.subscribe(EventsAfter(EVERYTHING, 0)) as follower:
         from_log = [await taken(follower, 2), await taken(follower, 2)]
         waiting = asyncio.ensure_future(follower.take(1))
         await settle()
@@ -105,7 +105,7 @@ async def test_nothing_is_missed_or_doubled_while_a_follower_catches_up(tmp_path
     async with running(tmp_path / "rota.db", inline=False) as engine:
         await engine.submit(*["work"] * 5)
         heard: list[int] = []
-        with engine.coordinator.subscribe(Events(EVERYTHING, 0)) as follower:
+        with engine.coordinator.subscribe(EventsAfter(EVERYTHING, 0)) as follower:
             submitting = asyncio.ensure_future(_submit_often(engine, 40))
             while len(heard) < 45:
                 heard += await taken(follower, 3)
@@ -122,7 +122,7 @@ async def _submit_often(engine: Engine, times: int) -> None:
 async def test_a_follower_hears_only_what_it_wants(engine: Engine) -> None:
     wanted = EventFilter(types=types_of(["task-*"]))
     await engine.register()
-    with engine.coordinator.subscribe(Events(wanted, 0)) as follower:
+    with engine.coordinator.subscribe(EventsAfter(wanted, 0)) as follower:
         waiting = asyncio.ensure_future(follower.take(ALL))
         await settle()
         await engine.register("w2")
@@ -141,7 +141,7 @@ async def test_a_follower_hears_only_what_it_may(engine: Engine) -> None:
     def sight(noted: LoggedEvent) -> bool:
         return noted.data.get("queue") == "mine"
 
-    with engine.coordinator.subscribe(Events(EVERYTHING, 0, sight)) as follower:
+    with engine.coordinator.subscribe(EventsAfter(EVERYTHING, 0, sight)) as follower:
         caught_up = await taken(follower)
         waiting = asyncio.ensure_future(follower.take(ALL))
         await settle()
@@ -170,7 +170,7 @@ async def test_a_follower_that_lets_too_much_wait_is_ended_and_may_come_again(
     assert await taken(follower) == []
     assert follower.end is End.TOO_SLOW
     assert coordinator.metrics().watchers == 0
-    with coordinator.subscribe(Events(EVERYTHING, follower.position)) as again:
+    with coordinator.subscribe(EventsAfter(EVERYTHING, follower.position)) as again:
         assert await taken(again) == [2, 3, 4]
 
 
@@ -190,7 +190,7 @@ async def test_one_that_reads_the_log_is_never_too_slow(engine: Engine) -> None:
 
 
 async def test_a_stop_ends_those_who_follow(engine: Engine) -> None:
-    follower = engine.coordinator.subscribe(Events(EVERYTHING, 0))
+    follower = engine.coordinator.subscribe(EventsAfter(EVERYTHING, 0))
     waiting = asyncio.ensure_future(follower.take(ALL))
     await settle()
     await engine.coordinator.stop()
@@ -200,7 +200,7 @@ async def test_a_stop_ends_those_who_follow(engine: Engine) -> None:
 
 
 async def test_what_was_told_before_a_stop_is_still_taken(engine: Engine) -> None:
-    with engine.coordinator.subscribe(Events(EVERYTHING, 0)) as follower:
+    with engine.coordinator.subscribe(EventsAfter(EVERYTHING, 0)) as follower:
         waiting = asyncio.ensure_future(follower.take(1))
         await settle()
         await engine.submit("a", "b")

@@ -22,7 +22,7 @@ from rota.core.locks import AcquireLock, ReleaseLock
 from rota.core.replies import Granted
 from rota.core.sessions import ClearNotifications, SessionNotification
 from rota.core.tasks.model import NewTask, TaskState
-from rota.engine.topics import Cancellations, CommittedEvents, Events, SessionNews
+from rota.engine.topics import Cancellations, CommittedEvents, EventsAfter, SessionNews
 from rota.errors import StaleIncarnation, Unavailable, WorkerNotFound
 from rota.store.replicas import ReplicaStore
 from tests.conftest import TurnedClock
@@ -281,7 +281,7 @@ async def test_a_follower_that_reads_on_and_hears_live_misses_and_doubles_nothin
     pair: Pair,
 ) -> None:
     a, b = pair
-    with a.coordinator.subscribe(Events(EVERYTHING, 0)) as follower:
+    with a.coordinator.subscribe(EventsAfter(EVERYTHING, 0)) as follower:
         taken: list[LoggedEvent] = []
         for _ in range(5):
             await b.submit()

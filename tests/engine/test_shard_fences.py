@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from msgspec import Raw
 
-from rota.core.commands import Result, ShardClaim
+from rota.core.commands import EpochClaim, Result
 from rota.core.shards.commands import DrainMember, SaveCheckpoint
 from rota.core.tasks.model import TaskState
 from rota.errors import StaleEpoch
@@ -11,9 +11,9 @@ from tests.engine.running import Engine, done, settle
 from tests.engine.sharding import SERVICE, Peer, settled, sweep, two
 
 
-def claim(peer: Peer, shard: int) -> ShardClaim:
+def claim(peer: Peer, shard: int) -> EpochClaim:
     assert peer.told is not None
-    return ShardClaim(SERVICE, shard, peer.told.epochs[peer.told.shards.index(shard)])
+    return EpochClaim(SERVICE, shard, peer.told.epochs[peer.told.shards.index(shard)])
 
 
 async def test_a_result_under_the_current_epoch_is_accepted(engine: Engine) -> None:
@@ -31,16 +31,16 @@ async def test_a_result_under_the_current_epoch_is_accepted(engine: Engine) -> N
 @pytest.mark.parametrize(
     "stale",
     [
-        ShardClaim(SERVICE, 5, 1),
-        ShardClaim(SERVICE, 5, 3),
-        ShardClaim(SERVICE, 10, 1),
-        ShardClaim(SERVICE, -1, 1),
-        ShardClaim("none", 0, 1),
+        EpochClaim(SERVICE, 5, 1),
+        EpochClaim(SERVICE, 5, 3),
+        EpochClaim(SERVICE, 10, 1),
+        EpochClaim(SERVICE, -1, 1),
+        EpochClaim("none", 0, 1),
     ],
     ids=["old", "never was", "no such shard", "below zero", "no such service"],
 )
 async def test_a_result_under_another_epoch_is_refused_and_the_lease_stays(
-    engine: Engine, stale: ShardClaim
+    engine: Engine, stale: EpochClaim
 ) -> None:
     await two(engine)
     worker = await engine.register()
@@ -82,7 +82,7 @@ async def test_a_lease_that_has_moved_on_is_named_before_an_epoch_that_has(engin
     (task,) = await engine.lease(worker)
 
     outcomes = await engine.report(
-        worker, Result(task.id, task.fence + 1, claim=ShardClaim(SERVICE, 0, 99))
+        worker, Result(task.id, task.fence + 1, claim=EpochClaim(SERVICE, 0, 99))
     )
 
     assert outcomes == ["stale"]

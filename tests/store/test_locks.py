@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.core.locks import LockState, LockStatus, Waiter
+from rota.core.locks import LockState, LockStatus, LockWaiter
 from rota.store.locks import LockStore
 from rota.store.sqlite.database import SqliteDatabase
 from tests.store.opened import NOW_MS, Opened, in_memory
@@ -13,14 +13,14 @@ from tests.store.test_plans import Steps
 UNTIL_MS = NOW_MS + 1_000
 
 
-def waiter(ticket: int, **changes: Any) -> Waiter:
+def waiter(ticket: int, **changes: Any) -> LockWaiter:
     fields: dict[str, Any] = {
         "asked": ticket + 1,
         "owner": f"w{ticket}",
         "ttl_ms": 10,
         "until_ms": UNTIL_MS,
     }
-    return Waiter(ticket=ticket, **{**fields, **changes})
+    return LockWaiter(ticket=ticket, **{**fields, **changes})
 
 
 def held(name: str = "door", **changes: Any) -> LockState:

@@ -111,7 +111,7 @@ class LeaseWork(CommandBase[Granted], frozen=True, kw_only=True, tag="LeaseWork"
     by: Caller | None = None
 
 
-class ShardClaim(Struct, frozen=True):
+class EpochClaim(Struct, frozen=True):
     """A worker's claim that it acts as the owner of a shard under an epoch."""
 
     service: str
@@ -130,7 +130,7 @@ class Result(Struct, frozen=True, gc=False, array_like=True):
     error: TaskError | None = None
     retry_in_ms: DelayMs | None = None
     snooze_ms: DelayMs | None = None
-    claim: ShardClaim | None = None  # the result is refused when the epoch is old
+    claim: EpochClaim | None = None  # the result is refused when the epoch is old
 
 
 class ReportResults(CommandBase[Outcomes], frozen=True, kw_only=True, tag="ReportResults"):

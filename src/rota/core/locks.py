@@ -25,7 +25,7 @@ from rota.core.replies import CommandBase, Done
 from rota.errors import LockLost, TooMany
 
 
-class Waiter(Struct, frozen=True, kw_only=True):
+class LockWaiter(Struct, frozen=True, kw_only=True):
     """A caller in the queue of a lock."""
 
     ticket: int  # its place: the lowest is first
@@ -42,7 +42,7 @@ class LockState(Struct, frozen=True, kw_only=True):
     asked: int = 0  # the number of the owner's newest call
     ttl_ms: int = 0
     expires_at_ms: int = 0  # the end of the lease; of a free lock: of the last place that is kept
-    waiters: tuple[Waiter, ...] = ()  # in the order of arrival
+    waiters: tuple[LockWaiter, ...] = ()  # in the order of arrival
 
 
 class LockAnswer(Struct, frozen=True, kw_only=True):
@@ -204,7 +204,7 @@ def next_moment_ms(lock: LockState) -> int | None:
     return lock.expires_at_ms if lock.owner is not None or lock.waiters else None
 
 
-def _kept_until_ms(waiter: Waiter) -> int:
+def _kept_until_ms(waiter: LockWaiter) -> int:
     return waiter.until_ms + limits.LOCK_PLACE_KEPT_MS
 
 
@@ -234,7 +234,7 @@ def _in_line(lock: LockState, event: AcquireLock, numbers: Numbers, *, now_ms: i
             f"{limits.MAX_LOCK_WAITERS} wait for lock {lock.name!r} already",
             limit="max_lock_waiters",
         )
-    waiter = Waiter(ticket=numbers.next(), owner=event.owner, **changed)
+    waiter = LockWaiter(ticket=numbers.next(), owner=event.owner, **changed)
     return replace(lock, waiters=(*lock.waiters, waiter))
 
 

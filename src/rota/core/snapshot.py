@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from rota.core import limits
-from rota.core.commands import ShardClaim
+from rota.core.commands import EpochClaim
 from rota.core.decisions import (
     AddTask,
     FinishTask,
@@ -71,7 +71,7 @@ class Snapshot(Struct, kw_only=True):
     inbox: list[InboxItem] = []  # taken from the inbox, to be accepted in this batch
     lane_room: LaneRoom | None = None  # None: every new task finds its lane
     watch: SweepState = SweepState()
-    stale_claims: set[ShardClaim] = set()  # no member owns the shard under this epoch
+    stale_claims: set[EpochClaim] = set()  # no member owns the shard under this epoch
 
     def note_added(self, decision: AddTask, lane: Lane) -> None:
         if decision.task.key is not None:

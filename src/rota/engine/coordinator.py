@@ -41,7 +41,7 @@ from rota.engine.topics import (
     Cancellations,
     CommittedEvents,
     EndOfTask,
-    Events,
+    EventsAfter,
     Leases,
     NextAssignment,
     SessionNews,
@@ -225,7 +225,7 @@ class Coordinator:
         match topic:
             case Leases():
                 return self._subscribe_to_leases(topic)
-            case Events():
+            case EventsAfter():
                 return EventSubscription(
                     self._events,
                     self.queries.events,

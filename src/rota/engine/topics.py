@@ -36,7 +36,7 @@ class Leases(TopicBase[LeaseSubscription], frozen=True, kw_only=True):
     on_ended: Callable[[RotaError], None]  # called when the coordinator refuses the worker
 
 
-class Events(TopicBase[EventSubscription], frozen=True):
+class EventsAfter(TopicBase[EventSubscription], frozen=True):
     """Every event after a sequence number, including future ones."""
 
     wanted: EventFilter
@@ -92,7 +92,7 @@ class NextAssignment(TopicBase[AbstractContextManager[Waiter[Assignment]]], froz
 
 Topic = (
     Leases
-    | Events
+    | EventsAfter
     | CommittedEvents
     | Assignments
     | Cancellations

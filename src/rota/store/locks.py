@@ -2,7 +2,7 @@
 
 from msgspec.structs import asdict, replace
 
-from rota.core.locks import LockState, LockStatus, Waiter
+from rota.core.locks import LockState, LockStatus, LockWaiter
 from rota.store.database import Transaction
 
 
@@ -15,7 +15,9 @@ class LockStore:
         lock = self._tx.record(LockState, "locks.get", name=name)
         if lock is None:
             return LockState(name=name)
-        return replace(lock, waiters=tuple(self._tx.records(Waiter, "locks.waiters", lock=name)))
+        return replace(
+            lock, waiters=tuple(self._tx.records(LockWaiter, "locks.waiters", lock=name))
+        )
 
     def put(self, lock: LockState, *, before: LockState, replica: str | None = None) -> None:
         """Write what has changed about a lock, however many callers wait for it.

@@ -61,7 +61,7 @@ class StoredService(NamedTuple):
     soft_state: SoftState | None = None  # the same
 
 
-class MemberHeartbeat(NamedTuple):
+class StoredHeartbeat(NamedTuple):
     """The last heartbeat of a member."""
 
     service: int  # its number
@@ -130,8 +130,8 @@ class ShardStore:
         """The version of every service."""
         return dict(self._tx.rows("shards.versions"))
 
-    def seen_since(self, since_ms: int) -> list[MemberHeartbeat]:
-        return self._tx.records(MemberHeartbeat, "shards.seen_since", since_ms=since_ms)
+    def seen_since(self, since_ms: int) -> list[StoredHeartbeat]:
+        return self._tx.records(StoredHeartbeat, "shards.seen_since", since_ms=since_ms)
 
     def exists(self, name: str) -> bool:
         return self._tx.value("shards.service_number", name=name) is not None

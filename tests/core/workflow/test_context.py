@@ -5,11 +5,17 @@ from typing import Any
 import pytest
 
 from rota.core.workflow.definition.expressions import ExpressionError
-from rota.core.workflow.runtime.context import Context, branch_names, evaluate, evaluated, written
+from rota.core.workflow.runtime.context import (
+    RunDocuments,
+    branch_names,
+    evaluate,
+    evaluated,
+    written,
+)
 from rota.core.workflow.runtime.tokens import Branch, BranchScope
 
 
-def scope_of(context: Context, *, items: list[Any] | None = None, **more: Any) -> BranchScope:
+def scope_of(context: RunDocuments, *, items: list[Any] | None = None, **more: Any) -> BranchScope:
     return BranchScope(
         number=1,
         key="fan",
@@ -41,7 +47,7 @@ def test_what_is_in_the_way_of_a_path_gives_way_to_an_object(there: Any) -> None
 
 
 def test_a_branch_sees_its_own_writes_and_nobody_elses() -> None:
-    context = Context({"i": 1}, {"x": 0}, {}, {})
+    context = RunDocuments({"i": 1}, {"x": 0}, {}, {})
     scopes = {1: scope_of(context)}
 
     context.write(("state", "x"), 1, ((1, 0),), scopes)
@@ -54,7 +60,7 @@ def test_a_branch_sees_its_own_writes_and_nobody_elses() -> None:
 
 
 def test_a_branch_knows_its_index_its_item_and_the_branch_outside() -> None:
-    context = Context(None, {}, {}, {})
+    context = RunDocuments(None, {}, {}, {})
 
     assert branch_names(scope_of(context), 1) == {"index": 1, "total": 2}
     scope = scope_of(context, items=["x", None], outside={"index": 4})

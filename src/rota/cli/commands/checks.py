@@ -41,7 +41,7 @@ class CheckResult(StrEnum):
     FAIL = "fail"
 
 
-class Check(Struct):
+class DoctorCheck(Struct):
     check: str
     state: CheckResult
     found: str
@@ -56,26 +56,26 @@ class HealthProbe(NamedTuple):
     uncertain_ms: int
 
 
-def _ok(check: str, found: str) -> Check:
-    return Check(check, CheckResult.OK, found)
+def _ok(check: str, found: str) -> DoctorCheck:
+    return DoctorCheck(check, CheckResult.OK, found)
 
 
-def _warn(check: str, found: str, advice: str) -> Check:
-    return Check(check, CheckResult.WARN, found, advice)
+def _warn(check: str, found: str, advice: str) -> DoctorCheck:
+    return DoctorCheck(check, CheckResult.WARN, found, advice)
 
 
-def _fail(check: str, found: str, advice: str) -> Check:
-    return Check(check, CheckResult.FAIL, found, advice)
+def _fail(check: str, found: str, advice: str) -> DoctorCheck:
+    return DoctorCheck(check, CheckResult.FAIL, found, advice)
 
 
-def python() -> Check:
+def python() -> DoctorCheck:
     found = f"{platform.python_implementation()} {platform.python_version()}"
     if sys.version_info[:2] < OLDEST_PYTHON:
         return _fail("python", found, "install Python 3.11 or newer")
     return _ok("python", found)
 
 
-def sqlite() -> Check:
+def sqlite() -> DoctorCheck:
     found = f"SQLite {apsw.sqlite_lib_version()} by apsw {apsw.apsw_version()}"
     if tuple(map(int, apsw.sqlite_lib_version().split("."))) < OLDEST_SQLITE:
         wanted = ".".join(map(str, OLDEST_SQLITE))
@@ -83,12 +83,12 @@ def sqlite() -> Check:
     return _ok("sqlite", found)
 
 
-def store(settings: Settings) -> Check:
+def store(settings: Settings) -> DoctorCheck:
     """Read the owner and the schema version of the store, without changing it."""
     return _postgres(settings) if is_postgres(settings.store) else _file(path_of(settings.store))
 
 
-def _file(path: str) -> Check:
+def _file(path: str) -> DoctorCheck:
     if path == MEMORY:
         advice = "everything is lost when the coordinator ends; give a file with --store"
         return _warn("store", "in memory only", advice)
@@ -111,7 +111,7 @@ def _file(path: str) -> Check:
     return _ok("store", found)
 
 
-def _postgres(settings: Settings) -> Check:
+def _postgres(settings: Settings) -> DoctorCheck:
     try:
         # An extra: only installations with a store on PostgreSQL need it.
         from rota.store.postgres.probe import probe  # noqa: PLC0415
@@ -155,7 +155,7 @@ def _holder(path: str) -> str | None:
         os.close(descriptor)
 
 
-def disk(settings: Settings) -> Check:
+def disk(settings: Settings) -> DoctorCheck:
     """Measure fsync, which every commit waits for."""
     path = file_of(settings.store)
     folder = Path(tempfile.gettempdir()) if path is None else Path(path).absolute().parent
@@ -194,10 +194,10 @@ def ask_health(client: Client) -> HealthProbe | RotaError:
     return HealthProbe(health, int(health.timestamp - sent_ms - took_ms / 2), int(took_ms / 2))
 
 
-def coordinator(answer: HealthProbe | RotaError, address: str, *, is_named: bool) -> Check:
+def coordinator(answer: HealthProbe | RotaError, address: str, *, is_named: bool) -> DoctorCheck:
     if isinstance(answer, RotaError):
         state = CheckResult.FAIL if is_named else CheckResult.WARN
-        return Check("coordinator", state, answer.detail, "start one with: rota up")
+        return DoctorCheck("coordinator", state, answer.detail, "start one with: rota up")
     health = answer.health
     if health.status != "healthy":
         ill = [check for check in health.checks if not check.isHealthy]
@@ -209,7 +209,7 @@ def coordinator(answer: HealthProbe | RotaError, address: str, *, is_named: bool
     return _ok("coordinator", found)
 
 
-def replicas(client: Client) -> Check | None:
+def replicas(client: Client) -> DoctorCheck | None:
     """The coordinators that share the store; None: only one, or the caller may not ask."""
     try:
         known = client.run(msgspec.structs.replace(calls.system(), timeout_s=ANSWER_TIMEOUT_S))
@@ -229,7 +229,7 @@ def replicas(client: Client) -> Check | None:
     return _ok("replicas", found)
 
 
-def clock(probe: HealthProbe) -> Check:
+def clock(probe: HealthProbe) -> DoctorCheck:
     apart_ms = abs(probe.clock_ms)
     found = f"{apart_ms} ms from the coordinator's (+-{probe.uncertain_ms} ms)"
     advice = "set both clocks by NTP; the coordinator's clock decides on run_at_ms and expiry times"
@@ -240,7 +240,7 @@ def clock(probe: HealthProbe) -> Check:
     return _ok("clock", found)
 
 
-def port(settings: Settings) -> Check:
+def port(settings: Settings) -> DoctorCheck:
     """Whether a coordinator could listen on the host and port of the settings."""
     place = f"{settings.host}:{settings.port}"
     try:

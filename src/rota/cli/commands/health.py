@@ -9,7 +9,7 @@ from click.core import ParameterSource
 from msgspec import Struct
 
 from rota.cli.commands import checks
-from rota.cli.commands.checks import Check, CheckResult
+from rota.cli.commands.checks import CheckResult, DoctorCheck
 from rota.cli.connection import connected
 from rota.cli.options import load_settings, settings_flags
 from rota.cli.render.formatting import duration
@@ -59,7 +59,7 @@ def _facts(answer: HealthAnswer) -> Facts:
 
 class DoctorReport(Struct):
     status: CheckResult
-    checks: list[Check]
+    checks: list[DoctorCheck]
 
 
 @click.command()
@@ -81,7 +81,7 @@ def doctor(client: Client, *, as_json: bool, **flags: Any) -> None:
         click.get_current_context().exit(ExitCode.FAILED)
 
 
-def _examine(client: Client, settings: Settings, *, is_named: bool) -> Iterator[Check]:
+def _examine(client: Client, settings: Settings, *, is_named: bool) -> Iterator[DoctorCheck]:
     yield checks.python()
     yield checks.sqlite()
     yield checks.store(settings)

@@ -25,7 +25,7 @@ MAX_BACKOFF_MS = 30_000
 STEADY_MS = 10_000  # a process that has lived this long is able to work
 
 
-class Demand(Struct, frozen=True, kw_only=True):
+class PoolDemand(Struct, frozen=True, kw_only=True):
     """How many workers are wanted, and which queue wants most of them."""
 
     workers: int
@@ -90,7 +90,7 @@ class Pool:
         self._report(PoolChange(pool="started", size=self.size, reason=bounds))
         self.update(now_ms=now_ms)
 
-    def set_demand(self, demand: Demand, *, now_ms: int) -> None:
+    def set_demand(self, demand: PoolDemand, *, now_ms: int) -> None:
         """Grow or shrink towards the wanted number of workers."""
         if self.is_stopping:
             return
@@ -188,15 +188,15 @@ def _code_text(code: int) -> str:
     return f"code {code}" if code >= 0 else f"signal {-code}"
 
 
-def demand_of(page: ScalePage, *, capabilities: Collection[str], concurrency: int) -> Demand:
+def demand_of(page: ScalePage, *, capabilities: Collection[str], concurrency: int) -> PoolDemand:
     """The demand for workers with these capabilities and this concurrency."""
     items = [item for item in page.items if set(item.requires).issubset(capabilities)]
     wanted = sum(item.wanted_capacity for item in items)
     if not items:
-        return Demand(workers=0, reason="no task was ever submitted for them")
+        return PoolDemand(workers=0, reason="no task was ever submitted for them")
     largest = max(items, key=lambda item: item.wanted_capacity)
     required = f" requiring {', '.join(largest.requires)}" if largest.requires else ""
-    return Demand(
+    return PoolDemand(
         workers=workers_for(wanted, concurrency),
         reason=f"queue {largest.queue}{required}: {largest.explanation}",
     )

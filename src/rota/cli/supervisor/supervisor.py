@@ -10,7 +10,7 @@ import structlog
 from msgspec import Struct
 
 from rota.cli.process import STOPPING
-from rota.cli.supervisor.pool import Demand, Pool, demand_of
+from rota.cli.supervisor.pool import Pool, PoolDemand, demand_of
 from rota.errors import RotaError
 from rota.sdk.client.calls import get_scale
 from rota.sdk.client.client import Client
@@ -20,7 +20,7 @@ log = structlog.get_logger("rota.pool")
 MAX_TASK_NAMES = 100  # in one request; an app that has more asks for all tasks
 ANSWER_TIMEOUT_S = 5.0
 
-Ask = Callable[[], Awaitable[Demand | None]]
+Ask = Callable[[], Awaitable[PoolDemand | None]]
 
 
 class Served(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class DemandProbe:
         self._call = msgspec.structs.replace(call, timeout_s=ANSWER_TIMEOUT_S)
         self._is_answered = True
 
-    async def __call__(self) -> Demand | None:
+    async def __call__(self) -> PoolDemand | None:
         try:
             page = await self._client.arun(self._call)
         except RotaError as error:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from rota.core import limits
-from rota.core.commands import ReportResults, ShardClaim
+from rota.core.commands import EpochClaim, ReportResults
 from rota.core.replies import Done, Outcomes
 from rota.core.shards import rebalancing
 from rota.core.shards.commands import (
@@ -202,7 +202,7 @@ class ShardDomain(Domain):
         check_owner(service.members.get(owner), command.by)
         self._checkpoints[command.service, command.shard] = command
 
-    def _is_current(self, claim: ShardClaim) -> bool:
+    def _is_current(self, claim: EpochClaim) -> bool:
         service = self._find(claim.service)
         return service is not None and service.owner_at(claim.shard, claim.epoch) is not None
 
@@ -319,7 +319,7 @@ class ShardDomain(Domain):
             cache.has_written_seen = True
 
 
-def _claims_of(commands: Sequence[object]) -> Iterator[ShardClaim]:
+def _claims_of(commands: Sequence[object]) -> Iterator[EpochClaim]:
     """Yield the claims of shards that the results in these commands carry."""
     for command in commands:
         if type(command) is ReportResults:

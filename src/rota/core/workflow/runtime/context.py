@@ -33,7 +33,7 @@ class Values(dict[str, Any]):
         self.spending = spending
 
 
-class Context:
+class RunDocuments:
     """The run's documents, and a view of them for each place."""
 
     def __init__(self, run_input: Any, state: Any, output: Any, nodes: Any) -> None:

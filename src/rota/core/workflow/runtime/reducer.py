@@ -23,7 +23,7 @@ from rota.core.workflow.events import (
     TimerFired,
 )
 from rota.core.workflow.runtime import completion, failures, joins, nodes, retries
-from rota.core.workflow.runtime.context import Context
+from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.errors import RunError
 from rota.core.workflow.runtime.run import Run
 from rota.core.workflow.states import RunState, TokenState
@@ -32,7 +32,7 @@ MOST_STEPS = 1_000_000  # of one event; more are a loop that does not end
 
 
 def new_run(graph: Graph, run_input: Any) -> Run:
-    return Run(graph=graph, context=Context(run_input, {}, {}, {}))
+    return Run(graph=graph, context=RunDocuments(run_input, {}, {}, {}))
 
 
 def reduce(run: Run, event: RunEvent) -> list[RunDecision]:

@@ -6,7 +6,7 @@ from now. A run that has been compensated starts over.
 """
 
 from rota.core.workflow.runtime import joins
-from rota.core.workflow.runtime.context import Context
+from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.errors import RunError
 from rota.core.workflow.runtime.run import Run
 from rota.core.workflow.runtime.tokens import BranchScope
@@ -73,7 +73,7 @@ def _revive(run: Run, scope: BranchScope) -> None:
 
 
 def _start_over(run: Run) -> None:
-    run.context = Context(run.context.input, {}, {}, {})
+    run.context = RunDocuments(run.context.input, {}, {}, {})
     run.scopes.clear()
     run.iterations.clear()
     run.interrupted.clear()

@@ -29,7 +29,7 @@ from rota.core.workflow.decisions import (
 )
 from rota.core.workflow.definition.model import Graph
 from rota.core.workflow.events import RunStarted, TimerKind
-from rota.core.workflow.runtime.context import Context
+from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.tokens import Branch, BranchScope, Place, Token
 from rota.core.workflow.states import RUN_ENDED, BranchState, RunState, TokenState
 
@@ -55,7 +55,7 @@ class Failure:
 
 class Run(Struct):
     graph: Graph
-    context: Context
+    context: RunDocuments
     state: RunState = RunState.RUNNING
     tokens: dict[int, Token] = {}  # those that have not ended
     scopes: dict[int, BranchScope] = {}  # those that still have tokens or inner scopes

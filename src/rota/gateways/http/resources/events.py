@@ -10,7 +10,7 @@ from rota.core import limits
 from rota.core.access import Action, Caller
 from rota.core.events import EventFilter, LoggedEvent, may_see, sees_everything, types_of
 from rota.engine.events.log import Passage, Sight
-from rota.engine.topics import Events
+from rota.engine.topics import EventsAfter
 from rota.gateways.http import event_streams
 from rota.gateways.http.routing.endpoint import HttpCall, Routes
 from rota.gateways.http.routing.responses import StreamedResponse
@@ -111,7 +111,7 @@ async def _next(
     call: EventsCall, wanted: EventFilter, sight: Sight | None, before: Passage
 ) -> Passage:
     """The events after an empty passage, if any happens in time."""
-    with call.coordinator.subscribe(Events(wanted, before.position, sight)) as subscription:
+    with call.coordinator.subscribe(EventsAfter(wanted, before.position, sight)) as subscription:
         found: list[LoggedEvent] = []
         try:
             async with asyncio.timeout(call.query.wait_ms / 1000):
@@ -158,7 +158,7 @@ async def _stream(call: EventsCall, wanted: EventFilter, sight: Sight | None) ->
         first, after = passage.items, passage.position
     else:
         after = coordinator.last_seq
-    follow = partial(coordinator.subscribe, Events(wanted, after, sight))
+    follow = partial(coordinator.subscribe, EventsAfter(wanted, after, sight))
     opening = event_streams.opening(after, first, oldest_seq=oldest_seq)
     return StreamedResponse(
         event_streams.pieces(

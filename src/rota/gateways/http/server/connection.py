@@ -27,9 +27,9 @@ from rota.gateways.http.server.connection_limits import (
     target_too_long,
     too_many_fields,
 )
-from rota.gateways.http.server.exchange import Application, Endpoints, HttpExchange, RequestHead
+from rota.gateways.http.server.exchange import AsgiApplication, Endpoints, HttpExchange, RequestHead
 from rota.gateways.http.server.scheduling import BusyPoll, ReadQueue, start_eagerly
-from rota.gateways.http.server.transport import HttpTransport
+from rota.gateways.http.server.transport import ServerTransport
 
 PATHS_CACHED = 1_024
 MAX_CACHED_TARGET = 256  # bytes of a target that is cached; a longer one is parsed each time
@@ -37,7 +37,7 @@ READ_BYTES = 16 * 1024  # given to the parser at once; it cannot be stopped befo
 HIGH_WATER_BYTES = 64 * 1024  # of a body that the application has not received
 
 
-class Connection(Protocol):
+class OpenConnection(Protocol):
     """What the server knows of an open connection, HTTP or WebSocket."""
 
     def shutdown(self) -> None:
@@ -53,14 +53,14 @@ class OpenConnections:
     """The connections of a server and the tasks that answer their requests."""
 
     def __init__(self) -> None:
-        self.connections: set[Connection] = set()
+        self.connections: set[OpenConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: OpenConnection) -> None:
         self.connections.add(connection)
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, connection: OpenConnection) -> None:
         self.connections.discard(connection)
         self._changed.set()
 
@@ -133,7 +133,7 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        app: Application,
+        app: AsgiApplication,
         open_connections: OpenConnections,
         turns: ReadQueue,
         upgrade: Upgrade,
@@ -149,7 +149,7 @@ class HttpConnection(asyncio.Protocol):
         self._meter = RequestMeter(self.limits)
         self._deadlines = Deadlines(self.limits)
         self._timer: asyncio.TimerHandle | None = None
-        self._transport: HttpTransport  # set when the connection is made
+        self._transport: ServerTransport  # set when the connection is made
         self.endpoints: Endpoints
         self._target = b""
         self._headers: list[Header] = []
@@ -167,7 +167,7 @@ class HttpConnection(asyncio.Protocol):
     # --- the connection -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = HttpTransport(
+        self._transport = ServerTransport(
             cast("asyncio.Transport", transport),  # uvloop's is one in all but name
             self._loop,
             unread_s=self.limits.unread_s,

@@ -22,7 +22,7 @@ from rota.gateways.http.routing.responses import (
     head_of,
     with_api_headers,
 )
-from rota.gateways.http.server.transport import HttpTransport
+from rota.gateways.http.server.transport import ServerTransport
 
 log = structlog.get_logger("rota.http")
 
@@ -70,7 +70,7 @@ class RequestHead(Struct, frozen=True):
         }
 
 
-class Application(Protocol):
+class AsgiApplication(Protocol):
     """An ASGI application that the server can ask about a request head."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
@@ -111,7 +111,7 @@ class HttpExchange:
     def __init__(
         self,
         head: RequestHead,
-        transport: HttpTransport,
+        transport: ServerTransport,
         on_complete: Callable[[], None],
         *,
         expects_continue: bool,
@@ -158,7 +158,7 @@ class HttpExchange:
 
     # --- the application ------------------------------------------------------------------------
 
-    async def run(self, app: Application) -> None:
+    async def run(self, app: AsgiApplication) -> None:
         """Have the application answer; its failure is answered with 500."""
         try:
             await app(self.head.scope("http", "http", {ANSWERING: self}), self.receive, self.send)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import structlog
 
 from rota.gateways.http.server.connection import HttpConnection, OpenConnections, Upgrade
-from rota.gateways.http.server.exchange import Application
+from rota.gateways.http.server.exchange import AsgiApplication
 from rota.gateways.http.server.scheduling import ReadQueue
 
 log = structlog.get_logger("rota.http")
@@ -97,7 +97,7 @@ class Listener:
 class HttpServer:
     """Serves an application on one listening socket. Belongs to the event loop."""
 
-    def __init__(self, app: Application, upgrade: Upgrade) -> None:
+    def __init__(self, app: AsgiApplication, upgrade: Upgrade) -> None:
         """`upgrade` takes over the connections of WebSocket handshakes."""
         self._app = app
         self._upgrade = upgrade

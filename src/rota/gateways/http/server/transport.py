@@ -13,7 +13,7 @@ from collections.abc import Callable
 LINGER_S = 2.0  # time for which a peer that is still sending may go on after the last response
 
 
-class HttpTransport:
+class ServerTransport:
     """Wraps the transport of the event loop, which is `bare`."""
 
     def __init__(

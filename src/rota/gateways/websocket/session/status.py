@@ -5,7 +5,7 @@ from rota.core.access import Action
 from rota.core.events import EventFilter, may_see, types_of
 from rota.core.sessions import name_of
 from rota.engine.queries.workers import WorkerFigures
-from rota.engine.topics import Events
+from rota.engine.topics import EventsAfter
 from rota.gateways.websocket.session.routing import (
     ANY,
     COORDINATOR,
@@ -86,7 +86,7 @@ async def subscribe(call: SocketCall) -> SubscriptionAnswer:
     wanted = EventFilter(types=types_of(asked.types), subject=asked.subject)
     after = coordinator.last_seq if asked.after is None else asked.after
     subscription = coordinator.subscribe(
-        Events(wanted, after, lambda event: may_see(connection.caller, event))
+        EventsAfter(wanted, after, lambda event: may_see(connection.caller, event))
     )
     reply_to = call.envelope.id if is_given(call.envelope.id) else None
     subscription_id = call.services.subscriptions.begin(connection, subscription, reply_to)

@@ -15,7 +15,7 @@ import structlog
 from msgspec import Raw, Struct
 
 from rota.core import ids
-from rota.core.commands import ShardClaim
+from rota.core.commands import EpochClaim
 from rota.errors import RotaError, TooLarge
 from rota.messages import (
     HeartbeatAnswer,
@@ -263,7 +263,7 @@ def result_row(item: ResultItem) -> tuple[Any, ...]:
         return number, item.fence, True, bytes(item.result)
     claim = None
     if item.shard is not None:
-        claim = ShardClaim(item.shard.service, item.shard.shard, item.shard.epoch)
+        claim = EpochClaim(item.shard.service, item.shard.shard, item.shard.epoch)
     return (
         number,
         item.fence,

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from rota.core import ids, limits
 from rota.core.access import Action
-from rota.core.commands import Progress, ReportProgress, ReportResults, Result, ShardClaim
+from rota.core.commands import EpochClaim, Progress, ReportProgress, ReportResults, Result
 from rota.core.replies import OutcomeName
 from rota.core.tasks.model import NULL
 from rota.core.tasks.values import check_value
@@ -78,7 +78,7 @@ def _result(item: ResultItem, index: int, *, most_bytes: int) -> Result | None:
         return None
     claim = None
     if item.shard is not None:
-        claim = ShardClaim(item.shard.service, item.shard.shard, item.shard.epoch)
+        claim = EpochClaim(item.shard.service, item.shard.shard, item.shard.epoch)
     if item.ok:
         result = NULL if item.result is None else item.result
         return Result(task_id, item.fence, True, result, claim=claim)  # noqa: FBT003 - hot; the field's name is `ok`
