@@ -59,7 +59,7 @@ format: setup ## put the code into shape
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: setup ## write the generated pages of docs/reference anew
+docs: setup ## write the generated pages of docs/reference
 	@$(BIN)/python scripts/reference.py
 
 pictures: setup ## take pictures of every page of the dashboard, light and dark

@@ -151,6 +151,18 @@ def test_a_docstring_states_and_does_not_ask(path: Path) -> None:
     assert [first for first in firsts if re.search(r"\?(\s|$)", first)] == []
 
 
+def test_a_module_of_the_dashboard_states_what_it_is() -> None:
+    pages = SOURCE / "dashboard" / "static"
+    firsts = {
+        path: path.read_text().partition("\n")[0]
+        for path in sorted([*pages.glob("*.js"), *pages.glob("pages/*.js")])
+    }
+
+    assert firsts
+    assert [name_of(path) for path, first in firsts.items() if not first.startswith("// ")] == []
+    assert [name_of(path) for path, first in firsts.items() if "?" in first] == []
+
+
 LOG_METHODS = {"debug", "info", "warning", "error", "exception"}
 
 

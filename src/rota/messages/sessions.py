@@ -270,6 +270,6 @@ FRAME_ERRORS = {
     "unknown_actor_type": "The kind of the address is neither `coordinator` nor `worker`.",
     "worker_replaced": "A worker of this socket was registered over another one.",
     "worker_not_found": "A worker of this socket has left the registry: register it again.",
-    "stale_incarnation": "A worker of this socket was registered anew, not over a socket.",
+    "stale_incarnation": "A worker of this socket was registered again, and not over a socket.",
     "too_slow": "More events waited than may; subscribe again after the number in the text.",
 }

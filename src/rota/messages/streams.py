@@ -12,7 +12,7 @@ with its results). The coordinator pushes `stream_leases` when there is work for
 `stream_cancel` when a task that it runs has been cancelled. The worker sends `stream_results`; an
 answered result is committed. It sends heartbeats (`stream_beat`): an open stream alone does not
 keep it registered. When its registration is over, the coordinator sends `stream_ended`, and the
-worker registers anew.
+worker registers again.
 """
 
 from typing import Annotated

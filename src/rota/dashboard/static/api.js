@@ -1,4 +1,4 @@
-// How is the coordinator asked? JSON both ways; a refusal becomes an error with its code and text.
+// Requests to the coordinator: JSON both ways. A refusal becomes an error with its code and text.
 import { signal } from "./lib.js";
 
 export const needsLogin = signal(false);

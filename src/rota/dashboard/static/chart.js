@@ -1,4 +1,4 @@
-// How did a figure change over time? A quiet line chart whose numbers are also said in words.
+// A line chart of a figure over time, with its numbers in words for screen readers.
 import uPlot from "uplot";
 import { html, useEffect, useRef } from "./lib.js";
 import { clockTime } from "./format.js";
@@ -45,7 +45,7 @@ export function charted({ start_ms: start, slot_ms: slot }, track) {
 
 const WIDTH = 120, HEIGHT = 18;
 
-/** The same as one small line in a table, without axes: is it going up or down? */
+/** The same as a small line in a table, without axes: it shows the trend. */
 export function Spark({ series, track, name, tone, label }) {
   if (!track) return html`<span class="faint">–</span>`;
   const { all } = charted(series, track);

@@ -1,4 +1,4 @@
-// What time is it there? One tick a second for all relative times, on the coordinator's clock.
+// The coordinator's clock: one tick a second, for all relative times.
 import { signal } from "./lib.js";
 
 let skewMs = 0;

@@ -1,4 +1,4 @@
-// How are people asked, and told what came of it? One dialog and a few passing lines, for all pages.
+// The dialog that asks for confirmation, and the short messages that report a result.
 import { html, signal, useEffect, useRef } from "./lib.js";
 
 const asked = signal(null); // { title, text, label, kind, answer }

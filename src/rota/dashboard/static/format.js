@@ -1,4 +1,4 @@
-// How do numbers and times look to people? Pure functions.
+// Numbers, sizes and times as people read them. Pure functions.
 
 const STEPS = [[86_400_000, "d"], [3_600_000, "h"], [60_000, "m"], [1000, "s"]];
 

@@ -1,4 +1,4 @@
-// How does a workflow look, and where is a run in it? Our own SVG over dagre's layout.
+// The graph of a workflow, and of a run in it: SVG over the layout of dagre.
 import { html, useEffect, useMemo, useRef, useState } from "./lib.js";
 import { short, whole } from "./format.js";
 import { useLayout } from "./graph_layout.js";

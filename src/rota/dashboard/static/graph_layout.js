@@ -1,5 +1,5 @@
-// Where does each node of a graph stand? Asked of a thread, and remembered: a graph that is only
-// painted anew keeps its layout.
+// The positions of a graph's nodes, computed by a thread and cached: a graph that is only
+// repainted keeps its layout.
 import { useEffect, useState } from "./lib.js";
 
 const KEPT = 30;

@@ -1,5 +1,5 @@
-// What is to be drawn of a workflow? Its nodes, its joins as nodes of their own, and the ways
-// between them with the reason beside each. Pure functions of a definition and of a run's graph.
+// The shape of a workflow's graph: its nodes, its joins as nodes of their own, and the transitions
+// between them with their labels. Pure functions of a definition and of a run's graph.
 
 const MOST_LABEL = 30; // characters; the whole text is one hover away
 const CHARACTER = 6.1; // pixels, on average

@@ -1,4 +1,4 @@
-// How does any JSON look? A tree that opens and closes, made of texts alone: data is never markup.
+// A JSON value as a tree that opens and closes, made of text nodes alone: data is never markup.
 import { html, useState } from "./lib.js";
 import { bytes, plural } from "./format.js";
 import { Copy } from "./ui.js";

@@ -1,4 +1,4 @@
-// Which keys do what? `g` and a letter goes somewhere; single keys act; fields keep their keys.
+// Keyboard shortcuts: `g` and a letter opens a page, single keys act. Input fields keep their keys.
 import { effect, html, signal } from "./lib.js";
 import { go, pages } from "./router.js";
 

@@ -1,5 +1,5 @@
-// Where does each node stand? dagre, in a thread of its own: a graph of hundreds of nodes takes it
-// a moment, and the page must not stand still for that.
+// Computes a layout with dagre in a thread of its own, because a graph of hundreds of nodes takes
+// long enough to freeze the page.
 import dagre from "./vendor/dagre.js";
 
 self.onmessage = ({ data: { number, shape } }) => {

@@ -1,4 +1,4 @@
-// What happens right now? One stream of events for the whole dashboard, closed while nobody looks.
+// The event stream of the whole dashboard. It is closed while the tab is hidden.
 //
 // Read by hand instead of by EventSource, which needs to be told of each type of event in advance
 // and cannot see that a login is needed. When the stream cannot be had, pages still poll.

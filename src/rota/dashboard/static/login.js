@@ -1,4 +1,4 @@
-// A token opens the door. It is kept by the browser where no script can read it.
+// The login form. The browser stores the token in a cookie that no script can read.
 import { html, useState } from "./lib.js";
 import { login } from "./session.js";
 

@@ -1,4 +1,4 @@
-// Where do you want to go? Pages, task states, queues, workers and ids, by a few letters.
+// The command palette: finds pages, task states, queues, workers and ids by a few letters.
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { Help, overlay } from "./keyboard.js";
 import { useResource } from "./resource.js";

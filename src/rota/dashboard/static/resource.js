@@ -1,5 +1,5 @@
-// What does the coordinator say, kept fresh? Answers are shared by path. One that did not change
-// repaints nothing, so pages stand still while nothing happens.
+// Answers of the coordinator, kept up to date and shared by path. An answer that has not changed
+// repaints nothing.
 import { signal, useEffect } from "./lib.js";
 import { getText, needsLogin, parse } from "./api.js";
 import { isPaused, liveState, onEvent } from "./live.js";

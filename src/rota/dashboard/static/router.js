@@ -1,4 +1,4 @@
-// Which page does the address mean? Pages register themselves; everything has a URL.
+// The router: pages register themselves, and every view has a URL.
 import { signal } from "./lib.js";
 import { withQuery } from "./api.js";
 

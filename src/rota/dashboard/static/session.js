@@ -1,4 +1,4 @@
-// Who looks, and what may they do? Buttons that would be refused are not shown.
+// The current caller and its scopes. Buttons whose request would be refused are hidden.
 import { signal } from "./lib.js";
 import { get, needsLogin, post } from "./api.js";
 

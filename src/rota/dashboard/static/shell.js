@@ -1,4 +1,4 @@
-// What stands around every page? The way to all others with live counts, and whether we are live.
+// The frame around every page: navigation with live counts, and the state of the connection.
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { needsLogin } from "./api.js";
 import { learnTime } from "./clock.js";

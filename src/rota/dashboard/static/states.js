@@ -1,4 +1,4 @@
-// Which colour has a state? One each, everywhere: badges, bars, graphs and charts.
+// The colour of each state, the same in badges, bars, graphs and charts.
 
 export const TASK_STATES = ["scheduled", "queued", "running", "succeeded", "failed", "cancelled"];
 export const RUN_STATES = ["running", "paused", "completed", "failed", "cancelled", "timed_out"];

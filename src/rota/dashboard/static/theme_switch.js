@@ -1,4 +1,4 @@
-// Light or dark? As the system has it, until somebody chooses.
+// The switch between light and dark. The system decides until the user chooses.
 import { signal } from "./lib.js";
 
 const system = matchMedia("(prefers-color-scheme: dark)");

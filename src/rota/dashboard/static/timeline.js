@@ -1,4 +1,4 @@
-// When did what wait, and when did it work? One line a token, one for a node that was come to often.
+// The timeline of a run: when each token waited and worked. A node with many visits has one line.
 import { Fragment, html } from "./lib.js";
 import { now } from "./clock.js";
 import { absolute, duration, plural, short } from "./format.js";

@@ -1,4 +1,4 @@
-// What happens? The log as it is written, filtered by type and subject, newest first.
+// The event log, live, filtered by type and subject, newest first.
 import { withQuery } from "../api.js";
 import { clockTime, absolute, short } from "../format.js";
 import { html, useEffect, useState } from "../lib.js";

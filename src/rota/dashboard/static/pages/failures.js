@@ -1,4 +1,4 @@
-// What fails? The dead letter by what its tasks failed of; a whole group goes round again at once.
+// Failed tasks, grouped by their error. A whole group can be retried at once.
 import { post } from "../api.js";
 import { act, confirm } from "../dialog.js";
 import { plural, short, whole } from "../format.js";

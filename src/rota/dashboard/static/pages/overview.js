@@ -1,4 +1,4 @@
-// Is all well? What is stuck and why stands first; the last hour below.
+// The first page: what is stuck and why comes first, the charts of the last hour follow.
 import { Chart, Spark, charted } from "../chart.js";
 import { duration, plural, rate, short, whole } from "../format.js";
 import { html } from "../lib.js";

@@ -1,4 +1,4 @@
-// Where does work pile up, and why? Depth, age and rates of every queue, with what keeps it waiting.
+// The queues: depth, age and rates of each, and the reason why its tasks wait.
 import { post, withQuery } from "../api.js";
 import { Chart, Spark, charted } from "../chart.js";
 import { act, confirm } from "../dialog.js";

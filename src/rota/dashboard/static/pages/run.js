@@ -1,4 +1,4 @@
-// Where is this run, what does it wait for, and why did it go this way?
+// One run: its graph, its state, and the reasons for its path.
 import { html, useEffect, useState } from "../lib.js";
 import { plural } from "../format.js";
 import { Graph } from "../graph.js";

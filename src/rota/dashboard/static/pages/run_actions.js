@@ -1,4 +1,4 @@
-// What can be done to a run? Pause, resume, cancel, retry, fork: offered when they can be had.
+// The actions on a run: pause, resume, cancel, retry and fork, each shown when it is possible.
 import { post } from "../api.js";
 import { act, confirm } from "../dialog.js";
 import { html, useEffect, useRef, useState } from "../lib.js";

@@ -1,4 +1,4 @@
-// What does the run wait for, or what stopped it? Said at once, with the means to go on.
+// What a run waits for, or what stopped it, with the action that lets it continue.
 import { post } from "../api.js";
 import { act, confirm } from "../dialog.js";
 import { plural } from "../format.js";

@@ -1,4 +1,4 @@
-// Why did the run do that? Its journal, event by event: what came, what was weighed, what followed.
+// The journal of a run, entry by entry: the event, the evaluated conditions and the decisions.
 import { withQuery } from "../api.js";
 import { clockTime, duration, plural, whole } from "../format.js";
 import { html, useState } from "../lib.js";

@@ -1,4 +1,4 @@
-// What is at this node? Its rule, and its tokens page by page: never all of ten thousand.
+// One node of a run: its definition, and its tokens page by page, because there may be 10,000.
 import { withQuery } from "../api.js";
 import { plural, whole } from "../format.js";
 import { awaited, byWeight, does, nameOf } from "../graph_shape.js";

@@ -1,4 +1,4 @@
-// How was it then? A slider over the journal: each step repaints the graph as it was after it.
+// A slider over the journal of a run. Each step shows the graph as it was after that entry.
 import { get } from "../api.js";
 import { absolute, clockTime, whole } from "../format.js";
 import { html, useEffect, useRef, useState } from "../lib.js";

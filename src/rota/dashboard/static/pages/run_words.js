@@ -1,5 +1,4 @@
-// What does a journal say, in words? Pure functions: an event or a decision, and what is known of
-// its tokens, to a line.
+// The entries of a journal in words. Pure functions of an event or decision and the known tokens.
 
 /** names: token number → node. */
 export function eventWords(event, names) {

@@ -1,4 +1,4 @@
-// Which runs are there, and which are in trouble? Filters in the address, newest first, live.
+// The list of runs, live, newest first, with its filters in the address.
 import { withQuery } from "../api.js";
 import { plural, whole } from "../format.js";
 import { html, useRef } from "../lib.js";

@@ -1,4 +1,4 @@
-// Who owns which shards of a service, and who shall?
+// One service: the owner and the target of each shard, and its members.
 import { post, put } from "../api.js";
 import { now } from "../clock.js";
 import { act, confirm } from "../dialog.js";
@@ -39,7 +39,7 @@ function Why({ service }) {
   if (service.unowned) return html`<div class="why" data-tone="red"><b>${plural(service.unowned, "shard")} unowned.</b> ${service.members.reduce((sum, one) => sum + one.target.length, 0) < service.shard_count ? "Members take no more: see their limits." : "They are granted with the next heartbeat of whoever shall have them."}</div>`;
   if (!service.moving) return null;
   const holders = service.members.filter((one) => { const target = new Set(one.target); return one.shards.some((shard) => !target.has(shard)); });
-  return html`<div class="why" data-tone="amber"><b>${plural(service.moving, "shard")} moving.</b> Still held by ${holders.slice(0, 5).map((one) => one.worker_id).join(", ") || "their owners"}${holders.length > 5 ? ` and ${holders.length - 5} more` : ""}: each is granted anew once it is given up.</div>`;
+  return html`<div class="why" data-tone="amber"><b>${plural(service.moving, "shard")} moving.</b> Still held by ${holders.slice(0, 5).map((one) => one.worker_id).join(", ") || "their owners"}${holders.length > 5 ? ` and ${holders.length - 5} more` : ""}: each is granted to its new owner when it is released.</div>`;
 }
 
 function Count({ service, path, reload }) {
@@ -49,7 +49,7 @@ function Count({ service, path, reload }) {
   const pin = async (event) => {
     event.preventDefault();
     const count = text === "" ? service.shard_count : Number(text);
-    if (count !== service.shard_count && !(await confirm({ title: `Pin ${service.name} to ${plural(count, "shard")}?`, text: `It has ${whole(service.shard_count)} now. Shards are dealt anew.`, label: "pin" }))) return;
+    if (count !== service.shard_count && !(await confirm({ title: `Pin ${service.name} to ${plural(count, "shard")}?`, text: `It has ${whole(service.shard_count)} now. The shards are distributed again.`, label: "pin" }))) return;
     await set({ shard_count: count, pinned: true }, `pinned to ${plural(count, "shard")}`);
     setText("");
   };

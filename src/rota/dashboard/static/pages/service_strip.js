@@ -1,4 +1,4 @@
-// Whose is each shard? A field of cells coloured by owner, drawn on a canvas: there may be 100,000.
+// The shards of a service as cells in their owners' colours, on a canvas: there may be 100,000.
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
 import { plural, whole } from "../format.js";
 import { colour } from "../states.js";

@@ -1,4 +1,4 @@
-// Which services are there, and are all their shards owned?
+// The list of services, and whether all their shards are owned.
 import { html } from "../lib.js";
 import { short, whole } from "../format.js";
 import { useResource } from "../resource.js";

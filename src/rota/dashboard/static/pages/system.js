@@ -1,4 +1,4 @@
-// How is the coordinator itself? Health of its parts, figures, store, settings and limits.
+// The coordinator itself: the health of its parts, figures, store, settings and limits.
 import { bytes, duration, whole } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";

@@ -1,4 +1,4 @@
-// What happened to this task, and what does it wait for?
+// One task: its timeline, its data, and the reason why it waits.
 import { post } from "../api.js";
 import { act, confirm } from "../dialog.js";
 import { duration, shellWord } from "../format.js";

@@ -1,4 +1,4 @@
-// Which tasks, and why are they where they are? States with counts, filters in the address, bulk changes.
+// The list of tasks: states with counts, filters in the address, and changes of many tasks.
 import { post, withQuery } from "../api.js";
 import { act, confirm } from "../dialog.js";
 import { plural } from "../format.js";

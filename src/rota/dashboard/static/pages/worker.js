@@ -1,4 +1,4 @@
-// How is this worker, what does it run, and how well?
+// One worker: its health, the tasks that it runs, and its quality.
 import { post } from "../api.js";
 import { act, confirm } from "../dialog.js";
 import { duration, whole } from "../format.js";

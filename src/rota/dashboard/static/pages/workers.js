@@ -1,4 +1,4 @@
-// Who works, how are they, and whom would a task go to? Health, load and score with its parts.
+// The list of workers: health, load, and the score with its parts.
 import { withQuery } from "../api.js";
 import { duration, plural, short } from "../format.js";
 import { html } from "../lib.js";

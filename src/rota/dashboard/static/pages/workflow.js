@@ -1,4 +1,4 @@
-// What does this workflow do, how did it change, and how is it started?
+// One workflow: its graph, its versions, and the form that starts a run.
 import { withQuery } from "../api.js";
 import { Graph } from "../graph.js";
 import { awaited, does } from "../graph_shape.js";

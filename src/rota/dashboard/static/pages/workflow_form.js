@@ -1,5 +1,5 @@
-// What does a run start with? A form from the input's JSON schema; where the schema says too
-// little, or too much for a form, JSON itself.
+// The input of a new run: a form made from the JSON Schema, or a JSON editor where the schema is
+// too open or too complex for a form.
 import { post } from "../api.js";
 import { act } from "../dialog.js";
 import { html, useState } from "../lib.js";

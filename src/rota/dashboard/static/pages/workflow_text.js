@@ -1,4 +1,4 @@
-// How does a definition read, and what differs between two? Pure functions over texts.
+// The text of a definition, and the difference between two. Pure functions.
 
 const PLAIN = /^[A-Za-z_][\w .()<>=+*/?-]*$/;
 const WORDS = /^(true|false|null|yes|no|on|off|y|n|~)$/i;

@@ -1,4 +1,4 @@
-// Which workflows are there, and how do they fare?
+// The list of workflows, with the states of their runs.
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
 import { link, page, place, segment } from "../router.js";
