@@ -51,8 +51,7 @@ class Metered:
 
     def __init__(self, address: str, now_s: float) -> None:
         self.address = address  # of the peer
-        # Received up to the last whole message; None: to be read at the next measurement.
-        self.base_bytes: int | None = 0
+        self.base_bytes = 0  # received up to the last whole message
         self.unfinished_bytes = 0
         self.whole_at_s = now_s  # when the last whole message, or the connection itself, came
 
@@ -175,19 +174,12 @@ class ByteMeter:
 
     def _measure(self, descriptor: int, now_s: float, *, is_whole: bool) -> None:
         peer = self._peers.get(descriptor)
-        if peer is None:
+        received = None if peer is None else _bytes_received(descriptor)
+        if peer is None or received is None:
             return
         if is_whole:
-            # Nothing is asked of the kernel: a thousand busy peers would be asked 50,000 times a
-            # second. What the peer sends until the next measurement is not counted.
-            peer.base_bytes, peer.unfinished_bytes, peer.whole_at_s = None, 0, now_s
-            self._large.pop(descriptor, None)
-            return
-        received = _bytes_received(descriptor)
-        if received is None:
-            return
-        if peer.base_bytes is None:
             peer.base_bytes = received
+            peer.whole_at_s = now_s
         peer.unfinished_bytes = max(0, received - peer.base_bytes)
         if peer.unfinished_bytes > COUNTED_FROM_BYTES:
             self._large[descriptor] = peer
