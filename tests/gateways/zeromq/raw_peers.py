@@ -2,11 +2,13 @@
 
 import os
 import socket
+import time
 from pathlib import Path
 
 TIMEOUT_S = 30.0
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
+PING, PONG = b"\x04PING\x00\x00", b"\x04PONG"
 MORE, LONG, COMMAND = 0x01, 0x02, 0x04
 SHORT_BYTES = 255
 
@@ -17,10 +19,14 @@ def frame(body: bytes, *, flags: int = 0) -> bytes:
     return bytes((flags | LONG,)) + len(body).to_bytes(8) + body
 
 
-def connect(address: str) -> socket.socket:
+def connect(address: str, *, receive_buffer_bytes: int | None = None) -> socket.socket:
     """Connect and shake hands, so that messages may follow."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
-    plug = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+    plug = socket.socket()
+    plug.settimeout(TIMEOUT_S)
+    if receive_buffer_bytes is not None:
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    plug.connect((host, int(port)))
     plug.sendall(GREETING + frame(READY, flags=COMMAND))
     length = _read(plug, len(GREETING) + 2)[-1]
     _read(plug, length)
@@ -62,9 +68,29 @@ def is_ended(plug: socket.socket) -> bool:
     return True
 
 
+def ping(plug: socket.socket) -> bool:
+    """Ping until the other end hangs up; False: it still answers after a long time."""
+    end_s = time.monotonic() + TIMEOUT_S
+    try:
+        while time.monotonic() < end_s:
+            plug.sendall(frame(PING, flags=COMMAND))
+            if not plug.recv(len(frame(PONG))):
+                return True
+    except OSError:
+        return True
+    return False
+
+
 def resident_bytes(pid: int) -> int:
     pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_bytes(pid: int) -> int:
+    """The most that was ever resident."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    (kibibytes,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(kibibytes) * 1024
 
 
 def processor_s(pid: int) -> float:

@@ -2,12 +2,13 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog import get_logger
 from structlog.testing import capture_logs
 
 from rota.engine.metrics.metrics import WireMetrics
+from rota.gateways.throttled_log import LOG_EVERY_S, ThrottledLog
 from rota.gateways.zeromq.address_book import AddressBook
 from rota.gateways.zeromq.connections import TIMER_LAG_S, ConnectionTracker
-from rota.gateways.zeromq.throttled_log import LOG_EVERY_S, ThrottledLog
 
 HANDSHAKE_S = 5.0
 YOUNG_S = HANDSHAKE_S + TIMER_LAG_S
@@ -71,7 +72,7 @@ def test_no_more_are_let_in_than_are_counted(steps: list[tuple[str, int, int]]) 
 
 def test_the_same_complaint_is_made_once_in_a_while() -> None:
     now_s = 0.0
-    throttled_log = ThrottledLog(lambda: now_s)
+    throttled_log = ThrottledLog(get_logger(), lambda: now_s)
 
     with capture_logs() as logged:
         for _ in range(5):

@@ -17,6 +17,7 @@ import pytest
 import zmq
 
 from rota.gateways.zeromq import binding, byte_meter, descriptors
+from rota.gateways.zeromq.memory_watch import FLOOR_BYTES
 from tests.cli.processes import Running, coordinator
 from tests.gateways.zeromq import raw_peers
 from tests.gateways.zeromq.dealers import EVERYTHING, assigned, heartbeat, opened, register
@@ -30,6 +31,8 @@ pytestmark = [
 MEBIBYTE = 1024 * 1024
 FLOOD_BYTES = 1024 * MEBIBYTE  # what a peer would send, were it not dropped
 SOME = 256 * 1024  # sent at once
+BURSTING = 40  # peers
+DEAF_AFTER = 8  # answers of half a megabyte that it does not read
 
 
 class Serving(NamedTuple):
@@ -63,7 +66,14 @@ def check(member: zmq.Socket[bytes]) -> None:
 
 
 def dropped(serving: Serving, reason: str) -> int:
-    name = f'rota_zeromq_peers_dropped_total{{reason="{reason}"}}'
+    return figure(serving, f'rota_zeromq_peers_dropped_total{{reason="{reason}"}}')
+
+
+def dropped_unfinished(serving: Serving) -> int:
+    return dropped(serving, "unfinished_message") + dropped(serving, "unfinished_messages")
+
+
+def figure(serving: Serving, name: str) -> int:
     try:
         metrics = httpx.get(f"{serving.url}/metrics").text
     except httpx.TransportError:
@@ -74,11 +84,11 @@ def dropped(serving: Serving, reason: str) -> int:
     return 0
 
 
-# An empty frame takes two bytes on the wire and 64 inside libzmq.
-@pytest.mark.parametrize(("size", "most_mebibytes"), [(0, 128), (1_000, 64), (1_000_000, 64)])
+@pytest.mark.parametrize("size", [0, 1_000, 1_000_000])
 def test_a_message_without_end_costs_its_sender_the_connection_and_little_memory(
-    serving: Serving, member: zmq.Socket[bytes], size: int, most_mebibytes: int
+    serving: Serving, member: zmq.Socket[bytes], size: int
 ) -> None:
+    reason, most_mebibytes = ("unfinished_message", 64) if size else ("memory_growth", 100)
     endless = frame(b"x" * size, flags=MORE)
     before = raw_peers.resident_bytes(serving.process.pid)
 
@@ -90,10 +100,32 @@ def test_a_message_without_end_costs_its_sender_the_connection_and_little_memory
     assert sent < FLOOD_BYTES
     assert grown < most_mebibytes * MEBIBYTE
     check(member)
-    assert dropped(serving, "unfinished_message") == 1
+    assert dropped(serving, reason) == 1
     told = json.loads(serving.process.wait_for("peer_dropped"))
-    assert told["code"] == "unfinished_message"
-    assert told["unfinished_bytes"] > binding.MAX_UNFINISHED_BYTES
+    assert told["code"] == reason
+    assert told["unfinished_bytes"] > (binding.MAX_UNFINISHED_BYTES if size else FLOOR_BYTES)
+
+
+# An empty frame takes two bytes on the wire and 64 inside libzmq.
+@pytest.mark.parametrize("size", [0, 1])
+@pytest.mark.parametrize(("count", "rounds"), [(8, 1), (40, 1), (8, 6)])
+def test_many_peers_with_tiny_frames_take_little_memory(
+    serving: Serving, member: zmq.Socket[bytes], count: int, rounds: int, size: int
+) -> None:
+    tiny = frame(b"x" * size, flags=MORE)
+    flood = tiny * (2_000_000 // len(tiny))
+    before = raw_peers.resident_bytes(serving.process.pid)
+
+    for number in range(1, rounds + 1):
+        with ExitStack() as stack:
+            for _ in range(count):
+                plug = stack.enter_context(raw_peers.connect(serving.address))
+                raw_peers.flood(plug, flood, most_bytes=1)
+            if number == 1:
+                until(lambda: dropped(serving, "memory_growth") >= count // 2)
+            check(member)
+
+    assert raw_peers.peak_bytes(serving.process.pid) - before < 100 * MEBIBYTE
 
 
 def test_many_peers_with_unfinished_messages_share_one_limit(
@@ -110,6 +142,53 @@ def test_many_peers_with_unfinished_messages_share_one_limit(
         until(lambda: dropped(serving, "unfinished_messages") >= count // 4)
 
         check(member)
+
+
+# Forty peers each send a message, and right behind it the beginning of another.
+@pytest.mark.parametrize("burst_bytes", [2_000_000, 10_000_000])
+def test_a_burst_behind_a_whole_message_counts_as_unfinished(
+    serving: Serving, member: zmq.Socket[bytes], burst_bytes: int
+) -> None:
+    part = frame(b"x" * 250_000, flags=MORE)
+    burst = frame(b"{}") + part * (burst_bytes // len(part))
+    most_left = binding.MAX_UNFINISHED_BYTES_TOTAL // len(burst)
+    if len(burst) > binding.MAX_UNFINISHED_BYTES:
+        most_left = 0
+    before = raw_peers.resident_bytes(serving.process.pid)
+
+    with ExitStack() as stack:
+        for _ in range(BURSTING):
+            plug = stack.enter_context(raw_peers.connect(serving.address))
+            raw_peers.flood(plug, burst, most_bytes=1)
+        until(lambda: dropped_unfinished(serving) >= BURSTING - most_left)
+        grown = raw_peers.peak_bytes(serving.process.pid) - before
+
+        check(member)
+        assert grown < 64 * MEBIBYTE
+
+
+def test_peers_that_do_not_read_are_measured_as_well(
+    serving: Serving, member: zmq.Socket[bytes]
+) -> None:
+    part = frame(b"x" * 100_000, flags=MORE)
+    parts = binding.MAX_UNFINISHED_BYTES // len(part)
+    count = 2 * binding.MAX_UNFINISHED_BYTES_TOTAL // (parts * len(part))
+
+    with ExitStack() as stack:
+        deaf = [
+            stack.enter_context(raw_peers.connect(serving.address, receive_buffer_bytes=2_048))
+            for _ in range(count)
+        ]
+        for number, plug in enumerate(deaf):
+            # Then there is no space left to write answers to.
+            plug.sendall(frame(register("w", service=f"s-{number}", count=100_000)) * DEAF_AFTER)
+        until(lambda: figure(serving, "rota_zeromq_sent_total") >= DEAF_AFTER * count)
+        for _ in range(parts):
+            for plug in deaf:
+                raw_peers.flood(plug, part, most_bytes=1)
+                check(member)  # and meanwhile the part is read
+
+        until(lambda: dropped_unfinished(serving) >= count // 4)
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -134,13 +213,26 @@ async def test_a_connection_that_has_sent_no_message_for_long_is_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(binding, "MAX_SILENCE_MS", 100)
-    monkeypatch.setattr(byte_meter, "SILENCE_CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr(byte_meter, "SWEEP_EVERY_S", 0.05)
     async with opened(tmp_path, shard_lease_ms=100) as gateway:
         plug = await asyncio.to_thread(raw_peers.connect, gateway.url)
         with plug:
             assert await asyncio.to_thread(raw_peers.is_ended, plug)
         await gateway.until_connections_are(0)
         assert gateway.metrics.dropped_peers == {"silent": 1}
+
+
+async def test_a_message_that_is_not_finished_in_time_is_dropped_although_its_sender_pings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binding, "MAX_MESSAGE_MS", 100)
+    async with opened(tmp_path, shard_lease_ms=100) as gateway:
+        plug = await asyncio.to_thread(raw_peers.connect, gateway.url)
+        with plug:
+            plug.sendall(frame(b"x" * 5_000, flags=MORE))
+            assert await asyncio.to_thread(raw_peers.ping, plug)
+        await gateway.until_connections_are(0)
+        assert gateway.metrics.dropped_peers == {"message_timeout": 1}
 
 
 async def test_messages_that_end_are_not_counted_against_their_sender(

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 import zmq
+from structlog import get_logger
 
 from rota.errors import Conflict, Forbidden, Invalid, NotFound
+from rota.gateways.throttled_log import ThrottledLog
 from rota.gateways.zeromq.auth.keyring import CHECK_EVERY_S, Keyring
 from rota.gateways.zeromq.auth.keys import add_client, create_keys, read_keys, remove_client
-from rota.gateways.zeromq.throttled_log import ThrottledLog
 
 
 @pytest.fixture
@@ -199,7 +200,7 @@ def test_a_key_speaks_only_for_what_it_lists(
 
 def test_a_file_that_changes_is_seen_within_seconds(path: Path) -> None:
     watch = Watch()
-    keyring = Keyring(path, ThrottledLog(), watch)
+    keyring = Keyring(path, ThrottledLog(get_logger()), watch)
     public = add(path)
     assert not keyring.is_known(public)
 
@@ -217,7 +218,7 @@ def test_a_file_that_changes_is_seen_within_seconds(path: Path) -> None:
 def test_a_file_that_is_broken_meanwhile_leaves_the_keys_as_they_were(path: Path) -> None:
     watch = Watch()
     public = add(path)
-    keyring = Keyring(path, ThrottledLog(), watch)
+    keyring = Keyring(path, ThrottledLog(get_logger()), watch)
 
     path.write_text("[coordinator")
     watch.now_s += CHECK_EVERY_S
@@ -232,4 +233,4 @@ def test_a_refusal_names_the_key_and_what_it_may_not(path: Path) -> None:
     public = add(path)
 
     with pytest.raises(Forbidden, match=r"'feeds' may not speak for worker 'x' of service 'mail'"):
-        Keyring(path, ThrottledLog()).check(public, "mail", "x")
+        Keyring(path, ThrottledLog(get_logger())).check(public, "mail", "x")

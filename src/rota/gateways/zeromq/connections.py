@@ -9,6 +9,7 @@ that linger after a refusal, take up no place.
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -21,6 +22,7 @@ from rota.gateways.zeromq.poller import NOW, SocketPoller
 ENDPOINT = "inproc://rota.connections"
 OPENED = zmq.EVENT_ACCEPTED
 CLOSED = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
+MOST_TAKEN_AT_ONCE = 1_000  # events
 TIMER_LAG_S = 1.0  # by how much libzmq's timers and events may be late
 
 
@@ -101,6 +103,14 @@ class Connections:
             return False
         self._tracker.admit(now_s)
         return True
+
+    def take_waiting(self) -> None:
+        """Take the events that wait: a connection is known before its messages are."""
+        with suppress(zmq.Again):
+            for _ in range(MOST_TAKEN_AT_ONCE):
+                self._take()
+        if self._poller is not None:
+            self._poller.poll_soon()
 
     def _take(self) -> None:
         event = parse_monitor_message(self._socket.recv_multipart(NOW))

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rota.engine.metrics.metrics import WireMetrics
-from rota.gateways.zeromq.throttled_log import ThrottledLog
+from rota.gateways.throttled_log import ThrottledLog
 
 HELD_IN_RESERVE = 64  # descriptors to turn connections away with
 FEWEST = 256  # descriptors of a process that is so small that none are held back

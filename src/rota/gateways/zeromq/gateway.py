@@ -26,6 +26,7 @@ from rota.engine.coordinator import Coordinator
 from rota.engine.topics import Assignments
 from rota.errors import Forbidden, Malformed, RotaError
 from rota.gateways.errors import presentable
+from rota.gateways.throttled_log import ThrottledLog
 from rota.gateways.zeromq import binding
 from rota.gateways.zeromq.address_book import AddressBook
 from rota.gateways.zeromq.auth.authenticator import ZapAuthenticator
@@ -36,8 +37,8 @@ from rota.gateways.zeromq.decoder import MessageDecoder, is_newer_than_old, kind
 from rota.gateways.zeromq.descriptors import ListenerGuard
 from rota.gateways.zeromq.encoder import AssignmentEncoder, error_message
 from rota.gateways.zeromq.flow_control import FlowControl
+from rota.gateways.zeromq.peer_account import wire_bytes
 from rota.gateways.zeromq.poller import NOW, NOW_WITH_MORE, SocketPoller
-from rota.gateways.zeromq.throttled_log import ThrottledLog
 from rota.settings import Settings
 
 log = structlog.get_logger("rota.zeromq")
@@ -66,12 +67,13 @@ def open_gateway(coordinator: Coordinator, settings: Settings) -> "ShardGateway 
 class OversizedMessage:
     """A message with more frames than one, of which some were read."""
 
-    __slots__ = ("body", "descriptor", "frames", "peer")
+    __slots__ = ("body", "descriptor", "frames", "length", "peer")
 
-    def __init__(self, peer: bytes, body: bytes, descriptor: int) -> None:
+    def __init__(self, peer: bytes, body: bytes, descriptor: int, length: int) -> None:
         self.peer = peer
         self.body = body  # the first frame
         self.descriptor = descriptor
+        self.length = length  # of its frames on the wire
         self.frames = 1
 
 
@@ -80,7 +82,7 @@ class ShardGateway:
         self._coordinator = coordinator
         self._settings = settings
         self._metrics = coordinator.metrics().wire
-        self._throttled_log = ThrottledLog()
+        self._throttled_log = ThrottledLog(log)
         keys = settings.zmq_keys
         self._keyring = None if keys is None else Keyring(Path(keys), self._throttled_log)
         self._address_book = AddressBook(self._metrics)
@@ -93,6 +95,8 @@ class ShardGateway:
             self._throttled_log,
             most_bytes=binding.MAX_UNFINISHED_BYTES,
             most_total_bytes=binding.MAX_UNFINISHED_BYTES_TOTAL,
+            most_growth_bytes=binding.MAX_UNFINISHED_GROWTH_BYTES,
+            most_message_s=max(binding.MAX_MESSAGE_MS, settings.shard_lease_ms) / 1000,
             most_silence_s=max(binding.MAX_SILENCE_MS, 2 * settings.shard_lease_ms) / 1000,
         )
         self._connections = Connections(
@@ -132,9 +136,7 @@ class ShardGateway:
         self._listener_guard.start()
         self._connections.start()
         self._zap.start()
-        self._unsubscribe = self._coordinator.subscribe(
-            Assignments(self._push, lambda: len(self._address_book) > 0)
-        )
+        self._unsubscribe = self._coordinator.subscribe(Assignments(self._push))
 
     def close(self) -> None:
         """Stop, and close the socket; members connect again, here or elsewhere."""
@@ -165,11 +167,12 @@ class ShardGateway:
         frame = self._socket.recv(NOW, copy=False)
         body = frame.bytes
         descriptor = int(frame.get(zmq.SRCFD))
+        length = wire_bytes(len(body), is_encrypted=self._keyring is not None)
         if frame.more:
-            self._oversized = OversizedMessage(peer, body, descriptor)
+            self._oversized = OversizedMessage(peer, body, descriptor, length)
             self._skip_frames(self._oversized)
             return
-        self._meter.note_message(descriptor)
+        self._meter.note_message(descriptor, peer, length)
         try:
             command = self._decoder.decode(body)
             if is_newer_than_old(command):
@@ -192,12 +195,14 @@ class ShardGateway:
             message.frames += 1
             if message.frames == binding.MAX_MESSAGE_FRAMES:
                 self._meter.drop(message.descriptor, "too_many_frames")
-            if not self._socket.recv(NOW, copy=False).more:
+            frame = self._socket.recv(NOW, copy=False)
+            message.length += wire_bytes(len(frame), is_encrypted=self._keyring is not None)
+            if not frame.more:
                 break
         else:
             return
         self._oversized = None
-        self._meter.note_message(message.descriptor)
+        self._meter.note_message(message.descriptor, message.peer, message.length)
         error = Malformed(f"a message is one frame of JSON; {message.frames} came")
         is_newer = self._address_book.is_newer(message.peer) or seems_newer(message.body)
         self._refuse(message.peer, error, is_newer=is_newer)

@@ -13,10 +13,10 @@ from msgspec import Struct
 from zmq.utils import z85
 
 from rota.engine.metrics.metrics import WireMetrics
+from rota.gateways.throttled_log import ThrottledLog
 from rota.gateways.zeromq.auth.keyring import Keyring
 from rota.gateways.zeromq.connections import Connections
 from rota.gateways.zeromq.poller import NOW, SocketPoller
-from rota.gateways.zeromq.throttled_log import ThrottledLog
 
 ENDPOINT = "inproc://zeromq.zap.01"
 DOMAIN = b"rota"
@@ -71,6 +71,7 @@ class ZapAuthenticator:
 
     def _take(self) -> None:
         request = parse(self._socket.recv_multipart(NOW))
+        self._connections.take_waiting()
         verdict = self._decide(request)
         if verdict.refusal is not None:
             self._metrics.refused_connections[verdict.refusal] += 1

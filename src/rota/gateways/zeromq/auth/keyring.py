@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rota.core.access import Caller
 from rota.errors import Forbidden, Invalid
+from rota.gateways.throttled_log import ThrottledLog
 from rota.gateways.zeromq.auth.keys import read_keys
-from rota.gateways.zeromq.throttled_log import ThrottledLog
 
 CHECK_EVERY_S = 3.0  # how long a removed client may still send
 MAX_CACHED = 100_000  # (client, service, worker) that were found to be allowed

@@ -5,15 +5,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import structlog
-
-log = structlog.get_logger("rota.zeromq")
-
 LOG_EVERY_S = 10.0  # for each code
 
 
 class ThrottledLog:
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, logger: Any, now_s: Callable[[], float] = time.monotonic) -> None:
+        """`logger` is a structlog logger."""
+        self._logger = logger
         self._now_s = now_s
         self._quiet_until_s: dict[str, float] = {}
         self._suppressed: Counter[str] = Counter()
@@ -25,4 +23,4 @@ class ThrottledLog:
             self._suppressed[code] += 1
             return
         self._quiet_until_s[code] = now_s + LOG_EVERY_S
-        log.warning(event, code=code, **facts, suppressed=self._suppressed.pop(code, 0))
+        self._logger.warning(event, code=code, **facts, suppressed=self._suppressed.pop(code, 0))
