@@ -1,7 +1,5 @@
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -12,14 +10,13 @@ from rota.core.workers.model import WorkerState
 from rota.core.workers.statistics import EMPTY, Outcome, record
 from rota.engine.queries import autoscaling
 from rota.engine.queries.autoscaling import GroupDemand, WorkSelection
-from rota.engine.queries.autoscaling_inputs import mean_durations
+from rota.engine.queries.autoscaling_inputs import ScaleInputs, mean_durations
 from rota.store import scaling
 from rota.store.database import Transaction
 from rota.store.scaling import RecentStatistics
+from rota.store.tasks.lanes import Lanes
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, done, running
-
-T = TypeVar("T")
 
 NOW_MS = 1_800_000_000_000
 
@@ -166,14 +163,15 @@ async def test_many_that_ask_at_once_share_one_reading(
     monkeypatch.setattr(autoscaling, "KEPT_MS", 600_000)  # however slow the machine is
     async with running(tmp_path / "rota.db", inline=False) as engine:
         await engine.submit()
-        reads: list[object] = []
-        read = engine.database.read
+        reads: list[int] = []
+        read = autoscaling.read_inputs
 
-        def counted(body: Callable[[Transaction], T]) -> T:
-            reads.append(body)
-            return read(body)
+        # Not every read of the store: a coordinator that begins to lead reads counters beside it.
+        def counted(tx: Transaction, lanes: Lanes, *, now_ms: int) -> ScaleInputs:
+            reads.append(now_ms)
+            return read(tx, lanes, now_ms=now_ms)
 
-        monkeypatch.setattr(engine.database, "read", counted)
+        monkeypatch.setattr(autoscaling, "read_inputs", counted)
 
         answers = await asyncio.gather(*[only(engine) for _ in range(50)])
 
