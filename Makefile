@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 AUDIT := .venv-audit
-WORKERS ?= auto
+# One more than processors: many tests wait for processes.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 # yes: install exactly what requirements.lock names, each file checked against its hash. Empty
 # (`make setup LOCKED=`): the versions of constraints.txt, for a platform that the lock lacks.
 LOCKED ?= yes

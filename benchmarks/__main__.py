@@ -26,7 +26,10 @@ from benchmarks.summaries import summary
 RESULTS = ROOT / "benchmarks" / "results"
 LARGE_TASKS = 100_000
 KNOWN = [*MEASUREMENTS, *postgres.MEASUREMENTS, *PEERS]
-GROUPS = {"postgres": [*postgres.MEASUREMENTS, *POSTGRES_PEERS, "celery"]}
+GROUPS = {
+    "postgres": [*postgres.MEASUREMENTS, *POSTGRES_PEERS, "celery"],
+    "scale-out": [*postgres.SCALING_MEASUREMENTS, "postgres-held"],
+}
 
 Results = dict[str, Any]
 
@@ -113,7 +116,8 @@ def _measure_rota(name: str, plan: Plan, scratch: Path, servers: Servers) -> dic
     pace_ms, start_s = machine.pace_ms(), time.monotonic()
     try:
         server = servers.postgres.get() if name in postgres.MEASUREMENTS else None
-        with time_limit(plan.limit_s):
+        is_long = name in postgres.SCALING_MEASUREMENTS
+        with time_limit(plan.long_limit_s if is_long else plan.limit_s):
             if server is None:
                 facts = MEASUREMENTS[name](plan, scratch)
             else:

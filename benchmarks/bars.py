@@ -8,6 +8,7 @@ from benchmarks.workflows import CHAIN_STEPS, FAN_BRANCHES, ITEMS
 
 RATE, LATENCY, TIMES, SECONDS = "{:,.0f}/s", "{:.2f} ms", "{:.2f}x", "{:.2f} s"
 COUNT, BEYOND = "{:,.0f}", "lease + {:.2f} s"
+WHOLE_MS, ROUND_TRIPS = "{:,.0f} ms", "{:.1f} RTT"
 MEGABYTES, PERCENT = "{:.0f} MB", "{:.1f} %"
 
 Results = dict[str, Any]
@@ -75,13 +76,6 @@ def over_on_postgres(rival: str) -> Callable[[Results], float | None]:
     return read
 
 
-def over_the_poll(results: Results) -> float | None:
-    """The pick-up across replicas without NOTIFY, in multiples of the poll interval."""
-    latency_ms = _rota("postgres-pickup-polling", "p50_ms")(results)
-    poll_ms = _rota("postgres-pickup-polling", "poll_ms")(results)
-    return latency_ms / poll_ms if latency_ms and poll_ms else None
-
-
 POSTGRES_BARS = (
     *(
         Bar(
@@ -110,12 +104,131 @@ POSTGRES_BARS = (
         lambda latency_ms: latency_ms < 10,
         LATENCY,
     ),
+)
+
+SCALING = "several: "
+NUMBERS = {2: "two", 3: "three"}
+
+
+def single_call(measurement: str, figure: str) -> Callable[[Results], float | None]:
+    def read(results: Results) -> float | None:
+        value = results["rota"].get(measurement, {}).get("calls", {}).get(figure)
+        return None if value is None else float(value)
+
+    return read
+
+
+def _of_size(
+    measurement: str, figure: str, size: str, smallest: float
+) -> Callable[[Results], float | None]:
+    """The figure of a measurement of full size; a smaller one, as with `--quick`, has no bar."""
+
+    def read(results: Results) -> float | None:
+        facts = results["rota"].get(measurement, {})
+        value = facts.get(figure)
+        return float(value) if value is not None and facts[size] >= smallest else None
+
+    return read
+
+
+def at_least(limit: float) -> Callable[[float], bool]:
+    return lambda measured: measured >= limit
+
+
+def at_most(limit: float) -> Callable[[float], bool]:
+    return lambda measured: measured <= limit
+
+
+SCALING_BARS = (
+    *(
+        Bar(
+            f"{SCALING}{what} at {rtt}, {number} : one",
+            f"scale-out-{rtt.replace(' ', '')}",
+            "≥ 0.95x",
+            _rota(f"scale-out-{rtt.replace(' ', '')}", f"{what}_ratio_{size}"),
+            at_least(0.95),
+            TIMES,
+        )
+        for rtt in ("1 ms", "10 ms")
+        for what in ("submit", "drain")
+        for size, number in NUMBERS.items()
+    ),
+    *(
+        Bar(
+            f"{SCALING}a {call} at 10 ms, p50",
+            "scale-out-10ms",
+            "≤ 2.5 RTT",
+            single_call("scale-out-10ms", f"{call}_rtts"),
+            at_most(2.5),
+            ROUND_TRIPS,
+        )
+        for call in ("submit", "lease", "report")
+    ),
     Bar(
-        f"{POSTGRES}the same without NOTIFY : poll interval",
-        "postgres-pickup-polling",
-        "< 1x",
-        over_the_poll,
-        lambda times: times < 1,
+        f"{SCALING}pick-up across : at one, p50",
+        "scale-out-pickup",
+        "≤ 1.5x",
+        _rota("scale-out-pickup", "pickup_ratio"),
+        at_most(1.5),
+        TIMES,
+    ),
+    Bar(
+        f"{SCALING}leader killed, next write, median",
+        "takeover-kill",
+        "≤ 2,000 ms",
+        _rota("takeover-kill", "median_ms"),
+        at_most(2_000),
+        WHOLE_MS,
+    ),
+    Bar(
+        f"{SCALING}leader killed, next write, worst",
+        "takeover-kill",
+        "≤ 4,000 ms",
+        _rota("takeover-kill", "worst_ms"),
+        at_most(4_000),
+        WHOLE_MS,
+    ),
+    *(
+        Bar(
+            f"{SCALING}leader stopped, without writes, {name}",
+            "takeover-stop",
+            "< 200 ms",
+            _rota("takeover-stop", f"{name}_ms"),
+            lambda gap_ms: gap_ms < 200,
+            WHOLE_MS,
+        )
+        for name in ("median", "worst")
+    ),
+    Bar(
+        f"{SCALING}a million queued, memory",
+        "memory-million",
+        "< 100 MB",
+        _of_size("memory-million", "grown_mb", "queued", 1_000_000),
+        lambda grown_mb: grown_mb < 100,
+        MEGABYTES,
+    ),
+    Bar(
+        f"{SCALING}10,000 leases, a start longer by",
+        "takeover-leases",
+        "< 1 s",
+        _of_size("takeover-leases", "added_s", "leases", 10_000),
+        lambda seconds: seconds < 1,
+        SECONDS,
+    ),
+    Bar(
+        f"{SCALING}10,000 leases, leader stopped",
+        "takeover-leases",
+        "< 1,000 ms",
+        _of_size("takeover-leases", "handover_ms", "leases", 10_000),
+        lambda gap_ms: gap_ms < 1_000,
+        WHOLE_MS,
+    ),
+    Bar(
+        f"{SCALING}lowest rate, transaction held : before",
+        "postgres-held",
+        "≥ 0.8x",
+        _of_size("postgres-held", "held_ratio", "held_s", 60),
+        at_least(0.8),
         TIMES,
     ),
 )
@@ -291,6 +404,7 @@ BARS = (
         TIMES,
     ),
     *POSTGRES_BARS,
+    *SCALING_BARS,
 )
 
 

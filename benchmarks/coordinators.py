@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -52,7 +52,7 @@ def coordinator(
     command = [COMMAND, "up", "--store", store, "--port", str(port), *flags]
     log = folder / "coordinator.log"
     with running(command, log=log, environment=environment) as process:
-        connection = _connect(process, port)
+        connection = connect_when_ready(process, port)
         try:
             yield Coordinator(process, folder, port, connection)
             process.check()
@@ -60,17 +60,39 @@ def coordinator(
             connection.close()
 
 
-def _connect(process: Process, port: int) -> Connection:
+@contextmanager
+def replicas(
+    size: int, folder: Path, store: str, *, environment: Mapping[str, str] | None = None
+) -> Iterator[list[Coordinator]]:
+    """Run several coordinators on one store, each with a name."""
+    folder.mkdir()
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                coordinator(
+                    folder / str(number),
+                    store=store,
+                    flags=["--replica-name", f"replica-{number}"],
+                    environment=environment,
+                )
+            )
+            for number in range(size)
+        ]
+
+
+def connect_when_ready(process: Process, port: int, *, poll_s: float = POLL_S) -> Connection:
     end_s = time.monotonic() + START_LIMIT_S
+    ready = request("GET", "/health/ready")
     while time.monotonic() < end_s:
         process.check()
         try:
             connection = Connection(port)
-            connection.ask("GET", "/health/ready")
+            if connection.exchange(ready).is_success:
+                return connection
+            connection.close()
         except (OSError, Failed):
-            time.sleep(POLL_S)
-        else:
-            return connection
+            pass  # it does not listen yet
+        time.sleep(poll_s)
     raise Failed(f"the coordinator was not ready within {START_LIMIT_S:.0f} s")
 
 
@@ -94,9 +116,9 @@ def wait_for_worker(of: Coordinator, process: Process) -> None:
 # --- submitting --------------------------------------------------------------------------------
 
 
-def fill(of: Coordinator, tasks: int) -> tuple[str, str]:
+def fill(of: Coordinator, tasks: int, *, batch: int = FILL_BATCH) -> tuple[str, str]:
     """Queue no-op tasks in large batches; return the ids of the first and the last."""
-    answers = [of.connection.send(submission(size)) for size in sizes(tasks, FILL_BATCH)]
+    answers = [of.connection.send(submission(size)) for size in sizes(tasks, batch)]
     return json.loads(answers[0])[0]["id"], json.loads(answers[-1])[-1]["id"]
 
 

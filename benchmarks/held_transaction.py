@@ -47,6 +47,7 @@ def endured(one: Coordinator, store: str, server_id: int, *, held_s: float) -> F
         "during_per_s": [one.per_s for one in during],
         "after_per_s": after.per_s,
         "held_s": held_s,
+        "held_ratio": min(one.per_s for one in during) / before.per_s,
         "server_us": [stretch.server_us for stretch in (before, *during, after)],
     }
 

@@ -20,10 +20,20 @@ class Plan(NamedTuple):
     chains: int = 30  # of forty steps, one at a time
     fans: int = 50  # of a hundred branches, one at a time
     held_s: float = 60.0  # how long a transaction is held open on PostgreSQL
+    scale_rounds: int = 3  # of each number of coordinators, in turn
+    scale_tasks: int = 50_000  # that several coordinators drain
+    scale_drain_limit_s: float = 10.0  # then the rate of what was done counts
+    scale_submit_s: float = 4.0  # how long clients submit to several coordinators
+    call_samples: int = 50  # of single calls to a coordinator that is far from its database
+    takeovers: int = 10  # of a killed leader, and as many of one that is stopped
+    million: int = 1_000_000  # queued tasks, for the memory they cost
+    leases: int = 10_000  # that a starting coordinator finds, of workers
+    lease_holders: int = 1_000  # those workers
     idle_s: float = 30.0  # how long idle workers are watched
     peer_tasks: int = 20_000
     peer_runs: int = 1_000  # of one step, and of three
     limit_s: float = 180.0  # for each measurement
+    long_limit_s: float = 600.0  # for each that has several coordinators, or a million tasks
     peer_limit_s: float = 60.0  # for each step of a peer
 
 
@@ -41,6 +51,14 @@ def quick(plan: Plan) -> Plan:
         chains=10,
         fans=10,
         held_s=10.0,
+        scale_rounds=1,
+        scale_tasks=20_000,
+        scale_submit_s=2.0,
+        call_samples=20,
+        takeovers=3,
+        million=100_000,
+        leases=1_000,
+        lease_holders=100,
         idle_s=10.0,
         peer_runs=500,
         peer_limit_s=15.0,

@@ -4,20 +4,19 @@ They use the same commands as on SQLite, with another store, and where the funct
 coordinators on one store.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import coordinators, held_transaction, measurements
-from benchmarks.coordinators import Coordinator, coordinator, worker
+from benchmarks.coordinators import coordinator, worker
 from benchmarks.measurements import CONCURRENCY, Facts, rate, repeated
 from benchmarks.plan import Plan
 from benchmarks.postgres_server import Server
+from benchmarks.scaling import holding, scale_out, takeover
+from benchmarks.scaling import pickup as pickup_scaling
 
 Measurement = Callable[[Plan, Path, Server], Facts]
-
-POLL_MS = 100  # the default, written out
-WITHOUT_NOTIFY = {"ROTA_POSTGRES_NOTIFY": "false", "ROTA_POLL_INTERVAL_MS": str(POLL_MS)}
 
 
 def drain(plan: Plan, folder: Path, server: Server) -> Facts:
@@ -50,7 +49,7 @@ def replicas(plan: Plan, folder: Path, server: Server) -> Facts:
 
 def _drained_by(size: int, tasks: int, folder: Path, store: str) -> Facts:
     """Drain with this many coordinators and as many workers; return their rate together."""
-    with _replicas(size, folder, store) as all_of_them, ExitStack() as stack:
+    with coordinators.replicas(size, folder, store) as all_of_them, ExitStack() as stack:
         first = all_of_them[0]
         _, last_id = coordinators.fill(first, tasks)
         workers = [stack.enter_context(worker(one, concurrency=CONCURRENCY)) for one in all_of_them]
@@ -85,17 +84,11 @@ def pickup(plan: Plan, folder: Path, server: Server) -> Facts:
 
 def pickup_across(plan: Plan, folder: Path, server: Server) -> Facts:
     """One task at a time, submitted to one coordinator; the only worker is at another."""
-    with server.database() as store, _replicas(2, folder / "pg-across", store) as (first, second):
-        return measurements.picked_up(first, second, plan.samples)
-
-
-def pickup_polling(plan: Plan, folder: Path, server: Server) -> Facts:
-    """The same with NOTIFY switched off, so that only polling is left."""
     with (
         server.database() as store,
-        _replicas(2, folder / "pg-polling", store, environment=WITHOUT_NOTIFY) as (first, second),
+        coordinators.replicas(2, folder / "pg-across", store) as (first, second),
     ):
-        return measurements.picked_up(first, second, plan.samples) | {"poll_ms": POLL_MS}
+        return measurements.picked_up(first, second, plan.samples)
 
 
 def held(plan: Plan, folder: Path, server: Server) -> Facts:
@@ -104,20 +97,12 @@ def held(plan: Plan, folder: Path, server: Server) -> Facts:
         return held_transaction.endured(one, store, server.process_id, held_s=plan.held_s)
 
 
-@contextmanager
-def _replicas(
-    size: int, folder: Path, store: str, *, environment: Mapping[str, str] | None = None
-) -> Iterator[list[Coordinator]]:
-    folder.mkdir()
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(
-                coordinator(folder / str(number), store=store, environment=environment)
-            )
-            for number in range(size)
-        ]
-
-
+SCALING_MEASUREMENTS: dict[str, Measurement] = {
+    **scale_out.MEASUREMENTS,
+    **pickup_scaling.MEASUREMENTS,
+    **takeover.MEASUREMENTS,
+    **holding.MEASUREMENTS,
+}
 MEASUREMENTS: dict[str, Measurement] = {
     "postgres-drain": drain,
     "postgres-replicas": replicas,
@@ -125,6 +110,6 @@ MEASUREMENTS: dict[str, Measurement] = {
     "postgres-submit-batches": submit_batches,
     "postgres-pickup": pickup,
     "postgres-pickup-across": pickup_across,
-    "postgres-pickup-polling": pickup_polling,
     "postgres-held": held,
+    **SCALING_MEASUREMENTS,
 }

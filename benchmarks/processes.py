@@ -66,6 +66,22 @@ class Process:
                 self._process.wait()
         self.living.discard(self)
 
+    def terminate(self) -> None:
+        """Ask the process to end, without waiting for it."""
+        os.killpg(self.id, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the process as a crash would, without waiting for it."""
+        os.killpg(self.id, signal.SIGKILL)
+
+    def wait(self, limit_s: float) -> None:
+        """Wait until a process that was asked to end has ended."""
+        try:
+            self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{self.name} did not end within {limit_s:.0f} s") from None
+        self.living.discard(self)
+
     def cpu_s(self) -> float | None:
         """The processor time of the process so far; None on systems without /proc."""
         try:

@@ -36,7 +36,48 @@ def _held(facts: Facts) -> str:
     costs = ", ".join(f"{cost:.0f}" for cost in facts["server_us"])
     return (
         f"before {facts['before_per_s']:,.0f}/s, meanwhile {during}/s, "
-        f"after {facts['after_per_s']:,.0f}/s; the server's time a task: {costs} µs"
+        f"after {facts['after_per_s']:,.0f}/s (lowest x{facts['held_ratio']:.2f}); "
+        f"the server's time a task: {costs} µs"
+    )
+
+
+def _scale_out(facts: Facts) -> str:
+    calls = facts["calls"]
+    rates = (
+        f"{what} {', '.join(f'{rate:,.0f}' for rate in facts[f'{what}_per_s'].values())}/s"
+        for what in ("submit", "drain")
+    )
+    costs = (f"{call} {calls[f'{call}_ms']:.1f} ms" for call in ("submit", "lease", "report"))
+    return f"by 1, 2, 3: {'; '.join(rates)}; a single {', '.join(costs)}"
+
+
+def _pickup_across(facts: Facts) -> str:
+    return (
+        f"p50 across {facts['across_p50_ms']:.2f} ms, at one coordinator "
+        f"{facts['one_p50_ms']:.2f} ms (x{facts['pickup_ratio']:.2f})"
+    )
+
+
+def _takeovers(facts: Facts) -> str:
+    led = "no leader" if None in facts["leaders"] else "leaders"
+    return (
+        f"{facts['takeovers']} ({led}): median {facts['median_ms']:.0f} ms, "
+        f"worst {facts['worst_ms']:.0f} ms, {facts['acknowledged']:,} writes and none lost"
+    )
+
+
+def _memory(facts: Facts) -> str:
+    return (
+        f"empty {facts['empty_mb']:.0f} MB; with {facts['queued']:,} queued "
+        f"{facts['submitted_mb']:.0f} MB, restarted {facts['restarted_mb']:.0f} MB, "
+        f"with leases {facts['leased_mb']:.0f} MB"
+    )
+
+
+def _leases(facts: Facts) -> str:
+    return (
+        f"ready in {facts['ready_s']:.2f} s, empty in {facts['empty_s']:.2f} s; taken over by "
+        f"another in {facts['handover_ms']:.0f} ms, after a kill in {facts['killed_ms']:.0f} ms"
     )
 
 
@@ -81,6 +122,11 @@ LINES: dict[str, Callable[[Facts], str]] = {
     "two_per_s": _replicas,
     "during_per_s": _held,
     "depths": _depths,
+    "submit_ratio_2": _scale_out,
+    "pickup_ratio": _pickup_across,
+    "takeovers": _takeovers,
+    "grown_mb": _memory,
+    "handover_ms": _leases,
     "beats_per_s": _beats,
     "rebalances": _joins,
     "leave_s": _handover,

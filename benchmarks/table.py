@@ -14,6 +14,7 @@ from benchmarks.bars import (
     OVER_DBOS,
     POSTGRES,
     RATE,
+    SCALING,
     SECONDS,
     TIMES,
     Bar,
@@ -21,6 +22,7 @@ from benchmarks.bars import (
     over_celery,
 )
 from benchmarks.comparing import PEERS, POSTGRES_PEERS
+from benchmarks.scaling import report
 from benchmarks.workflows import CHAIN_STEPS, FAN_BRANCHES
 
 MIN_WIDTH = 150  # of a table written to a file, where no terminal says how wide it is
@@ -116,6 +118,7 @@ def _tables(results: Results, marks: Marks) -> list[Table]:
             [key for key in shown if key in POSTGRES_PEERS],
             postgres_rows(results),
         ),
+        Sheet("Several coordinators on one PostgreSQL", (), [], scaling_rows(results)),
     )
     tables = [_table(results, sheet, marks) for sheet in sheets]
     return [table for table in tables if table.row_count]
@@ -145,7 +148,8 @@ def _table(results: Results, sheet: Sheet, marks: Marks) -> Table:
         table.add_row(row, said, mark, *cells)
     table.add_section()
     for row, said in sheet.own_rows:
-        table.add_row(row.removeprefix(POSTGRES), said, marks.get(row, ""))
+        title = row.removeprefix(POSTGRES).removeprefix(SCALING)
+        table.add_row(title, said, marks.get(row, ""))
     return table
 
 
@@ -194,9 +198,6 @@ def postgres_rows(results: Results) -> OwnRows:
     if "two_per_s" in replicas:
         rows.append(("drain, two coordinators", RATE.format(replicas["two_per_s"])))
         rows.append(("drain, one, in turn with two", RATE.format(replicas["one_per_s"])))
-    polling = results["rota"].get("postgres-pickup-polling", {})
-    if "p50_ms" in polling:
-        rows.append(("pick-up across replicas, no NOTIFY", LATENCY.format(polling["p50_ms"])))
     held = results["rota"].get("postgres-held", {})
     if "during_per_s" in held:
         name = f"transaction held {held['held_s']:.0f} s"
@@ -206,6 +207,13 @@ def postgres_rows(results: Results) -> OwnRows:
             said = f"{RATE.format(rates[index])} ({costs[index]:.0f} µs)"
             rows.append((f"{name}: {when}", said))
     return rows
+
+
+def scaling_rows(results: Results) -> OwnRows:
+    """The rates and costs by distance of the database, and what several must reach."""
+    return report.rows(results) + [
+        (bar.row, said) for bar, said in rows_with_bars(results, SCALING)
+    ]
 
 
 def rows_with_bars(results: Results, prefix: str) -> list[tuple[Bar, str]]:

@@ -7,7 +7,7 @@ coordinator and not the client. Other measurements include the cost of the SDK.
 import json
 import socket
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.processes import Failed
 
@@ -21,6 +21,32 @@ def request(method: str, path: str, body: bytes = b"") -> bytes:
     return head.encode() + body
 
 
+class Answer(NamedTuple):
+    status: int
+    head: bytes  # in lower case
+    body: bytes
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def text(self) -> str:
+        """The beginning of the body, for messages."""
+        return self.body[:300].decode(errors="replace")
+
+
+def whole_answer(received: bytes) -> Answer | None:
+    """The answer that these bytes are; None until all of it is there."""
+    end = received.find(_END)
+    if end < 0:
+        return None
+    head, body = received[:end].lower(), received[end + len(_END) :]
+    if len(body) < _content_length(head):
+        return None
+    return Answer(int(head.split(b" ", 2)[1]), head, body)
+
+
 class Connection:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S)
@@ -32,14 +58,18 @@ class Connection:
         After a 503, wait for the time in `Retry-After` and send again.
         """
         while True:
-            self._socket.sendall(written)
-            status, head, body = self._answer()
-            if status == 503:
-                time.sleep(_retry_after_s(head))
+            answer = self.exchange(written)
+            if answer.status == 503:
+                time.sleep(retry_after_s(answer.head))
                 continue
-            if not 200 <= status < 300:
-                raise Failed(f"the coordinator answered {status}: {body[:300].decode()}")
-            return body
+            if not answer.is_success:
+                raise Failed(f"the coordinator answered {answer.status}: {answer.text}")
+            return answer.body
+
+    def exchange(self, written: bytes) -> Answer:
+        """Send a prepared request once; return the answer, whatever it is."""
+        self._socket.sendall(written)
+        return self._answer()
 
     def ask(self, method: str, path: str, value: Any = None) -> Any:
         """Send a value as JSON; return the value of the answer."""
@@ -49,7 +79,7 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def _answer(self) -> tuple[int, bytes, bytes]:
+    def _answer(self) -> Answer:
         received = self._socket.recv(_READ_SIZE)
         while (end := received.find(_END)) < 0:
             received += self._more()
@@ -58,7 +88,7 @@ class Connection:
         while missing > 0:
             parts.append(self._more())
             missing -= len(parts[-1])
-        return int(head.split(b" ", 2)[1]), head, b"".join(parts)
+        return Answer(int(head.split(b" ", 2)[1]), head, b"".join(parts))
 
     def _more(self) -> bytes:
         received = self._socket.recv(_READ_SIZE)
@@ -71,7 +101,7 @@ def _content_length(head: bytes) -> int:
     return int(_header(head, b"content-length") or 0)
 
 
-def _retry_after_s(head: bytes) -> float:
+def retry_after_s(head: bytes) -> float:
     return float(_header(head, b"retry-after") or 1)
 
 

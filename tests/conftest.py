@@ -5,6 +5,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.certificates import Authority, Certificate
+
 settings.register_profile(
     "ordinary",
     max_examples=int(os.environ.get("ROTA_EXAMPLES", "50")),
@@ -32,3 +34,15 @@ class TurnedClock:
 @pytest.fixture
 def clock() -> TurnedClock:
     return TurnedClock()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A certificate authority that the system does not trust."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def certificate(authority: Authority) -> Certificate:
+    """The certificate of a coordinator on loopback."""
+    return authority.issue("coordinator")

@@ -142,3 +142,19 @@ def test_limits_that_depend_on_each_other_are_checked_once_all_sources_are_toget
 def test_settings_do_not_change() -> None:
     with pytest.raises(AttributeError):
         Settings().port = 1  # type: ignore[misc]  # frozen, which is the point
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"), [("tls_cert", "tls_key"), ("tls_key", "tls_cert")], ids=str
+)
+def test_a_certificate_and_its_key_are_given_together_from_any_source(
+    tmp_path: Path, given: str, missing: str
+) -> None:
+    folder = pyproject(tmp_path, f'[tool.rota]\n{given} = "one.pem"\n')
+
+    with pytest.raises(Invalid, match=f"{missing} is missing") as refusal:
+        load({}, {}, folder=folder)
+    settings = load({}, {environment_name(missing): "two.pem"}, folder=folder)
+
+    assert refusal.value.facts == {"field": missing}
+    assert (getattr(settings, given), getattr(settings, missing)) == ("one.pem", "two.pem")

@@ -16,7 +16,7 @@ from rota.core.workflow import decisions, events
 from rota.core.workflow.definition import model
 from rota.gateways.http import openapi
 from rota.gateways.http.endpoints import ENDPOINTS
-from rota.gateways.http.resources import operations
+from rota.gateways.http.resources import health, operations
 from rota.gateways.http.routing.endpoint import HttpEndpoint
 
 Schema = dict[str, Any]
@@ -25,6 +25,7 @@ Schema = dict[str, Any]
 STRUCTURES = (
     messages,
     *(import_module(one.name) for one in iter_modules(messages.__path__, "rota.messages.")),
+    health,
     operations,
     events,
     decisions,

@@ -7,8 +7,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reference_pages.markdown import code, codes, document, table
 from rota.core.dispatch.autoscaling import Term
+from rota.engine.metrics.links import LinkTraffic
 from rota.engine.metrics.metrics import Metrics, ServiceMetrics, WireMetrics
 from rota.engine.queries.queues import QueueFigures
+from rota.engine.replicas.membership import ReplicaFigures
 from rota.engine.shards.changes import ServiceGauges
 from rota.gateways.http.prometheus.exposition import Observed, render
 from rota.messages import ScaleView
@@ -72,6 +74,8 @@ EXAMPLE = Observed(
     answers={("GET", "/health", 200): 1},
     in_flight=0,
     uptime_s=1.0,
+    replica=ReplicaFigures(is_leader=True, epoch=1, changes=0, followers=0, held_commands=0),
+    links=LinkTraffic(),
 )
 
 

@@ -29,7 +29,6 @@ def open_database(settings: Settings) -> "SqliteDatabase | PostgresDatabase":
         options = PostgresOptions(
             schema=settings.postgres_schema,
             readers=settings.postgres_readers,
-            notify=settings.postgres_notify,
             statement_ms=settings.postgres_statement_ms,
         )
     database = opening.open_database(settings.store, options)
@@ -44,7 +43,7 @@ def open_database(settings: Settings) -> "SqliteDatabase | PostgresDatabase":
 def _with_store(settings: Settings, body: Callable[[Transaction], T]) -> T:
     database = open_database(settings)
     try:
-        return database.write(body)
+        return database.administer(body)
     finally:
         database.close()
 

@@ -34,6 +34,9 @@ RotaError
 ├── HeadTooLarge          431  the header fields of a request are over their limit
 ├── Overloaded            503  too many requests wait for the coordinator; try again later
 ├── Unavailable           503  the coordinator is starting, stopping or cut off
+│   ├── NotLeader              another coordinator writes to the store
+│   ├── OutcomeUnknown         the change may have been made; the same key makes it once
+│   └── UnknownCommand         the leading coordinator is older, and does not know the command
 ├── Internal              500  a bug in Rota; the log of the coordinator has the reason
 └── StoreError                 the database cannot be used (never answered to a client)
     ├── StoreLocked            another coordinator uses the file
@@ -346,6 +349,42 @@ class Unavailable(RotaError):  # noqa: N818
     def __init__(self, detail: str, *, retry_after_s: int = 1, **facts: Any) -> None:
         super().__init__(detail, retry_after_s=retry_after_s, **facts)
         self.retry_after_s = retry_after_s
+
+
+class NotLeader(Unavailable):
+    """A write by a coordinator that does not lead, or not any more."""
+
+    code = "not_leader"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this coordinator is not the leader of the store; nothing was changed; try again"
+        )
+
+
+class OutcomeUnknown(Unavailable):
+    """A change that may have been made: the store or the leading coordinator was lost meanwhile."""
+
+    code = "outcome_unknown"
+    title = "It is not known whether the change was made"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason}, and it is not known whether the change was made; made again with the same "
+            "key it happens once"
+        )
+
+
+class UnknownCommand(Unavailable):
+    """A command that a newer coordinator has forwarded to an older one."""
+
+    code = "unknown_command"
+
+    def __init__(self, command: str) -> None:
+        super().__init__(
+            f"the leading coordinator does not know the command {command!r}; upgrade it",
+            command=command,
+        )
 
 
 class Internal(RotaError):  # noqa: N818

@@ -20,6 +20,8 @@ from rota.gateways.definitions.reader import DefinitionReader
 from rota.gateways.http.app import create_app
 from rota.gateways.http.routing.endpoint import HttpServices, Traffic
 from rota.gateways.http.server.server import HttpServer
+from rota.gateways.http.server.tls import ServerTls, open_tls
+from rota.gateways.peers.gateway import PeerGateway
 from rota.gateways.quotas import Quotas
 from rota.gateways.registration import WorkerQuota
 from rota.gateways.websocket.gateway import SocketGateway
@@ -67,6 +69,7 @@ class Node:
             settings, self.coordinator.queries.tokens, now_ms=self.coordinator.clock.now_ms
         )
         self.quotas = Quotas(settings)
+        self._peers = PeerGateway(self.coordinator, settings)
         worker_quota = WorkerQuota(settings, self.coordinator.queries.workers.registered)
         self.sockets = SocketGateway(
             self.coordinator, self.authenticator, settings, self.quotas, worker_quota
@@ -85,6 +88,7 @@ class Node:
             None  # where members of services reach the coordinator over ZeroMQ
         )
         self._server: HttpServer | None = None
+        self._tls: ServerTls | None = None
         self._stop_asked = asyncio.Event()
 
     async def start(self) -> None:
@@ -106,6 +110,7 @@ class Node:
                 refuse_unsafe_bind(
                     self.settings, self.database.read(lambda tx: TokenStore(tx).all())
                 )
+                self._tls = open_tls(self.settings)
                 listener = _listen(self.settings.host, self.settings.port)
                 doors.callback(listener.close)
                 gateway = open_gateway(self.coordinator, self.settings)
@@ -115,7 +120,7 @@ class Node:
             if gateway is not None:
                 self.shards_url = gateway.address
                 doors.callback(gateway.close)
-            self.coordinator.presence.url = _url(*listener.getsockname()[:2])
+            self._peers.advertise(self._url(listener))
             await self.start()
             try:
                 if gateway is not None:
@@ -128,24 +133,34 @@ class Node:
         self, listener: socket.socket, on_ready: Callable[[str], None] | None
     ) -> None:
         options = SocketOptions(self.settings.max_frame_bytes, PING_INTERVAL_S, PING_TIMEOUT_S)
-        upgrade = partial(SocketProtocol, app=self.sockets, options=options)
-        self._server = HttpServer(self.app, upgrade)
+        sockets = partial(SocketProtocol, app=self.sockets, options=options)
+        upgrades = self._peers.upgrades() | {b"websocket": sockets}
+        self._server = HttpServer(self.app, upgrades, self._tls)
         if self._stop_asked.is_set():
             return
         self._server.start(listener)
         if on_ready is not None:
-            on_ready(_url(*listener.getsockname()[:2]))
+            on_ready(self._url(listener))
         try:
             await self._stop_asked.wait()
         finally:
             await self._server.stop()
 
+    def reload_certificate(self) -> None:
+        """Read the TLS certificate and its key again, for new connections."""
+        if self._tls is not None:
+            self._tls.reload()
+
+    def _url(self, listener: socket.socket) -> str:
+        host, port = listener.getsockname()[:2]
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
     def ask_to_stop(self) -> None:
         """Stop serving soon; may be called from a signal handler on the loop."""
         self._stop_asked.set()
-        self.coordinator.is_ready = False
         self.sockets.close_all()
-        self.coordinator.release_waiting()
+        self.coordinator.begin_stop()
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -167,8 +182,3 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.listen(BACKLOG)
     listener.setblocking(False)  # noqa: FBT003 - the socket's own signature
     return listener
-
-
-def _url(host: str, port: int) -> str:
-    name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}"

@@ -49,6 +49,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     require_token: Annotated[
         bool, Meta(description="Require a token on loopback too, as behind a proxy.")
     ] = False
+    tls_cert: Annotated[
+        str | None,
+        Meta(
+            description="File with the certificate, in PEM form and with its chain: HTTP and "
+            "WebSocket are served over TLS, on the same port. It needs `tls_key`."
+        ),
+    ] = None
+    tls_key: Annotated[
+        str | None,
+        Meta(description="File with the private key of the certificate, in PEM form."),
+    ] = None
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         Meta(description="Lowest level that is logged."),
@@ -65,13 +76,29 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "the host's name and some digits.",
         ),
     ] = None
-    poll_interval_ms: Annotated[
+    advertise: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=300)] | None,
+        Meta(
+            description="Address (HOST:PORT) where the other coordinators on the store reach this "
+            "one; by default the address that it listens on.",
+        ),
+    ] = None
+    leader_lease_ms: Annotated[
         int,
         Meta(
-            ge=1,
+            ge=1_000,
             le=60_000,
-            description="How often a coordinator that shares its store reads what others have "
-            "written, if no notification reaches it first.",
+            description="How long a leader that has gone silent, but may live, keeps the store; "
+            "a leader that is known to be gone is replaced at once.",
+        ),
+    ] = 5_000
+    inbox_interval_ms: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=60_000,
+            description="How often the leader looks for tasks that applications have committed "
+            "in their own transactions.",
         ),
     ] = 100
 
@@ -168,13 +195,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     postgres_statement_ms: Annotated[
         int, Meta(ge=1_000, description="Timeout of a statement on PostgreSQL.")
     ] = 15_000
-    postgres_notify: Annotated[
-        bool,
-        Meta(
-            description="Coordinators wake each other by NOTIFY, which needs a connection that is "
-            "not pooled by transaction; without it they only poll."
-        ),
-    ] = True
 
     max_body_bytes: Annotated[
         int, Meta(ge=1024, description="Largest request body; 413 beyond.")
@@ -260,6 +280,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.degraded_after > self.unhealthy_after:
             raise Invalid("degraded_after must not be above unhealthy_after; lower it")
+        if self.tls_cert is not None and self.tls_key is None:
+            raise Invalid("tls_key is missing: give the key of tls_cert", field="tls_key")
+        if self.tls_key is not None and self.tls_cert is None:
+            raise Invalid("tls_cert is missing: give the certificate of tls_key", field="tls_cert")
 
 
 # The same fields without `__post_init__`, which checks all sources together.

@@ -16,9 +16,18 @@ from rota.cli.commands import checks
 from rota.cli.commands.checks import CheckResult, HealthProbe
 from rota.cli.main import cli
 from rota.cli.render.output import ExitCode
+from rota.core.replicas import Role
 from rota.errors import Unavailable
-from rota.messages import Check, HealthAnswer
+from rota.messages import (
+    Check,
+    HealthAnswer,
+    LeaderView,
+    ReplicaView,
+    StoreView,
+    SystemView,
+)
 from rota.settings import Settings
+from tests.certificates import Certificate
 from tests.cli.conftest import Command, document
 
 UNHEALTHY = HealthAnswer(
@@ -30,6 +39,39 @@ UNHEALTHY = HealthAnswer(
     version="0",
 )
 HEALTHY = msgspec.structs.replace(UNHEALTHY, status="healthy", checks=[])
+
+
+def system(
+    *, address: str = "http://10.0.0.1:7070", hosts: tuple[str, ...] = ("one", "two"), **more: Any
+) -> SystemView:
+    """What a coordinator says that shares its store with one on each of these hosts."""
+    leader = LeaderView(name="a", address=address, epoch=3, since_ms=0, is_here=True)
+    replicas = [
+        ReplicaView(
+            name=host,
+            url=None,
+            host=host,
+            version="1",
+            started_at_ms=0,
+            seen_ms=0,
+            is_away=False,
+            is_here=False,
+        )
+        for host in hosts
+    ]
+    fields: dict[str, Any] = {"leader": leader, "replicas": replicas, **more}
+    return SystemView(
+        version="1",
+        python="3",
+        platform="here",
+        started_at_ms=0,
+        now_ms=60_000,
+        store=StoreView(kind="postgresql", place="postgresql://db/work"),
+        figures={},
+        settings=[],
+        limits=[],
+        **fields,
+    )
 
 
 def store_of(folder: Path) -> Settings:
@@ -196,3 +238,87 @@ def test_migrate_says_from_which_version_to_which(tmp_path: Path) -> None:
     assert first["from_version"] == 0
     assert first["to_version"] >= 1
     assert f"up to date: schema version {first['to_version']}" in again.stdout
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7:7070", "rota.example", "[2001:db8::1]:80"])
+def test_a_coordinator_that_is_called_over_the_network_without_tls_is_warned_of(host: str) -> None:
+    check = checks.encryption(f"http://{host}")
+
+    assert check is not None
+    assert (check.state, host in check.found) == (CheckResult.WARN, True)
+    assert "--tls-cert and --tls-key" in check.advice
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:7070", "http://[::1]:1", "https://rota.example"])
+def test_nothing_is_said_of_loopback_and_tls(url: str) -> None:
+    assert checks.encryption(url) is None
+
+
+def test_the_certificate_of_the_settings_is_looked_at(
+    tmp_path: Path, certificate: Certificate
+) -> None:
+    good = checks.certificate(Settings(tls_cert=certificate.cert, tls_key=certificate.key))
+    bad = checks.certificate(Settings(tls_cert=certificate.cert, tls_key=str(tmp_path / "none")))
+
+    assert checks.certificate(Settings()) is None
+    assert good is not None
+    assert bad is not None
+    assert (good.state, bad.state) == (CheckResult.OK, CheckResult.FAIL)
+    assert "tls_key" in bad.found
+
+
+def test_the_doctor_takes_a_certificate_by_its_flags(
+    rota: Command, tmp_path: Path, certificate: Certificate
+) -> None:
+    flags = ("--tls-cert", certificate.cert, "--tls-key", certificate.key)
+    report = document(rota("doctor", "--store", f"sqlite:///{tmp_path}/x.db", *flags, "--json"))
+
+    states = {check["check"]: check["state"] for check in report["checks"]}
+    assert states["certificate"] == "ok"
+
+
+# --- coordinators on one store -------------------------------------------------------------------
+
+
+def test_who_leads_is_told_with_the_number_of_changes() -> None:
+    found = checks.leader(system())
+
+    assert found is not None
+    assert found.state is CheckResult.OK
+    assert found.found == "a at http://10.0.0.1:7070 has led for 1 min, epoch 3: 2 changes so far"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "0.0.0.0"])
+def test_a_leader_that_other_hosts_cannot_reach_is_warned_of(host: str) -> None:
+    address = f"http://{host}:7070"
+
+    afar = checks.leader(system(address=address))
+    near = checks.leader(system(address=address, hosts=("one", "one")))
+
+    assert afar is not None
+    assert near is not None
+    assert (afar.state, near.state) == (CheckResult.WARN, CheckResult.OK)
+    assert "--advertise" in afar.advice
+
+
+def test_a_coordinator_without_a_leader_fails() -> None:
+    found = checks.leader(system(role=Role.SEEKING))
+
+    assert found is not None
+    assert found.state is CheckResult.FAIL
+
+
+def test_a_store_that_is_not_shared_has_no_leader_to_check() -> None:
+    assert checks.leader(system(leader=None)) is None
+    assert checks.replicas(system(hosts=("one",))) is None
+
+
+def test_coordinators_of_several_versions_are_warned_of() -> None:
+    known = system()
+    known.replicas[1] = msgspec.structs.replace(known.replicas[1], version="2")
+
+    found = checks.replicas(known)
+
+    assert found is not None
+    assert found.state is CheckResult.WARN
+    assert "1, 2" in found.found

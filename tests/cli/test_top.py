@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.console import Console
 
 from rota.cli.render.output import ExitCode
@@ -12,6 +13,7 @@ from rota.cli.render.top import draw_top
 from rota.core.workers.model import Health, WorkerState
 from rota.messages import (
     BacklogView,
+    LeaderView,
     Overview,
     QueueView,
     ShardCounts,
@@ -102,6 +104,16 @@ def test_counts_of_nothing_are_left_out() -> None:
         ("workers", "1 healthy"),
         ("shards", "9 of 10 owned, 2 moving"),
     ]
+
+
+def test_the_leader_is_named_where_coordinators_share_a_store() -> None:
+    leader = LeaderView(
+        name="a", address="http://a:7070", epoch=3, since_ms=NOW_MS - 60_000, is_here=False
+    )
+    view = seen()
+    shared = replace(view, overview=replace(view.overview, leader=leader))
+
+    assert summary(shared)[-1] == ("leader", "a for 1 min, epoch 3")
 
 
 def test_workers_that_somebody_should_look_at_come_first_then_the_busiest() -> None:

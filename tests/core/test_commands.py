@@ -1,7 +1,7 @@
 """Every kind of command travels between coordinators and arrives as it was sent."""
 
 from collections import Counter
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -45,7 +45,7 @@ from rota.core.events import PruneEvents
 from rota.core.ids import TaskId
 from rota.core.kv import DeleteValue, PutValue, SweepValues
 from rota.core.locks import AcquireLock, LeaveLockQueue, ReleaseLock, RenewLock, SweepLocks
-from rota.core.replicas import BeatReplica, CatchUp, Counted, QueueCounts, Replica
+from rota.core.replicas import BeatReplica, Replica
 from rota.core.sessions import ClearNotifications, SessionNotification
 from rota.core.shards.commands import (
     BeatMember,
@@ -72,6 +72,7 @@ from rota.core.workflow.commands import (
     SteerRun,
 )
 from rota.core.workflow.definition.parser import read
+from rota.errors import Invalid, UnknownCommand
 from tests.engine.graphs import PARENT
 
 CALLER = Caller(
@@ -230,11 +231,9 @@ EXAMPLES: list[Command] = [
             version="1",
             started_at_ms=1,
             seen_ms=2,
-            counts=(Counted(number=1, queues={"mail": QueueCounts(1, 2, 3)}),),
         ),
         is_leaving=True,
     ),
-    CatchUp(),
 ]
 
 
@@ -256,6 +255,59 @@ def test_a_command_arrives_as_it_was_sent(command: Command) -> None:
     assert decode_command(encoded) == command
 
 
-def test_a_kind_that_is_not_known_is_refused() -> None:
-    with pytest.raises(msgspec.ValidationError):
-        decode_command(msgspec.msgpack.encode({"type": "Unheard"}))
+@pytest.mark.parametrize(
+    "command",
+    [
+        FailJob(task_id=TASK, error=TaskError(details=DOCUMENT)),
+        ReportResults(
+            worker_id="w1",
+            incarnation=3,
+            results=[Result(TASK, 4, ok=False, result=b"\xff", error=TaskError(details=DOCUMENT))],
+        ),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_an_error_arrives_with_numbers_that_only_json_has(command: Command) -> None:
+    assert decode_command(encode_command(command)) == command
+
+
+@pytest.mark.parametrize("codec", [msgspec.msgpack, msgspec.json])
+def test_a_kind_that_is_not_known_is_refused_by_its_name(codec: Any) -> None:
+    with pytest.raises(UnknownCommand, match="'Unheard'") as refusal:
+        decode_command(codec.encode({"type": "Unheard"}))
+
+    assert refusal.value.facts["command"] == "Unheard"
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        b"",
+        b"\xc1",
+        b"{",
+        b"\x90",
+        b"\x81\xa4type\xa1\x80",
+        b"\x91" * 100_000,
+        msgspec.msgpack.encode({"type": "PauseQueue"}),
+    ],
+)
+def test_a_command_that_is_not_well_formed_is_refused(encoded: bytes) -> None:
+    with pytest.raises(Invalid):
+        decode_command(encoded)
+
+
+def test_documents_that_a_gateway_left_raw_travel_as_they_are() -> None:
+    done = Result(TaskId(1), 1, result=Raw(b"42"))
+    half = Progress(TaskId(1), 1, progress=Raw(b"0.5"), partial=Raw(b"[1]"))
+
+    reported = decode_command(
+        encode_command(ReportResults(worker_id="w", incarnation=1, results=[done]))
+    )
+    progressed = decode_command(
+        encode_command(ReportProgress(worker_id="w", incarnation=1, items=[half]))
+    )
+
+    assert isinstance(reported, ReportResults)
+    assert reported.results[0].result == b"42"
+    assert isinstance(progressed, ReportProgress)
+    assert (progressed.items[0].progress, progressed.items[0].partial) == (b"0.5", b"[1]")

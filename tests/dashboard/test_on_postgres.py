@@ -11,6 +11,7 @@ from tests.dashboard.browsing import Visit, heading, settled, visiting
 from tests.dashboard.test_run_pages import node, waiting_run
 from tests.dashboard.test_service_pages import join
 from tests.databases.schemas import schemas, url
+from tests.gateways.replicas import served_pair
 from tests.gateways.serving import Api, Worker, served
 from tests.gateways.working import HOUR_MS
 
@@ -151,3 +152,23 @@ async def test_pages_follow_and_change_what_happens_on_postgres(shop: Shop) -> N
         await visit.open(f"/runs/{shop.run}")
         await page.get_by_role("button", name="approve", exact=True).click()
         await expect(node(page, "ship")).to_have_attribute("data-tone", "amber")
+
+
+async def test_the_system_page_says_who_leads_and_who_follows(tmp_path: Path) -> None:
+    async with served_pair(tmp_path) as (a, b):
+        for one in (a, b):
+            membership = one.node.coordinator.membership
+            await one.node.coordinator.execute(membership.presence.beat)
+        async with visiting(b) as visit:
+            page = await visit.open("/system")
+            await settled(page)
+
+            rows = page.locator("table.replicas tr")
+            await expect(rows).to_have_count(2)
+            await expect(rows.nth(0)).to_contain_text("aleader")
+            await expect(rows.nth(1)).to_contain_text("bfollower")
+            facts = page.locator("dl.facts").first
+            for words in ("rolefollower", "leadera", "epoch", "changes of leader"):
+                await expect(facts).to_contain_text(words)
+            await expect(page.locator("main")).to_contain_text("follows the leader, epoch")
+            assert await page.evaluate(IN_SIGHT)

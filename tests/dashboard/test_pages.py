@@ -242,6 +242,7 @@ async def test_keys_lead_everywhere(api: Api) -> None:
 
         await page.keyboard.type("gt")
         await heading(page, "Tasks")
+        await expect(page.locator("[data-search]")).to_be_visible()  # it comes after the heading
         await page.keyboard.press("/")
         await expect(page.locator("[data-search]")).to_be_focused()
         await page.keyboard.press("Escape")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.databases.schemas import STORES, Store, run_on, schemas
 
-OPENS_A_STORE = frozenset({"tmp_path", "database", "store", "engine", "flows", "pair"})
+OPENS_A_STORE = frozenset({"tmp_path", "database", "store", "engine", "flows", "pair", "engines"})
 
 
 def parametrize_stores(metafunc: pytest.Metafunc) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import psycopg
 
 from rota.store.database import Database, Transaction
-from rota.store.postgres.address import PostgresOptions, address_of
+from rota.store.postgres.address import Address, PostgresOptions, address_of
 from rota.store.postgres.database import PostgresDatabase
 from rota.store.postgres.transaction import PostgresTransaction
 from rota.store.sqlite.database import MEMORY, SqliteDatabase, SqliteTransaction
@@ -26,9 +26,9 @@ from tests.databases.server import Server, given_url
 
 Store = Literal["sqlite", "postgres"]
 STORES: tuple[Store, ...] = ("sqlite", "postgres")
-OPTIONS = PostgresOptions(readers=4, notify=False)
-KEPT = ("schema_version", "counter")
-SEQUENCES = ("turn", "artifact_id_seq", "service_number_seq", "member_number_seq")
+OPTIONS = PostgresOptions(readers=4)
+KEPT = ("schema_version", "counter", "leadership", "leader_lease", "peer_secret")
+SEQUENCES = ("artifact_id_seq", "service_number_seq", "member_number_seq")
 USES_UNTIL_VACUUM = 40
 
 
@@ -61,6 +61,11 @@ class Schemas:
         for schema in self._lent.values():
             if self._is_used(schema):
                 self._empty(schema)
+            self._rows(
+                f"UPDATE {schema}.leadership SET epoch = 0, session = 0, leader = NULL "
+                f"WHERE epoch <> 0; UPDATE {schema}.leader_lease "
+                "SET epoch = 0, backend = NULL, expires_at_ms = 0 WHERE epoch <> 0"
+            )
             self._free.append(schema)
         self._lent.clear()
 
@@ -70,8 +75,10 @@ class Schemas:
         return schema
 
     def _is_used(self, schema: str) -> bool:
-        """Has anything been committed? Then the sequence has moved."""
-        return bool(self._rows(f"SELECT is_called FROM {schema}.turn")[0][0])
+        """Has anything been committed?"""
+        rows = [f"EXISTS (SELECT 1 FROM {schema}.{one})" for one in self._tables(schema)]
+        rows.append(f"EXISTS (SELECT 1 FROM {schema}.counter WHERE value <> 0)")
+        return bool(self._rows(f"SELECT {' OR '.join(rows)}")[0][0])
 
     def _empty(self, schema: str) -> None:
         self._uses[schema] += 1
@@ -123,7 +130,23 @@ def open_store(path: Path | str) -> Database:
         if str(path) != MEMORY:
             begin_empty(Path(path))
         return SqliteDatabase(str(path))
-    return PostgresDatabase(address_of(url(), schemas.lend(str(path))), OPTIONS)
+    return open_leading(address_of(url(), schemas.lend(str(path))))
+
+
+def open_leading(address: Address, options: PostgresOptions = OPTIONS) -> PostgresDatabase:
+    """A handle that writes until the next one is opened: its lease is over at once."""
+    database = PostgresDatabase(address, options)
+    lead(database)
+    return database
+
+
+def lead(database: PostgresDatabase, *, name: str = "test", lease_ms: int = 0) -> int:
+    leader = database.elections.look().leader
+    epoch = database.elections.take_over(
+        name, "test", seen_epoch=0 if leader is None else leader.epoch, lease_ms=lease_ms
+    )
+    assert epoch is not None, f"{leader} leads"
+    return epoch
 
 
 # --- past the store -----------------------------------------------------------------------------
@@ -140,7 +163,7 @@ def open_transaction(database: Database) -> Iterator[Transaction]:
             database._writer.execute("ROLLBACK")
     else:
         assert isinstance(database, PostgresDatabase)
-        connection, _, _ = database._begin_write()
+        connection = database._begin_write()
         try:
             yield PostgresTransaction(connection, database._queries)
         finally:

@@ -13,8 +13,7 @@ class WrappedTransaction(Transaction):
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
-        self.changed_by_peer = tx.changed_by_peer
-        self.now_ms = tx.now_ms
+        self.is_remote = tx.is_remote
 
     def rows(self, query: str, /, **parameters: object) -> list[Row]:
         return self._tx.rows(query, **parameters)

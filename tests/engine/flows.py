@@ -48,7 +48,7 @@ class Flows:
 
     @property
     def cache(self) -> RunCache:
-        return self.engine.coordinator._pipeline._runs
+        return self.engine.coordinator.leading.pipeline._runs
 
     # --- asking ---------------------------------------------------------------------------------
 

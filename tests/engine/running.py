@@ -5,10 +5,11 @@ duties stand still unless a test asks for them; `turn` runs each of them once.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from structlog.testing import capture_logs
 
@@ -25,11 +26,15 @@ from rota.core.replies import Beat, CommandBase, Granted, Outcomes, Registered, 
 from rota.core.tasks.model import NewTask, TaskRecord
 from rota.core.workers.model import WorkerRecord
 from rota.engine.coordinator import Coordinator
+from rota.engine.metrics.sampler import GaugeSampler
+from rota.engine.replicas.membership import ReplicaMembership
+from rota.engine.scheduler import DutyScheduler
 from rota.settings import Settings
 from rota.store.database import Database, Transaction
-from rota.store.postgres.transaction import PostgresTransaction
+from rota.store.leadership import Elections, LeadershipView
 from tests.conftest import TurnedClock
 from tests.databases.schemas import open_store
+from tests.engine.holding import check_working_set
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -57,8 +62,6 @@ class WatchedDatabase:
             raise self.write_problem
 
         def whole(tx: Transaction) -> T:
-            if self._clock is not None and isinstance(tx, PostgresTransaction):
-                tx.now_ms = self._clock.now_ms()
             answer = body(tx)
             if self.commit_problem is not None:
                 raise self.commit_problem
@@ -75,21 +78,41 @@ class WatchedDatabase:
             raise self.read_problem
         return self._inner.read(body)
 
+    def administer(self, body: Callable[[Transaction], T]) -> T:
+        return self._inner.administer(body)
+
     @property
     def is_shared(self) -> bool:
         return self._inner.is_shared
 
-    def change_counter(self) -> int:
-        return self._inner.change_counter()
-
-    def notify_peers(self) -> None:
-        self._inner.notify_peers()
-
-    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._inner.listen(callback)
+    @property
+    def elections(self) -> Elections | None:
+        inner = self._inner.elections
+        return None if inner is None else TurnedElections(inner, self._clock)
 
     def close(self) -> None:
         self._inner.close()
+
+
+class TurnedElections:
+    """The elections of a store, by the clock that the test turns."""
+
+    def __init__(self, inner: Elections, clock: TurnedClock | None) -> None:
+        self._inner = inner
+        self._clock = clock
+
+    def look(self) -> LeadershipView:
+        found = self._inner.look()
+        if self._clock is None:
+            return found
+        return LeadershipView(leader=found.leader, now_ms=self._clock.now_ms())
+
+    def renew(self, *, lease_ms: int) -> int | None:
+        renewed_ms = self._inner.renew(lease_ms=lease_ms)
+        return renewed_ms if self._clock is None or renewed_ms is None else self._clock.now_ms()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 class Engine:
@@ -192,6 +215,17 @@ async def soon(awaited: "asyncio.Future[T]") -> T:
     return await asyncio.wait_for(awaited, TIMEOUT_S)
 
 
+@contextmanager
+def standing_still() -> Iterator[None]:
+    """A coordinator that is started here does nothing by itself."""
+    with (
+        patch.object(DutyScheduler, "start", lambda _: None),
+        patch.object(GaugeSampler, "start", lambda _: None),
+        patch.object(ReplicaMembership, "start_beating", lambda _: None),
+    ):
+        yield
+
+
 @asynccontextmanager
 async def running(
     path: Path | str,
@@ -207,12 +241,14 @@ async def running(
     database = WatchedDatabase(open_store(path), clock)
     coordinator = Coordinator(database, Settings(**settings), clock=clock, dice=dice, inline=inline)
     with capture_logs() as log:
-        await coordinator.start()
-        if not duties:
-            await coordinator._duties.stop()
+        with nullcontext() if duties else standing_still():
+            await coordinator.start()
+        log.clear()
         database.tries = database.commits = 0
         try:
             yield Engine(coordinator, database, clock, log)
+            database.read_problem = None
+            check_working_set(coordinator)
         finally:
             await coordinator.stop()
             database.close()

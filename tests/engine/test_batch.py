@@ -33,6 +33,7 @@ from rota.errors import TooMany, WorkerNotFound
 from tests.conftest import TurnedClock
 from tests.core.model import Model
 from tests.core.random_commands import HAPPENINGS, Happening, event_of
+from tests.engine.holding import small_windows
 from tests.engine.running import Engine, ask, done, running, settle, soon
 
 
@@ -232,10 +233,10 @@ async def test_a_mistake_after_the_commit_does_not_carry_events_out_twice(
 ) -> None:
     figures = engine.coordinator.metrics()
 
-    def mistaken(_by_queue: object, _now_ms: int) -> None:
+    def mistaken(_counts: object, _now_ms: int) -> None:
         raise KeyError("a mistake")
 
-    monkeypatch.setattr(figures, "note_submitted", mistaken)
+    monkeypatch.setattr(figures, "note_counts", mistaken)
     loop = asyncio.get_running_loop()
     raised: list[object] = []
     loop.set_exception_handler(lambda _loop, context: raised.append(context.get("exception")))
@@ -383,7 +384,7 @@ async def play(steps: list[tuple[list[Happening], bool, int]]) -> None:
     model = Model(clock.now_ms())
     async with running(":memory:", clock, dice=lambda: 0.5) as engine:
         # The coordinator swept once when it started.
-        model.watch = engine.coordinator._pipeline._state.watch
+        model.watch = engine.coordinator.leading.pipeline._state.watch
         for happenings, all_ask, pause_ms in [([("register", 0, 2, 0)], True, 0), *steps]:
             events = [event_of(model, happening) for happening in happenings]
             batch_of = [event for event in events if event is not None]
@@ -415,6 +416,15 @@ def test_batches_on_sqlite_lead_where_the_rules_lead_one_by_one(
     steps: list[tuple[list[Happening], bool, int]],
 ) -> None:
     asyncio.run(play(steps))
+
+
+@pytest.mark.slow
+@given(STEPS)
+def test_batches_with_small_windows_lead_where_the_rules_lead_one_by_one(
+    steps: list[tuple[list[Happening], bool, int]],
+) -> None:
+    with small_windows():
+        asyncio.run(play(steps))
 
 
 async def test_a_worker_that_is_resumed_is_served_by_the_same_batch(engine: Engine) -> None:

@@ -74,8 +74,6 @@ async def test_a_task_that_somebody_waits_for_never_enters_the_queue(
     assert len((await parked).leases) == 1
     assert [query for query in asked if not query.startswith("replicas.")] == [
         "tasks.add",
-        "tasks.open_lanes",
-        "workers.with_lease_counts",
         "tasks.lease",
         "events.add",
     ]

@@ -123,7 +123,7 @@ async def test_a_task_that_is_put_off_waits_for_its_time(engine: Engine) -> None
 async def test_what_a_broken_commit_took_out_is_still_there(engine: Engine) -> None:
     put(engine, ("a", task()))
     engine.database.commit_problem = OSError("no space")
-    await engine.coordinator._duties._try(INBOX)
+    await engine.coordinator.leading.duties._try(INBOX)
     engine.database.commit_problem = None
 
     await engine.turn(1_000)

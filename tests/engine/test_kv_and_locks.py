@@ -385,7 +385,7 @@ def test_a_lock_that_expires_unnoticed_by_anybody_is_told_of_in_time() -> None:
 async def test_a_wall_clock_that_is_put_forward_ends_no_lock(engine: Engine) -> None:
     """Its owner counts by a clock that nobody sets, and would not know."""
     steady = TurnedClock(engine.clock.now_ms())
-    engine.coordinator._pipeline._steady_clock = steady
+    engine.coordinator.leading.pipeline._steady_clock = steady
     engine.coordinator.queries.locks._steady_clock = steady
     had = await take(engine, "ann")
     await put(engine, ttl_ms=TTL_MS)

@@ -56,9 +56,11 @@ async def test_a_queue_gets_new_lanes_when_the_tasks_of_old_ones_are_gone(
         await engine.submit("e", "f")
 
 
-@pytest.fixture
-async def pair(clock: TurnedClock) -> AsyncIterator[tuple[Engine, Engine]]:
-    async with replicas(clock) as (one, other):
+@pytest.fixture(params=[0, 1], ids=["first-leads", "second-leads"])
+async def pair(
+    clock: TurnedClock, request: pytest.FixtureRequest
+) -> AsyncIterator[tuple[Engine, Engine]]:
+    async with replicas(clock, leader=request.param) as (one, other):
         yield one, other
 
 

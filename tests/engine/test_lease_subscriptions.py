@@ -51,7 +51,7 @@ async def test_what_was_not_given_need_not_be_asked_for_anew(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = await connected(engine)
-    writer, entered = engine.coordinator._writer, list[type]()
+    writer, entered = engine.coordinator.leading.writer, list[type]()
     put = writer.put
 
     def noted_put(entry: QueuedCommand) -> None:

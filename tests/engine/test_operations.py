@@ -22,7 +22,7 @@ async def test_a_task_that_lives_again_is_not_cancelled_a_second_time(engine: En
 async def test_nobody_is_made_to_wait_once_a_stop_was_asked_for(engine: Engine) -> None:
     worker = await engine.register()
     (task_id,) = await engine.submit("unserved", requires=("gpu",))
-    engine.coordinator.is_ready = False
+    engine.coordinator.begin_stop()
 
     leases = await engine.lease(worker, wait_ms=600_000)
     await engine.coordinator.wait_for_end(task_id, wait_ms=600_000)

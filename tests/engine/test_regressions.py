@@ -108,7 +108,7 @@ async def test_a_hint_at_the_moment_of_stopping_does_not_keep_the_duties_alive(
     async with running(tmp_path / "rota.db", duties=True) as engine:
         for _ in range(10):
             await asyncio.sleep(0)  # the duties have run once, and wait
-        engine.coordinator._duties.hint(engine.clock.now_ms() - 1)
+        engine.coordinator.leading.duties.hint(engine.clock.now_ms() - 1)
         await asyncio.sleep(0)
 
-        await soon(asyncio.ensure_future(engine.coordinator._duties.stop()))
+        await soon(asyncio.ensure_future(engine.coordinator.leading.duties.stop()))

@@ -1,10 +1,9 @@
-"""Several coordinators on one store: each knows what the others did, and wakes its own callers."""
+"""Several coordinators on one store: each serves every caller, and wakes its own."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -24,18 +23,17 @@ from rota.core.sessions import ClearNotifications, SessionNotification
 from rota.core.tasks.model import NewTask, TaskState
 from rota.engine.topics import Cancellations, CommittedEvents, EventsAfter, SessionNews
 from rota.errors import StaleIncarnation, Unavailable, WorkerNotFound
-from rota.store.replicas import ReplicaStore
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, ask, done, settle, soon
-from tests.engine.sharing import SharedStore, catch_up, replica, replicas
+from tests.engine.sharing import Replica, SharedStore, leader_of, replica, replicas
 from tests.engine.test_sessions import assign, pending
 
-Pair = tuple[Engine, Engine]
+Pair = tuple[Replica, Replica]
 
 
-@pytest.fixture
-async def pair(clock: TurnedClock) -> AsyncIterator[Pair]:
-    async with replicas(clock) as engines:
+@pytest.fixture(params=[0, 1], ids=["first-leads", "second-leads"])
+async def pair(clock: TurnedClock, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    async with replicas(clock, leader=request.param) as engines:
         yield tuple(engines)
 
 
@@ -64,7 +62,7 @@ async def test_a_lane_that_another_replica_made_is_known_and_its_number_not_give
     assert [one.lane.name for one in leases] == ["x", "y", "z"]
 
 
-async def test_whoever_asks_one_replica_sees_what_another_has_accepted(pair: Pair) -> None:
+async def test_a_read_at_one_replica_sees_what_another_has_accepted(pair: Pair) -> None:
     a, b = pair
     (task_id,) = await b.submit("never-heard-of")
 
@@ -98,7 +96,7 @@ async def test_a_worker_hears_at_one_replica_that_its_task_was_cancelled_at_anot
     assert beat.cancel == (task_id,)
 
 
-async def test_a_result_is_accepted_once_whichever_replica_hears_of_it(pair: Pair) -> None:
+async def test_a_result_is_accepted_once_at_whichever_replica_it_arrives(pair: Pair) -> None:
     a, b = pair
     worker = await a.register()
     await b.submit()
@@ -132,16 +130,6 @@ async def test_numbers_of_events_are_given_once_over_all_replicas(pair: Pair) ->
     assert [one.seq for one in found.items] == [1, 2, 3, 4, 5, 6]
 
 
-async def test_nothing_is_read_anew_while_nobody_else_writes(pair: Pair) -> None:
-    a, _ = pair
-    worker = await a.register()
-    await a.submit()
-
-    with patch.object(ReplicaStore, "facts", side_effect=AssertionError("read anew")):
-        assert len(await a.lease(worker)) == 1
-        await a.submit()
-
-
 # --- waking ---------------------------------------------------------------------------------------
 
 
@@ -153,12 +141,12 @@ async def test_a_call_that_waits_at_one_replica_gets_what_is_submitted_at_anothe
     call = await a.parked(worker)
     (task_id,) = await b.submit()
 
-    await catch_up(a, b)
+    await settle()
 
     assert [one.id for one in (await soon(call)).leases] == [task_id]
 
 
-async def test_whoever_waits_for_a_task_is_woken_by_an_end_elsewhere(pair: Pair) -> None:
+async def test_a_caller_that_waits_for_a_task_is_woken_by_an_end_elsewhere(pair: Pair) -> None:
     a, b = pair
     worker = await b.register()
     (task_id,) = await a.submit()
@@ -166,14 +154,13 @@ async def test_whoever_waits_for_a_task_is_woken_by_an_end_elsewhere(pair: Pair)
     await settle()
     (task,) = await b.lease(worker)
     await b.report(worker, done(task))
-    assert not wait.done()
 
-    await catch_up(a, b)
+    await settle()
 
     await soon(wait)
 
 
-async def test_whoever_waits_for_a_task_waits_on_while_it_only_moves(pair: Pair) -> None:
+async def test_a_caller_that_waits_for_a_task_waits_on_while_it_only_moves(pair: Pair) -> None:
     a, b = pair
     worker = await b.register()
     (task_id,) = await a.submit()
@@ -181,7 +168,7 @@ async def test_whoever_waits_for_a_task_waits_on_while_it_only_moves(pair: Pair)
     await settle()
     await b.lease(worker)
 
-    await catch_up(a, b)
+    await settle()
     await settle()
 
     assert not wait.done()
@@ -194,7 +181,7 @@ async def test_a_call_of_a_worker_that_left_elsewhere_is_ended(pair: Pair) -> No
     call = await a.parked(worker)
     await b.execute(LeaveWorker(worker_id=worker.id))
 
-    await catch_up(a, b)
+    await settle()
 
     with pytest.raises(WorkerNotFound):
         await soon(call)
@@ -206,26 +193,15 @@ async def test_a_call_of_an_incarnation_that_was_replaced_elsewhere_is_ended(pai
     call = await a.parked(worker)
     await b.register("w")
 
-    await catch_up(a, b)
+    await settle()
 
     with pytest.raises(StaleIncarnation):
         await soon(call)
 
 
-async def test_looking_for_work_in_vain_writes_nothing_so_nobody_looks_in_turn(
+async def test_a_lock_released_at_one_replica_goes_to_the_caller_that_waits_at_another(
     pair: Pair,
 ) -> None:
-    a, b = pair
-    for one, name in ((a, "v"), (b, "w")):
-        await one.parked(await one.register(name, capabilities=("cpu",)))
-    await a.submit("x", requires=("gpu",))
-
-    await catch_up(a, b)  # comes to an end
-
-    assert not await a.coordinator.catch_up()
-
-
-async def test_a_lock_released_at_one_replica_goes_to_who_waits_at_another(pair: Pair) -> None:
     a, b = pair
     held = await b.coordinator.execute(AcquireLock(name="l", owner="first", ttl_ms=60_000))
     assert held.fence is not None
@@ -234,7 +210,7 @@ async def test_a_lock_released_at_one_replica_goes_to_who_waits_at_another(pair:
     await settle()
     await b.coordinator.execute(ReleaseLock(name="l", owner="first", fence=held.fence))
 
-    await catch_up(a, b)
+    await settle()
 
     answer = await soon(wait)
     assert (answer.acquired, answer.owner) == (True, "second")
@@ -249,15 +225,15 @@ async def test_streaming_workers_hear_once_of_a_cancellation_elsewhere(pair: Pai
     ids = await a.submit("x", "y")
     await a.lease(worker)
     await b.execute(CancelTasks((ids[0],)))
-    await catch_up(a, b)
+    await settle()
     await a.execute(CancelTasks((ids[1],)))
     await b.submit()
-    await catch_up(a, b)
+    await settle()
 
     assert heard == [TellCancelled(worker.incarnation, one) for one in ids]
 
 
-async def test_followers_hear_what_all_replicas_tell_in_order_and_once(pair: Pair) -> None:
+async def test_watchers_get_the_events_of_all_replicas_in_order_and_once(pair: Pair) -> None:
     a, b = pair
     heard: list[int] = []
 
@@ -271,13 +247,13 @@ async def test_followers_hear_what_all_replicas_tell_in_order_and_once(pair: Pai
     await a.submit()
     await settle()
     await b.submit()
-    await catch_up(a, b)
+    await settle()
     await settle()
 
     assert heard == [1, 2, 3, 4, 5]
 
 
-async def test_a_follower_that_reads_on_and_hears_live_misses_and_doubles_nothing(
+async def test_a_subscription_that_catches_up_and_goes_live_misses_and_doubles_nothing(
     pair: Pair,
 ) -> None:
     a, b = pair
@@ -286,7 +262,7 @@ async def test_a_follower_that_reads_on_and_hears_live_misses_and_doubles_nothin
         for _ in range(5):
             await b.submit()
             await a.submit()
-            await catch_up(a, b)
+            await settle()
             taken += await soon(asyncio.ensure_future(follower.take(100)))
         await settle()
         while len(taken) < 10:
@@ -304,7 +280,7 @@ async def test_a_session_here_is_told_of_an_end_elsewhere(pair: Pair) -> None:
     (task,) = await b.lease(worker)
     await b.report(worker, done(task))
 
-    await catch_up(a, b)
+    await settle()
 
     assert told == [{"s"}]
     assert await pending(a) == [(1, "succeeded")]
@@ -328,53 +304,6 @@ async def test_numbers_of_news_are_never_given_twice(pair: Pair) -> None:
     assert seqs == [1, 2, 3, 4]
 
 
-async def test_hints_wake_others_at_once_and_polling_does_without_them(
-    clock: TurnedClock,
-) -> None:
-    store = SharedStore(clock)
-    async with replica(store, "a") as a, replica(store, "b") as b:
-        assert a.coordinator._others is not None
-        a.coordinator._others._interval_s = 3_600.0
-        a.coordinator._others.start()
-        call = await a.parked(await a.register())
-
-        await b.submit()
-
-        assert len((await soon(call)).leases) == 1
-
-        store.are_hints_lost = True
-        a.coordinator._others._interval_s = 0.001
-        await a.coordinator._others.stop()
-        a.coordinator._others.start()
-        call = await a.parked(await a.register("another"))
-        await b.submit()
-        assert len((await soon(call)).leases) == 1
-    store.close()
-
-
-async def test_what_could_not_be_told_while_the_store_was_away_is_told_later(pair: Pair) -> None:
-    a, b = pair
-    worker = await a.register()
-    call = await a.parked(worker)
-    await b.submit()
-    a.database.read_problem = ConnectionError("gone")
-    with pytest.raises(ConnectionError):
-        await a.coordinator.catch_up()
-    a.database.read_problem = None
-
-    await catch_up(a)
-
-    assert len((await soon(call)).leases) == 1
-
-
-async def test_a_replica_at_which_nobody_waits_reads_nothing_of_what_others_do(pair: Pair) -> None:
-    a, b = pair
-    await b.submit()
-    a.database.read_problem = AssertionError("read")
-
-    await catch_up(a)
-
-
 # --- time -----------------------------------------------------------------------------------------
 
 
@@ -393,7 +322,8 @@ async def test_all_replicas_go_by_the_clock_of_the_store(clock: TurnedClock) -> 
 
         for one in (clock, ahead, behind):
             one.turn(1_000)
-        await b.coordinator.tick()
+        for each in (a, b):
+            await each.coordinator.tick()
 
         assert [one.id for one in await a.lease(worker)] == [task_id]
     store.close()
@@ -431,7 +361,7 @@ async def test_a_silent_worker_is_let_go_of_once_and_costs_one_attempt(pair: Pai
     assert len(gone) == 1
 
 
-async def test_the_health_of_a_worker_is_told_once_whoever_looks(pair: Pair) -> None:
+async def test_the_health_of_a_worker_is_recorded_once_when_both_replicas_look(pair: Pair) -> None:
     a, b = pair
     await a.register(heartbeat_interval_ms=1_000)
     for _ in range(40):
@@ -443,7 +373,7 @@ async def test_the_health_of_a_worker_is_told_once_whoever_looks(pair: Pair) -> 
     assert len(healths) == 2  # degraded, and unhealthy
 
 
-async def test_two_looks_at_workers_lie_apart_whoever_takes_them(pair: Pair) -> None:
+async def test_two_looks_at_workers_lie_apart_when_both_replicas_take_them(pair: Pair) -> None:
     a, b = pair
     worker = await a.register(heartbeat_interval_ms=1_000)
     for _ in range(6):  # both have looked for a while, and the worker has been heard
@@ -462,7 +392,7 @@ async def test_two_looks_at_workers_lie_apart_whoever_takes_them(pair: Pair) -> 
     assert (await a.beat(worker)).lease_ms == 3_000
 
 
-async def test_the_start_of_a_replica_gives_nobody_time_that_others_do_not(
+async def test_the_start_of_a_replica_gives_no_worker_more_time(
     clock: TurnedClock,
 ) -> None:
     store = SharedStore(clock)
@@ -480,7 +410,7 @@ async def test_the_start_of_a_replica_gives_nobody_time_that_others_do_not(
     store.close()
 
 
-async def test_after_all_replicas_were_away_everybody_has_a_lease_of_time(
+async def test_after_all_replicas_were_away_every_worker_has_a_lease_of_time(
     clock: TurnedClock,
 ) -> None:
     store = SharedStore(clock)
@@ -509,7 +439,7 @@ async def test_the_start_of_a_replica_leaves_those_in_line_elsewhere_where_they_
         async with replica(store, "b") as b:
             assert held.fence is not None
             await b.coordinator.execute(ReleaseLock(name="l", owner="first", fence=held.fence))
-        await catch_up(a)
+        await settle()
 
         assert (await soon(wait)).acquired
     store.close()
@@ -526,7 +456,7 @@ async def test_places_in_line_at_a_replica_that_is_gone_are_not_waited_for(
             await a.coordinator.tick()
             wait = asyncio.ensure_future(a.coordinator.execute(asking))
             await settle()
-            a.database.write_problem = ConnectionError("the machine is gone")
+            await a.die()
         await asyncio.gather(wait, return_exceptions=True)
         clock.turn(20_000)
         await b.coordinator.tick()
@@ -544,20 +474,21 @@ async def test_places_in_line_at_a_replica_that_is_gone_are_not_waited_for(
 async def test_events_whose_commit_may_have_been_are_not_done_again(pair: Pair) -> None:
     a, b = pair
     unknown = Unavailable("the connection was lost while the commit was under way")
-    a.database.on_commit = _raiser(unknown)
+    leader = leader_of(a, b)
+    leader.database.on_commit = _raiser(unknown)
 
     calls = [a.coordinator.execute(SubmitTasks([NewTask(name=name)])) for name in "xy"]
     answers = await asyncio.gather(*calls, return_exceptions=True)
-    a.database.on_commit = None
+    leader.database.on_commit = None
 
-    assert answers == [unknown, unknown]
-    assert a.coordinator.store_problem == unknown.detail
+    assert [str(one) for one in answers] == [unknown.detail, unknown.detail]
+    assert leader.coordinator.store_problem == unknown.detail
     worker = await b.register()
     assert [one.lane.name for one in await b.lease(worker)] == ["x", "y"]
     # What was committed after all is known from here on.
     before = [one.id for one in await b.coordinator.queries.tasks.page(TaskFilter(), limit=100)]
     assert (await a.submit("z"))[0] > max(before)
-    assert a.coordinator.store_problem is None
+    assert leader.coordinator.store_problem is None
 
 
 async def test_what_was_leased_by_a_commit_that_may_have_been_is_not_given_twice(
@@ -566,10 +497,11 @@ async def test_what_was_leased_by_a_commit_that_may_have_been_is_not_given_twice
     a, b = pair
     worker = await a.register()
     await b.submit("x", "y")
-    a.database.on_commit = _raiser(Unavailable("lost"))
+    leader = leader_of(a, b)
+    leader.database.on_commit = _raiser(Unavailable("lost"))
     with pytest.raises(Unavailable):
         await a.lease(worker, 1)
-    a.database.on_commit = None
+    leader.database.on_commit = None
 
     assert [one.lane.name for one in await a.lease(worker)] == ["y"]
 
@@ -600,7 +532,7 @@ async def test_a_replica_that_died_is_listed_for_an_hour(clock: TurnedClock) -> 
     async with replica(store, "a") as a:
         async with replica(store, "b") as b:
             await b.coordinator.tick()
-            b.database.write_problem = ConnectionError("dead")
+            await b.die()
         clock.turn(3_600_000)
         await a.coordinator.tick()
         assert [one.name for one in await a.coordinator.queries.dashboard.replicas()] == ["a", "b"]

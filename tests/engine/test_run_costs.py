@@ -8,6 +8,7 @@ from typing import TypeVar
 import pytest
 
 from rota.store.database import Database, Row, Transaction
+from rota.store.leadership import Elections
 from tests.conftest import TurnedClock
 from tests.databases.wrapping import WrappedTransaction
 from tests.engine.flows import flowing
@@ -74,18 +75,16 @@ class CountedDatabase:
     def read(self, body: Callable[[Transaction], T]) -> T:
         return self._inner.read(body)
 
+    def administer(self, body: Callable[[Transaction], T]) -> T:
+        return self._inner.administer(body)
+
+    @property
+    def elections(self) -> Elections | None:
+        return self._inner.elections
+
     @property
     def is_shared(self) -> bool:
         return self._inner.is_shared
-
-    def change_counter(self) -> int:
-        return self._inner.change_counter()
-
-    def notify_peers(self) -> None:
-        self._inner.notify_peers()
-
-    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._inner.listen(callback)
 
     def close(self) -> None:
         self._inner.close()

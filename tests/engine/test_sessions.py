@@ -32,7 +32,7 @@ async def pending(engine: Engine, session: str = "s") -> list[tuple[int, str]]:
 
 
 async def test_a_session_is_answered_how_its_task_stands_after_the_dealing(engine: Engine) -> None:
-    worker = await engine.register(queues=["main"], max_concurrent_tasks=1)
+    worker = await engine.register(queues=("main",), max_concurrent_tasks=1)
     await engine.parked(worker)
     commits = engine.database.commits
 
@@ -48,7 +48,7 @@ async def test_a_session_is_answered_how_its_task_stands_after_the_dealing(engin
 async def test_whoever_asked_is_told_of_the_end_once_it_is_committed(engine: Engine) -> None:
     told: list[AbstractSet[str]] = []
     engine.coordinator.subscribe(SessionNews(told.append))
-    worker = await engine.register(queues=["main"])
+    worker = await engine.register(queues=("main",))
     for session in ("s", "t"):
         await assign(engine, "one", session)
     await assign(engine, "two")
@@ -62,7 +62,7 @@ async def test_whoever_asked_is_told_of_the_end_once_it_is_committed(engine: Eng
 
 
 async def test_a_task_that_ended_before_it_was_asked_for_again_is_no_news(engine: Engine) -> None:
-    worker = await engine.register(queues=["main"])
+    worker = await engine.register(queues=("main",))
     await assign(engine, "one")
     await engine.report(worker, *map(done, await engine.lease(worker)))
 
@@ -73,7 +73,7 @@ async def test_a_task_that_ended_before_it_was_asked_for_again_is_no_news(engine
 
 
 async def test_what_was_told_is_cleared(engine: Engine) -> None:
-    worker = await engine.register(queues=["main"])
+    worker = await engine.register(queues=("main",))
     task_id = (await assign(engine, "one")).task.id
     await engine.report(worker, *map(done, await engine.lease(worker)))
 
@@ -98,7 +98,7 @@ async def test_tasks_that_no_session_asked_for_cost_nothing_more(
 
         return note
 
-    for way in ("rows", "records"):
+    for way in ("rows", "records", "execute", "pipeline_many"):
         monkeypatch.setattr(kind, way, noting(getattr(kind, way)))
     await engine.submit("work", "work")
     await engine.report(worker, *map(done, await engine.lease(worker)))
@@ -125,7 +125,7 @@ async def test_events_that_come_together_are_one_batch(engine: Engine) -> None:
 
 async def test_a_caller_that_goes_as_its_leases_come_gives_them_back(engine: Engine) -> None:
     """It is called off after the answer was there, and before it could take it."""
-    worker, other = await engine.register("w1", queues=["main"]), await engine.register("w2")
+    worker, other = await engine.register("w1", queues=("main",)), await engine.register("w2")
     await assign(engine, "one")
     (one,) = await engine.lease(other)
     call = await engine.parked(worker)

@@ -6,16 +6,11 @@ from pathlib import Path
 import pytest
 
 from rota.core.commands import CancelTasks, LeaveWorker, PauseQueue, RetryTasks, SetWorkerState
-from rota.core.decisions import AddTask
 from rota.core.ids import TaskId
 from rota.core.replies import Granted
-from rota.core.tasks.model import Ending, NewTask, TaskState
+from rota.core.tasks.model import Ending, TaskState
 from rota.core.workers.model import WorkerState
 from rota.errors import StaleIncarnation, WorkerNotFound
-from rota.store.database import Transaction
-from rota.store.tasks.lanes import Lanes
-from rota.store.tasks.tasks import TaskStore
-from tests.conftest import TurnedClock
 from tests.engine.running import Engine, ask, done, running, settle, soon
 from tests.engine.virtual import in_virtual_time
 
@@ -142,26 +137,6 @@ async def test_a_call_that_waits_is_refused_when_its_worker_is_gone(engine: Engi
         await soon(calls[0])
     with pytest.raises(WorkerNotFound):
         await soon(calls[1])
-
-
-async def test_polling_alone_is_correct(engine: Engine, clock: TurnedClock) -> None:
-    worker = await engine.register()
-    (known,) = await engine.submit()
-    await engine.execute(CancelTasks((known,)))
-    call = await engine.parked(worker)
-
-    def behind_the_engines_back(tx: Transaction) -> None:
-        lanes = Lanes()
-        lanes.load(tx)
-        added = AddTask(TaskId(known + 1), NewTask(name="work"), clock.now_ms())
-        TaskStore(tx, lanes).add([added])
-
-    engine.database._inner.write(behind_the_engines_back)
-    await settle()
-    assert not call.done()
-    await engine.coordinator.tick()
-
-    assert [task.id for task in (await soon(call)).leases] == [known + 1]
 
 
 async def test_a_call_that_is_given_up_takes_no_work_with_it(engine: Engine) -> None:

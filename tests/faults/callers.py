@@ -27,7 +27,7 @@ MAX_ATTEMPTS = 1_000  # kills use them up; what is tested is that nothing gets l
 
 
 class NoAnswer(Exception):  # noqa: N818 - it is no error: it is what a kill looks like
-    """The request may have been carried out or not."""
+    """The request may have been carried out or not; with the words of a coordinator, if any."""
 
 
 class Caller:
@@ -52,7 +52,7 @@ class Caller:
             raise NoAnswer from error
         if response.status == 503:
             self._go_on()
-            raise NoAnswer
+            raise NoAnswer((answer or {}).get("detail", ""))
         return response.status, answer
 
     def _go_on(self) -> None:
@@ -83,6 +83,7 @@ class Book:
         self.task_ids: list[str] = []  # of acknowledged submissions
         self.answers = 0  # submissions and completions
         self.accepted = 0  # completions
+        self.refusals: list[str] = []  # why a coordinator could not serve, in its words
         self._changed = threading.Condition()
 
     def submitted(self, task_id: str, number: int, key: str | None) -> None:
@@ -136,7 +137,8 @@ class CallingThread(threading.Thread):
             while not self._stop_asked.is_set():
                 try:
                     self.step()
-                except NoAnswer:
+                except NoAnswer as refusal:
+                    self.book.refusals += refusal.args
                     self._stop_asked.wait(AGAIN_AFTER_S)
         finally:
             self.caller.close()

@@ -42,7 +42,7 @@ async def started(database: SqliteDatabase, crowd: Crowd, dice: random.Random) -
         database, Settings(), clock=crowd.clock, dice=dice.random, inline=True
     )
     await coordinator.start()
-    await coordinator._duties.stop()
+    await coordinator.leading.duties.stop()
     crowd.coordinator = coordinator
     return coordinator
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -142,11 +142,13 @@ class PostgresPlace:
 
 
 @contextmanager
-def placed(server: Postgres, schema: str, *, proxied: int | None = None) -> Iterator[PostgresPlace]:
-    """A place that is gone afterwards; one replica may have its own way to it."""
+def placed(
+    server: Postgres, schema: str, *, proxied: Iterable[int] = ()
+) -> Iterator[PostgresPlace]:
+    """A place that is gone afterwards; some replicas have each a way of their own to it."""
     place = PostgresPlace(server, schema)
-    if proxied is not None:
-        place.proxies[proxied] = Proxy(server.socket)
+    for replica in proxied:
+        place.proxies[replica] = Proxy(server.socket)
     try:
         yield place
     finally:

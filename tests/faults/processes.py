@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.cli.processes import MODULE, Running
 from tests.faults.callers import (
@@ -24,6 +25,7 @@ from tests.faults.callers import (
 )
 from tests.faults.pacing import usual_rate
 from tests.faults.places import Place, SqlitePlace
+from tests.faults.proxy import Proxy
 
 ROOT = Path(__file__).parents[2]
 UNCLAIMED_MS = 1_000
@@ -44,8 +46,12 @@ class Scene:
         replicas: int = 1,
         flags: Sequence[str] = (),
         shifts_ms: Sequence[int] = (),
+        has_link_proxies: bool = False,
     ) -> None:
-        """`shifts_ms`: by how much the clock of each coordinator is wrong."""
+        """`shifts_ms`: by how much the clock of each coordinator is wrong.
+
+        `has_link_proxies`: the coordinators reach each other through a proxy before each of them.
+        """
         self.folder = folder
         self.place = place or SqlitePlace(folder)
         self.record = folder / "record.jsonl"
@@ -56,6 +62,10 @@ class Scene:
         self._shifts_ms = shifts_ms
         self._ports = [reserved_port() for _ in range(replicas)]
         self.urls = [f"http://127.0.0.1:{port.getsockname()[1]}" for port in self._ports]
+        self.link_proxies = [
+            Proxy(("127.0.0.1", port.getsockname()[1]))
+            for port in (self._ports if has_link_proxies else ())
+        ]
         self.coordinators: list[Running] = []
         for replica in range(replicas):
             self.coordinators.append(self._start_replica(replica))
@@ -79,11 +89,20 @@ class Scene:
             "--unclaimed-lease-ms": str(UNCLAIMED_MS),
             "--log-level": "warning",
         }
+        if self.link_proxies:
+            flags["--advertise"] = urlsplit(self.addresses[replica]).netloc
         arguments = [part for flag in flags.items() for part in flag]
         shift_ms = self._shifts_ms[replica] if self._shifts_ms else 0
         variables = {"PYTHONPATH": str(ROOT), SHIFT: str(shift_ms)} if shift_ms else {}
         module = "tests.faults.shifted" if shift_ms else MODULE
         return self._start("up", *arguments, *self._flags, "--json", module=module, **variables)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where the coordinators reach each other."""
+        if not self.link_proxies:
+            return self.urls
+        return [f"http://{one.host}:{one.port}" for one in self.link_proxies]
 
     def start_coordinator(self, replica: int = 0) -> None:
         """Returns when it serves, on the port it had before."""
@@ -117,14 +136,14 @@ class Scene:
 
         def is_in_trouble() -> bool:
             make()
-            return any(not self._is_ready(url) for url in self.urls)
+            return any(not self.is_ready(url) for url in self.urls)
 
-        self._wait(is_in_trouble)
+        self.wait(is_in_trouble)
 
     def wait_all_ready(self) -> None:
-        self._wait(lambda: all(self._is_ready(url) for url in self.urls))
+        self.wait(lambda: all(self.is_ready(url) for url in self.urls))
 
-    def _is_ready(self, url: str) -> bool:
+    def is_ready(self, url: str) -> bool:
         caller = Caller([url])
         try:
             status, _ = caller.call("GET", "/health/ready")
@@ -134,7 +153,7 @@ class Scene:
             caller.close()
         return status == 200
 
-    def _wait(self, is_so: Callable[[], bool]) -> None:
+    def wait(self, is_so: Callable[[], bool]) -> None:
         ends_at = time.monotonic() + PATIENCE_S
         while not is_so():
             assert time.monotonic() < ends_at, "it does not come to pass"
@@ -143,15 +162,26 @@ class Scene:
     # --- those who call it ----------------------------------------------------------------------
 
     def start_worker(
-        self, *, heartbeat_ms: int, worker_id: str | None = None, transport: str = "auto"
+        self,
+        *,
+        heartbeat_ms: int,
+        worker_id: str | None = None,
+        transport: str = "auto",
+        urls: Sequence[str] = (),
+        queues: str = "",
     ) -> Running:
-        """A worker of the SDK, in a process of its own, that has registered."""
+        """A worker of the SDK, in a process of its own, that has registered.
+
+        `urls`: the coordinators that it calls, all by default. `queues`: those it works on.
+        """
         arguments = ["--heartbeat-interval-ms", str(heartbeat_ms), "--concurrency", "4"]
         arguments += ["--transport", transport]
         if worker_id is not None:
             arguments += ["--worker-id", worker_id]
+        if queues:
+            arguments += ["--queues", queues]
         variables = {
-            "ROTA_URL": ",".join(self.urls),
+            "ROTA_URL": ",".join(urls or self.urls),
             "PYTHONPATH": str(ROOT),
             "FAULTS_RECORD": str(self.record),
         }
@@ -175,7 +205,7 @@ class Scene:
     def start_clients(self, number: int, *names: str, pace_s: float = 0.0) -> None:
         """Clients that submit tasks of these names in turn."""
         for seed in range(1, number + 1):
-            self._start_caller(Client(self._from(seed), self.book, seed, names, pace_s=pace_s))
+            self.start_caller(Client(self._from(seed), self.book, seed, names, pace_s=pace_s))
 
     def _from(self, number: int) -> list[str]:
         """All coordinators, each caller beginning with another."""
@@ -183,16 +213,18 @@ class Scene:
         return self.urls[start:] + self.urls[:start]
 
     def start_plain_worker(self, worker_id: str, *, most: int = 4) -> None:
-        self._start_caller(
-            PlainWorker(self._from(len(self._callers)), self.book, worker_id, most=most)
-        )
+        self.start_plain_worker_at(worker_id, self._from(len(self._callers)), most=most)
 
-    def _start_caller(self, caller: CallingThread) -> None:
+    def start_plain_worker_at(self, worker_id: str, urls: Sequence[str], *, most: int = 4) -> None:
+        self.start_caller(PlainWorker(urls, self.book, worker_id, most=most))
+
+    def start_caller(self, caller: CallingThread) -> None:
         self._callers.append(caller)
         caller.start()
 
     def stop_clients(self) -> None:
-        self._stop([caller for caller in self._callers if isinstance(caller, Client)])
+        """Stop all that submit; the workers go on."""
+        self._stop([one for one in self._callers if not isinstance(one, PlainWorker)])
 
     def _stop(self, callers: Sequence[CallingThread]) -> None:
         for caller in callers:
@@ -255,6 +287,8 @@ class Scene:
                 stack.callback(port.close)
             for process in self.processes:
                 stack.callback(process.stop)
+            for proxy in self.link_proxies:
+                stack.callback(proxy.close)
             stack.callback(self._stop, self._callers)
 
     def problems(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A network between a coordinator and its database, as bad as it has to be.
+"""A network between a coordinator and its database, or another, as bad as it has to be.
 
 Passes bytes on, connection by connection. It can be told to break what is open and turn away what
 comes, to hold everything back without a word (a partition: nobody is told), to hold back one

@@ -50,7 +50,7 @@ async def running(
     database._writer.pragma("wal_autocheckpoint", checkpoint_pages)
     coordinator = Coordinator(database, Settings(), clock=TurnedClock(), inline=True)
     await coordinator.start()
-    await coordinator._duties.stop()
+    await coordinator.leading.duties.stop()
     yield coordinator
     await coordinator.stop()
     database.close()
@@ -196,7 +196,7 @@ async def test_nothing_is_lost_on_a_disk_that_fails_now_and_then(
     crowd.has_answers = lambda: True
     async with running(tmp_path / "rota.db", vfs=disk.vfs_name) as coordinator:
         crowd.coordinator = coordinator
-        coordinator.clock = coordinator._pipeline._clock = crowd.clock
+        coordinator.clock = coordinator.leading.pipeline._clock = crowd.clock
         for _ in range(60):
             fault = dice.choice(["on_write", "on_sync", "on_read", "none", "none", "none"])
             disk.mend()

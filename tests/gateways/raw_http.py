@@ -13,7 +13,7 @@ PATIENCE_S = 20.0
 @asynccontextmanager
 async def socket_to(api: Api) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     url = api.client.base_url
-    reader, writer = await asyncio.open_connection(url.host, url.port)
+    reader, writer = await asyncio.open_connection(url.host, url.port, ssl=api.trust)
     try:
         async with asyncio.timeout(PATIENCE_S):
             yield reader, writer

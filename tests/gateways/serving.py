@@ -33,8 +33,15 @@ class TurnedClock:
 class Api:
     """A client, and the node it speaks to."""
 
-    def __init__(self, client: httpx.AsyncClient, node: Node, clock: TurnedClock) -> None:
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        node: Node,
+        clock: TurnedClock,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
         self.client = client
+        self.trust = trust  # what its sockets check certificates with; None: there is no TLS
         self.node = node
         self.clock = clock
 
@@ -106,7 +113,9 @@ def held(lease: Json) -> dict[str, Json]:
 
 
 @asynccontextmanager
-async def served(folder: Path, **settings: Any) -> AsyncIterator[Api]:
+async def served(
+    folder: Path, trust: ssl.SSLContext = CERTIFICATES, /, **settings: Any
+) -> AsyncIterator[Api]:
     """A node on a free port, with a clock that stands still, and a client on a real socket."""
     clock = TurnedClock()
     node = Node(settings_in(folder, **settings), clock=clock)
@@ -115,8 +124,8 @@ async def served(folder: Path, **settings: Any) -> AsyncIterator[Api]:
     done, _ = await asyncio.wait((url, serving), return_when=asyncio.FIRST_COMPLETED)
     if serving in done:
         await serving
-    async with httpx.AsyncClient(base_url=await url, timeout=30, verify=CERTIFICATES) as client:
-        yield Api(client, node, clock)
+    async with httpx.AsyncClient(base_url=await url, timeout=30, verify=trust) as client:
+        yield Api(client, node, clock, trust if client.base_url.scheme == "https" else None)
     node.ask_to_stop()
     await serving
 

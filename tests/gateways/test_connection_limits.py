@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from rota.gateways.http.server import connection
 from rota.gateways.http.server.connection import HttpConnection
 from rota.gateways.http.server.connection_limits import ConnectionLimits
 from rota.gateways.websocket.protocol import SocketProtocol
+from rota.tls import client_context
+from tests.certificates import Authority, Certificate
 from tests.gateways.raw_http import LIVE, answer, fields_of, socket_to, status_of
 from tests.gateways.serving import Api, served, until
 from tests.gateways.test_access import token
@@ -28,6 +30,16 @@ SUBMIT = b"POST /api/tasks HTTP/1.1\r\nhost: localhost\r\n"
 CHUNKED = SUBMIT + b"transfer-encoding: chunked\r\n\r\n"
 SOON_S = 0.2
 SHORT = ConnectionLimits(head_s=SOON_S, body_s=SOON_S, idle_s=SOON_S, unread_s=SOON_S)
+
+
+@pytest.fixture(params=["plain", "tls"])
+async def api(
+    request: pytest.FixtureRequest, tmp_path: Path, authority: Authority, certificate: Certificate
+) -> AsyncIterator[Api]:
+    """Every limit holds with TLS and without."""
+    tls = {} if request.param == "plain" else certificate.settings()
+    async with served(tmp_path, client_context(authority.ca), **tls) as running:
+        yield running
 
 
 @pytest.fixture
@@ -356,7 +368,13 @@ async def test_a_client_that_reads_no_answer_is_cut_off(api: Api) -> None:
         writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport that reads
         writer.write(pages)
         address = writer.get_extra_info("sockname")
-        await until_gone(api, lambda one: one.endpoints.client == address)
+        await until_gone(api, lambda one: client_of(one) == address)
+
+
+def client_of(connection: Any) -> Any:
+    """The other end of a connection; None: its handshake is not complete."""
+    endpoints = getattr(connection, "endpoints", None)
+    return None if endpoints is None else endpoints.client
 
 
 async def until_gone(api: Api, is_meant: Callable[[Any], bool]) -> None:

@@ -61,7 +61,7 @@ async def connected(
 ) -> AsyncIterator[tuple[HttpServer, asyncio.StreamReader, asyncio.StreamWriter]]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)  # noqa: FBT003 - the socket's own signature
-        one = HttpServer(app, no_upgrade)
+        one = HttpServer(app, {b"websocket": no_upgrade})
         one.start(listening)
         reader, writer = await asyncio.open_connection(*listening.getsockname())
         try:

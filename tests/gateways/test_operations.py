@@ -5,7 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rota.engine.shards.changes import ServiceGauges
 from rota.gateways.http.prometheus import services
-from rota.gateways.http.resources import operations
+from rota.gateways.http.resources.health import shards_check
 from rota.node import Node
 from tests.gateways.membership import SERVICE, Member, pass_time, two
 from tests.gateways.serving import Api, Json, called, held, served, settings_in
@@ -52,7 +52,7 @@ async def test_a_healthy_coordinator_says_so_of_all_its_parts(api: Api) -> None:
 
 
 async def test_a_coordinator_that_stops_is_alive_but_not_ready(api: Api) -> None:
-    api.node.coordinator.is_ready = False
+    api.node.coordinator.begin_stop()
 
     live = await api.get("/health/live")
     ready = await api.get("/health/ready")
@@ -106,7 +106,7 @@ async def test_shards_that_wait_for_somebody_who_could_have_them_are_unwell(tmp_
     for age_ms, stranded in ((20_000, 0), (15_000, 3), (20_000, 3)):
         feed.stranded_since_ms = now_ms - age_ms if stranded else None
         feed.gauges = gauges(stranded=stranded)
-        details.append(operations.shards_check(coordinator, now_ms).detail)
+        details.append(shards_check(coordinator, now_ms).detail)
 
     node.database.close()
     assert details == [None, None, "shards without an owner for more than 15000 ms: 3"]

@@ -306,7 +306,7 @@ async def test_submissions_of_one_caller_leave_room_for_those_of_others(tmp_path
         submitted = api.node.quotas.submitted
         reader = Caller(name="submit", scopes=(Scope.SUBMIT,))
         submitted.take(await token_id(api, admin, greedy), reader, SHARE)
-        for duty in api.node.coordinator._duties._tasks:
+        for duty in api.node.coordinator.leading.duties._tasks:
             duty.cancel()  # a duty that waits for its commit is a waiting change, too
 
         async def submit(who: Headers, count: int) -> int:

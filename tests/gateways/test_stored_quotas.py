@@ -87,7 +87,7 @@ async def test_callers_without_a_token_have_one_share(tmp_path: Path) -> None:
             await api.client.put(f"/api/memory/{key}", json={"value": 1})
             for key in range(SHARE + 1)
         ]
-        usage = api.node.coordinator._pipeline._state.values
+        usage = api.node.coordinator.leading.pipeline._state.values
 
     assert [answer.status_code for answer in answers] == [*[200] * SHARE, 429]
     assert usage is not None

@@ -70,8 +70,8 @@ def test_a_schema_must_be_a_plain_name(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Invalid, match="schema"):
             Rota("http://127.0.0.1:1", schema=name)
     monkeypatch.setenv("ROTA_SCHEMA", "elsewhere")
-    assert inbox_of(None, notifies=True).schema == "elsewhere"
-    assert inbox_of("here", notifies=True).schema == "here"
+    assert inbox_of(None).schema == "elsewhere"
+    assert inbox_of("here").schema == "here"
 
 
 def test_a_task_without_a_key_is_given_one_of_its_own() -> None:

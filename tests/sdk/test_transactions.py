@@ -175,15 +175,23 @@ def test_a_task_that_cannot_be_accepted_fails_under_its_key_and_holds_nobody_up(
     world.catch_up(psycopg_program)
 
 
-def test_without_notify_a_task_is_found_by_looking(world: World, psycopg_program: Program) -> None:
+def test_a_transaction_notifies_nobody(world: World) -> None:
     number = next(numbers)
-    with Rota(world.app.client.transport.address, schema=world.schema, notify=False) as quiet:
-        quiet.tasks[world.note.name] = world.note
+    with psycopg.connect(url(), autocommit=True) as listening:
+        listening.execute(f"LISTEN rota_{world.schema}".encode())
         with psycopg.connect(url()) as connection:
-            handle = quiet.enqueue("note", {"number": number}, conn=connection)
-
+            handle = world.note.enqueue(number, conn=connection)
         handle.result(PATIENCE_S)
-    assert world.ran.count(number) == 1
+
+        assert list(listening.notifies(timeout=0)) == []
+
+
+@pytest.mark.parametrize("notify", [True, False])
+def test_the_argument_notify_is_warned_of_and_changes_nothing(*, notify: bool) -> None:
+    with pytest.warns(DeprecationWarning, match="inbox_interval_ms"):
+        app = Rota("http://127.0.0.1:1", notify=notify)
+
+    assert app._inbox == Rota("http://127.0.0.1:1")._inbox
 
 
 def test_a_role_that_may_only_insert_is_enough(world: World) -> None:

@@ -50,6 +50,8 @@ class ListeningTransaction(WrappedTransaction):
 
 
 class SimulatedDatabase:
+    elections = None
+
     def __init__(
         self,
         path: Path,
@@ -70,6 +72,9 @@ class SimulatedDatabase:
     @property
     def _connection(self) -> apsw.Connection:
         return self._store._writer
+
+    def administer(self, body: Callable[[Transaction], T]) -> T:
+        return self.write(body)
 
     def write(self, body: Callable[[Transaction], T]) -> T:
         if self.is_dead:
@@ -115,15 +120,6 @@ class SimulatedDatabase:
     @property
     def is_shared(self) -> bool:
         return self._store.is_shared
-
-    def change_counter(self) -> int:
-        return self._store.change_counter()
-
-    def notify_peers(self) -> None:
-        self._store.notify_peers()
-
-    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._store.listen(callback)
 
     def close(self) -> None:
         if not self.is_dead:

@@ -14,7 +14,10 @@ from rota.core.snapshot import Snapshot
 from rota.core.tasks import attempts, operations, submission
 from rota.core.tasks.model import Lease, TaskRecord, TaskState
 from rota.engine.commit.pipeline import Pipeline
+from rota.engine.working_set.working_set import WorkingSet
+from rota.store.database import Transaction
 from rota.store.sqlite.database import SqliteDatabase
+from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workers import WorkerStore
 from tests.simulation import profiles
@@ -25,6 +28,22 @@ MUTANTS = Mutants[Profile](seeds=10)
 mutant = MUTANTS.add
 
 FAR_MS = 10**10
+
+
+# --- what is held in memory ---------------------------------------------------------------------
+
+
+@mutant(profiles.FULL_DISK)
+def stale_working_set() -> Iterator[None]:
+    """What a failed commit was to write stays in memory."""
+    begin = WorkingSet.begin
+
+    def trusting(self: WorkingSet, tx: Transaction, lanes: Lanes) -> None:
+        self._is_certain = self._is_certain or len(self.workers) + len(self.leases) > 0
+        begin(self, tx, lanes)
+
+    with patch.object(WorkingSet, "begin", trusting):
+        yield
 
 
 # --- ends of attempts and tasks -----------------------------------------------------------------

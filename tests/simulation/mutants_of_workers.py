@@ -8,16 +8,20 @@ from msgspec.structs import replace
 
 from rota.core.commands import LeaseWork, ReportResults, Result
 from rota.core.context import Context
-from rota.core.decisions import LeaseTask
+from rota.core.decisions import LeaseTask, PutWorker
 from rota.core.dispatch import matching
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import attempts
-from rota.core.tasks.model import Lane, TaskRecord
+from rota.core.tasks.model import Lane, TaskRecord, TaskState
 from rota.core.workers import eviction_guards, registry
 from rota.core.workers.model import HealthPolicy, WorkerRecord, WorkerState
 from rota.engine import coordinator, policies
 from rota.engine.dispatch import dispatch_domain
+from rota.engine.working_set.held_workers import HeldWorkers
+from rota.engine.working_set.lane_windows import LaneWindows
 from rota.errors import WorkerNotFound
+from rota.store.database import Transaction
+from rota.store.tasks import bulk
 from rota.store.tasks.tasks import TaskStore
 from tests.simulation import profiles
 from tests.simulation.mutation import Mutants, skipping
@@ -84,7 +88,13 @@ def attempt_as_fence() -> Iterator[None]:
 @mutant(profiles.DYING_WORKERS)
 def incarnations_reused() -> Iterator[None]:
     """The number of the last incarnation is not kept."""
-    with skipping("workers.raise_counter"):
+    note_put = HeldWorkers.note_put
+
+    def noted(self: HeldWorkers, decisions: Sequence[PutWorker]) -> None:
+        note_put(self, decisions)
+        self.last_incarnation = 0
+
+    with skipping("workers.raise_counter"), patch.object(HeldWorkers, "note_put", noted):
         yield
 
 
@@ -160,7 +170,15 @@ def capacity_ignored() -> Iterator[None]:
 @mutant(profiles.CALM)
 def double_grant() -> Iterator[None]:
     """A leased task stays in the queue as well."""
-    with skipping("tasks.dequeue"):
+    leave = LaneWindows.note_left
+
+    def stay(self: LaneWindows, tasks: Sequence[TaskRecord]) -> None:
+        leave(self, [task for task in tasks if task.state is not TaskState.QUEUED])
+
+    def stay_stored(*_: object, **__: object) -> None:
+        pass
+
+    with patch.object(LaneWindows, "note_left", stay), patch.object(bulk, "dequeue", stay_stored):
         yield
 
 
@@ -193,12 +211,12 @@ def requirements_ignored() -> Iterator[None]:
 @mutant(profiles.CALM)
 def priority_ignored() -> Iterator[None]:
     """First come, first served, whatever the priority."""
-    head = TaskStore.head
+    head = LaneWindows.head
 
-    def fair(self: TaskStore, lanes: Sequence[int], most: int) -> list[TaskRecord]:
-        return sorted(head(self, lanes, 1_000), key=lambda task: task.id)[:most]
+    def fair(self: LaneWindows, tx: Transaction, lanes: Any, most: int) -> list[TaskRecord]:
+        return sorted(head(self, tx, lanes, 1_000), key=lambda task: task.id)[:most]
 
-    with patch.object(TaskStore, "head", fair):
+    with patch.object(LaneWindows, "head", fair):
         yield
 
 

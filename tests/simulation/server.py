@@ -23,6 +23,7 @@ from rota.engine.commit.writer import InlineWriter
 from rota.engine.coordinator import Coordinator
 from rota.errors import RotaError, Unavailable
 from rota.settings import Settings
+from tests.engine.holding import check_working_set
 from tests.simulation import answers, picture
 from tests.simulation.book import Arrival, Book
 from tests.simulation.clock import SimulatedClock
@@ -92,8 +93,10 @@ class Server:
             dice=self._dice.random,
             inline=True,
         )
-        self._hold_writer_when_asked(self._coordinator)
-        await self._coordinator.start()
+        coordinator = self._coordinator
+        await coordinator.start()
+        if coordinator is self._coordinator:  # it has not died at once
+            self._hold_writer_when_asked(coordinator)
 
     async def stop(self) -> None:
         """In good order: everything accepted is answered first."""
@@ -101,6 +104,7 @@ class Server:
         if coordinator is not None:
             assert self._database is not None
             self._trace.note("coordinator", "stops")
+            self._check(lambda: check_working_set(coordinator))
             try:
                 coordinator.release_waiting()
                 await coordinator.stop()
@@ -129,7 +133,7 @@ class Server:
         coordinator, self._coordinator = self._coordinator, None
         self._trace.note("coordinator", "is dead")
         if coordinator is not None:
-            for duty in coordinator._duties._tasks:
+            for duty in coordinator.leading.duties._tasks:
                 duty.cancel()
         for connection in self._connections:
             connection.cancel()
@@ -139,7 +143,7 @@ class Server:
     # --- pauses and trouble -----------------------------------------------------------------
 
     def _hold_writer_when_asked(self, coordinator: Coordinator) -> None:
-        writer = coordinator._writer
+        writer = coordinator.leading.writer
         assert isinstance(writer, InlineWriter)
         work = writer._work
 
@@ -167,7 +171,7 @@ class Server:
         self._is_held = False
         if self._coordinator is not None:
             # On its own: what gathered before the writer goes first, and may end in a crash.
-            asyncio.get_running_loop().call_soon(self._coordinator._writer._work)  # type: ignore[attr-defined]
+            asyncio.get_running_loop().call_soon(self._coordinator.leading.writer._work)  # type: ignore[attr-defined]
         asyncio.get_running_loop().call_soon(self._awake.set)
 
     async def fill_disk(self, duration_s: float) -> None:
@@ -242,6 +246,11 @@ class Server:
         return self._book.now_s() <= self._trouble_until_s or self._coordinator is None
 
     # --- looking ----------------------------------------------------------------------------
+
+    def check_working_set(self) -> None:
+        """What the coordinator holds in memory is what its store has."""
+        if self._coordinator is not None:
+            check_working_set(self._coordinator)
 
     def _look(self, connection: apsw.Connection) -> None:
         def look() -> None:

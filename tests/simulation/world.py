@@ -178,6 +178,7 @@ class World:
         history = self.book.observer.now.history
         for task_id in self.book.completed - self.book.forgotten:
             demand(history[task_id].state == "succeeded", f"task {task_id:x} lost its success")
+        self.server.check_working_set()
 
     # --- its parts --------------------------------------------------------------------------
 

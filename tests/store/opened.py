@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from rota.core.decisions import AddTask, FinishTask, LeaseTask, RequeueTask
@@ -11,6 +12,7 @@ from rota.core.ids import TaskId
 from rota.core.tasks.model import EndedAttempt, Ending, NewTask, TaskError, TaskRecord, TaskState
 from rota.store.access import TokenStore
 from rota.store.database import Database, Transaction
+from rota.store.postgres.link import StatementRefused
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.listing import Listing
 from rota.store.tasks.queues import QueueStore
@@ -104,6 +106,15 @@ def in_memory() -> Iterator[Opened]:
             yield opened
     finally:
         database.close()
+
+
+@contextmanager
+def refused(store: Opened) -> Iterator[None]:
+    """What is done here contradicts the rows. That may be noticed only with the next statement."""
+    mismatch = r"changed \d+ rows, not \d+"
+    with pytest.raises((AssertionError, StatementRefused), match=mismatch):  # noqa: PT012
+        yield
+        store.tx.rows("queues.lanes")
 
 
 def requeue(lease: LeaseTask, *, used: int = 1, **changes: Any) -> RequeueTask:

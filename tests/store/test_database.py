@@ -142,21 +142,3 @@ def test_a_set_of_values_may_be_large(database: Database) -> None:
 
     assert database.read(lambda tx: tx.rows("tasks.live", ids=numbers)) == []
     assert array("q", numbers)[-1] == numbers[-1]
-
-
-# --- others who write -----------------------------------------------------------------------------
-
-
-def test_what_was_before_the_first_commit_is_not_known(database: Database) -> None:
-    with pytest.raises(ZeroDivisionError):
-        database.write(lambda _: 1 // 0)
-    foreign = [database.write(lambda tx: tx.changed_by_peer) for _ in range(3)]
-
-    assert foreign == [True, False, False]
-
-
-def test_our_own_writes_are_not_foreign_to_us(database: Database) -> None:
-    leave(database, "first")
-    leave(database, "second")
-
-    assert not database.write(lambda tx: tx.changed_by_peer)

@@ -41,7 +41,7 @@ def locks(store: Opened) -> LockStore:
 
 def put(locks: LockStore, *many: LockState) -> None:
     for lock in many:
-        locks.put(lock, before=locks.get(lock.name))
+        locks.put(lock, before=locks.get(lock.name), places={})
 
 
 # --- a lock and its line ------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_a_change_in_a_long_line_costs_what_has_changed(
         before = locks.get("door")
         after = held(waiters=(*line[1:], waiter(length)))
         with Steps(database) as steps:
-            locks.put(after, before=before)
+            locks.put(after, before=before, places={})
         costs.append(steps.count)
         put(locks, LockState(name="door"))
 

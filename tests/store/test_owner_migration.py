@@ -18,7 +18,7 @@ from rota.store.postgres.address import Address, address_of
 from rota.store.postgres.database import PostgresDatabase
 from rota.store.sqlite.database import SqliteDatabase
 from rota.store.workflow.artifacts import ArtifactStore
-from tests.databases.schemas import OPTIONS, url
+from tests.databases.schemas import OPTIONS, open_leading, url
 from tests.store.opened import NOW_MS
 
 SQLITE, POSTGRES = 11, 5  # the migrations that these tests are about
@@ -101,13 +101,13 @@ def write_as_before(address: Address) -> None:
 def test_a_schema_of_the_version_before_has_rows_without_owners(before: Address) -> None:
     write_as_before(before)
 
-    with closing(PostgresDatabase(before, OPTIONS)) as database:
+    with closing(open_leading(before)) as database:
         check_owners(database)
 
 
 @pytest.mark.only("postgres")
 def test_a_coordinator_of_the_version_before_goes_on_storing(before: Address) -> None:
-    with closing(PostgresDatabase(before, OPTIONS)) as database:
+    with closing(open_leading(before)) as database:
         write_as_before(before)
 
         check_owners(database)

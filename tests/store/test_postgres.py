@@ -13,10 +13,11 @@ from rota.errors import Invalid, StoreError, StoreTooNew, Unavailable
 from rota.store.database import Transaction
 from rota.store.postgres import schema
 from rota.store.postgres.address import Address, address_of
-from rota.store.postgres.connection import ConnectionLost, PostgresConnection
+from rota.store.postgres.connection import PostgresConnection
 from rota.store.postgres.database import PostgresDatabase
+from rota.store.postgres.link import ConnectionLost
 from rota.store.tasks.queues import QueueStore
-from tests.databases.schemas import OPTIONS, schemas, seen, url
+from tests.databases.schemas import OPTIONS, open_leading, schemas, seen, url
 from tests.databases.server import Server
 
 pytestmark = pytest.mark.only("postgres")
@@ -32,14 +33,7 @@ def address(tmp_path: Path) -> Address:
 
 @pytest.fixture
 def database(address: Address) -> Iterator[PostgresDatabase]:
-    with closing(PostgresDatabase(address, OPTIONS)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def other(address: Address) -> Iterator[PostgresDatabase]:
-    """Another coordinator's."""
-    with closing(PostgresDatabase(address, OPTIONS)) as opened:
+    with closing(open_leading(address)) as opened:
         yield opened
 
 
@@ -49,10 +43,6 @@ def leave(database: PostgresDatabase, name: str) -> None:
 
 def traces(database: PostgresDatabase) -> set[str]:
     return database.read(lambda tx: QueueStore(tx).known())
-
-
-def changed_by_peer(tx: Transaction) -> bool:
-    return tx.changed_by_peer
 
 
 def end_connections(connection: PostgresConnection) -> None:
@@ -69,120 +59,6 @@ def eventually(holds: Callable[[], bool]) -> bool:
             return False
         pause.wait(0.01)
     return True
-
-
-# --- others who write ---------------------------------------------------------------------------
-
-
-def test_a_write_knows_whether_somebody_else_has_written_since(
-    database: PostgresDatabase, other: PostgresDatabase
-) -> None:
-    leave(database, "ours")
-
-    seen = [database.write(changed_by_peer)]
-    leave(other, "theirs")
-    seen += [database.write(changed_by_peer), database.write(changed_by_peer)]
-
-    assert seen == [False, True, False]
-
-
-def test_a_write_that_changed_nothing_is_no_news_to_others(
-    database: PostgresDatabase, other: PostgresDatabase
-) -> None:
-    leave(database, "ours")
-    before = database.change_counter()
-
-    other.write(lambda tx: QueueStore(tx).known())
-
-    assert database.change_counter() == before
-    assert not database.write(changed_by_peer)
-
-
-def test_the_turn_rises_with_every_change(
-    database: PostgresDatabase, other: PostgresDatabase
-) -> None:
-    leave(database, "first")
-    turns = [other.change_counter()]
-    leave(other, "second")
-    turns.append(database.change_counter())
-
-    assert turns[0] < turns[1]
-
-
-def test_a_rollback_does_not_hide_what_others_wrote(
-    database: PostgresDatabase, other: PostgresDatabase
-) -> None:
-    leave(database, "ours")
-    leave(other, "theirs")
-
-    with pytest.raises(ZeroDivisionError):
-        database.write(lambda _: 1 // 0)
-
-    assert database.write(changed_by_peer)
-
-
-def test_writes_of_two_handles_follow_each_other(
-    database: PostgresDatabase, other: PostgresDatabase
-) -> None:
-    entered, leaves = threading.Event(), threading.Event()
-    order: list[str] = []
-
-    def slow(tx: Transaction) -> None:
-        QueueStore(tx).set_paused("slow", paused=True, at_ms=1)
-        entered.set()
-        leaves.wait(PATIENCE_S)
-        order.append("slow")
-
-    def quick(tx: Transaction) -> set[str]:
-        order.append("quick")
-        return QueueStore(tx).known()
-
-    first = threading.Thread(target=database.write, args=(slow,))
-    first.start()
-    entered.wait(PATIENCE_S)
-    seen: list[set[str]] = []
-    second = threading.Thread(target=lambda: seen.append(other.write(quick)))
-    second.start()
-    leaves.set()
-    first.join(PATIENCE_S)
-    second.join(PATIENCE_S)
-
-    assert order == ["slow", "quick"]
-    assert seen == [{"slow"}]
-
-
-def test_a_write_is_told_the_time_where_the_database_is(database: PostgresDatabase) -> None:
-    now_ms = database.write(lambda tx: tx.now_ms)
-
-    assert now_ms is not None
-    assert abs(now_ms - time.time() * 1000) < 60_000
-    assert database.read(lambda tx: tx.now_ms) is None
-
-
-def test_hints_reach_others_and_not_ourselves(address: Address) -> None:
-    options = OPTIONS._replace(notify=True)
-    heard: dict[str, int] = {"one": 0, "two": 0}
-
-    def hear(name: str) -> Callable[[], None]:
-        def heard_once() -> None:
-            heard[name] += 1
-
-        return heard_once
-
-    with (
-        closing(PostgresDatabase(address, options)) as one,
-        closing(PostgresDatabase(address, options)) as two,
-    ):
-        stops = [one.listen(hear("one")), two.listen(hear("two"))]
-        # Each is called once when it begins to listen, for what it may have missed.
-        assert eventually(lambda: heard == {"one": 1, "two": 1})
-
-        one.notify_peers()
-
-        assert eventually(lambda: heard["two"] == 2)
-        assert heard["one"] == 1
-        for stop in stops:
-            stop()
 
 
 # --- connections that break ---------------------------------------------------------------------
@@ -207,23 +83,20 @@ def test_a_connection_lost_before_the_commit_has_changed_nothing(
 def test_a_connection_lost_during_the_commit_leaves_the_outcome_unknown(
     database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plainly = PostgresConnection.script
+    plainly = PostgresConnection.finish
 
     def lost(connection: PostgresConnection, text: bytes) -> object:
-        answer = plainly(connection, text)
-        if text.endswith(b"COMMIT"):
-            raise ConnectionLost("the line went dead")
-        return answer
+        plainly(connection, text)
+        raise ConnectionLost("the line went dead")
 
     leave(database, "before")
     with monkeypatch.context() as patch:
-        patch.setattr(PostgresConnection, "script", lost)
+        patch.setattr(PostgresConnection, "finish", lost)
         with pytest.raises(Unavailable, match=r"not known whether .* same key"):
             leave(database, "perhaps")
 
     assert eventually(lambda: database._problem is None)
     assert traces(database) == {"before", "perhaps"}
-    assert database.write(changed_by_peer)
 
 
 def test_idle_connections_that_were_ended_cost_nobody_a_call(database: PostgresDatabase) -> None:
@@ -248,23 +121,6 @@ def test_a_statement_that_is_never_answered_ends_the_wait(address: Address) -> N
     assert not connection.is_open
 
 
-def test_others_who_hold_the_lock_too_long_are_not_waited_for(
-    database: PostgresDatabase, address: Address
-) -> None:
-    impatient = PostgresDatabase(address, OPTIONS._replace(lock_ms=50))
-
-    def body(tx: Transaction) -> None:
-        QueueStore(tx).set_paused("ours", paused=True, at_ms=1)
-        with pytest.raises(Unavailable, match="nothing was changed"):
-            leave(impatient, "theirs")
-
-    database.write(body)
-    leave(impatient, "later")
-    impatient.close()
-
-    assert traces(database) == {"ours", "later"}
-
-
 def test_readers_wait_for_a_connection_and_no_longer_than_they_may(
     address: Address, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +139,7 @@ def test_readers_wait_for_a_connection_and_no_longer_than_they_may(
 @pytest.mark.slow
 def test_a_server_that_was_away_is_found_again(tmp_path: Path) -> None:
     server = Server().start()
-    database = PostgresDatabase(address_of(server.url), OPTIONS)
+    database = open_leading(address_of(server.url))
     try:
         leave(database, "before")
         server.kill()
@@ -316,12 +172,11 @@ def test_nothing_is_kept_in_a_session_behind_a_pooler(
 
     monkeypatch.setattr(PostgresConnection, "_is_direct", lambda _: False)
     monkeypatch.setattr(PostgresConnection, "script", cleaned)
-    with closing(PostgresDatabase(address, OPTIONS)) as database:
+    with closing(open_leading(address)) as database:
         leave(database, "first")
         leave(database, "second")
 
         assert traces(database) == {"first", "second"}
-        assert not database.write(changed_by_peer)
 
 
 def test_a_statement_is_planned_once_where_the_server_will_know_it_again(
@@ -450,7 +305,7 @@ def test_the_script_for_offline_use_makes_the_same_schema(empty: Address) -> Non
     with psycopg.connect(url(), autocommit=True) as connection:
         connection.execute(schema.offline(empty.schema).encode())
 
-    with closing(PostgresDatabase(empty, OPTIONS)) as database:
+    with closing(open_leading(empty)) as database:
         leave(database, "there")
 
         assert database.migrated == (schema.newest_version(), schema.newest_version())
@@ -461,7 +316,7 @@ def test_a_coordinator_of_the_version_before_works_on_the_next_schema(empty: Add
     PostgresDatabase(empty, OPTIONS).close()
     note_version(empty, schema.newest_version() + 1)
 
-    with closing(PostgresDatabase(empty, OPTIONS)) as database:
+    with closing(open_leading(empty)) as database:
         leave(database, "there")
 
         assert traces(database) == {"there"}

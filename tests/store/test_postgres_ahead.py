@@ -1,6 +1,7 @@
 """Statements that are sent ahead: run in their order, and what is wrong with them is never lost."""
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 from rota.errors import Unavailable
 from rota.store.database import Transaction
 from rota.store.postgres.address import address_of
-from rota.store.postgres.connection import ConnectionLost, PostgresConnection
+from rota.store.postgres.connection import PostgresConnection
 from rota.store.postgres.database import PostgresDatabase
-from tests.databases.schemas import OPTIONS, schemas, url
+from rota.store.postgres.link import ConnectionLost
+from rota.store.postgres.transaction import PostgresTransaction
+from tests.databases.schemas import open_leading, schemas, url
 from tests.store.test_postgres import eventually
 
 pytestmark = pytest.mark.only("postgres")
@@ -24,7 +27,7 @@ LANES = "queues.lanes"
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[PostgresDatabase]:
     address = address_of(url(), schemas.lend(str(tmp_path)))
-    with closing(PostgresDatabase(address, OPTIONS)) as opened:
+    with closing(open_leading(address)) as opened:
         yield opened
 
 
@@ -86,7 +89,7 @@ def test_statements_that_nobody_waits_for_take_no_way_of_their_own(
 
     database.write(adding(*range(3, 10)))
 
-    assert waits.count == 2  # for the beginning, and for the end
+    assert waits.count == 1  # for the end
 
 
 def test_what_was_refused_is_raised_by_the_next_that_is_waited_for_and_nothing_is_changed(
@@ -109,7 +112,6 @@ def test_what_was_refused_is_raised_by_the_commit_if_nothing_else_was_waited_for
     database: PostgresDatabase,
 ) -> None:
     database.write(adding(1))
-    turn = database.change_counter()
 
     def body(tx: Transaction) -> None:
         add(tx, 2)
@@ -119,8 +121,6 @@ def test_what_was_refused_is_raised_by_the_commit_if_nothing_else_was_waited_for
         with pytest.raises(AssertionError, match="constraint"):
             database.write(body)
     assert database.read(numbers) == [1]
-    assert database.change_counter() == turn
-    assert not database.write(lambda tx: tx.changed_by_peer)
 
 
 def test_a_body_that_breaks_off_takes_back_what_was_sent_ahead(database: PostgresDatabase) -> None:
@@ -163,8 +163,8 @@ def test_a_connection_lost_while_it_goes_along_with_the_commit_leaves_the_outcom
     database.write(adding(1))
     plainly = PostgresConnection.finish
 
-    def lost(connection: PostgresConnection, texts: Sequence[bytes]) -> object:
-        plainly(connection, texts)
+    def lost(connection: PostgresConnection, text: bytes) -> object:
+        plainly(connection, text)
         raise ConnectionLost("the line went dead")
 
     with monkeypatch.context() as patch:
@@ -199,3 +199,97 @@ def test_a_server_that_does_not_answer_to_what_was_sent_ahead_ends_the_wait() ->
     with pytest.raises(ConnectionLost, match="does not answer"):
         connection.script(b"COMMIT")
     assert not connection.is_open
+
+
+def test_a_body_that_reads_takes_one_way_more(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def body(tx: Transaction) -> None:
+        add(tx, 1)
+        numbers(tx)
+        add(tx, 2)
+
+    waits = Waits(monkeypatch)
+
+    database.write(body)
+
+    assert waits.count == 2
+
+
+def test_a_body_without_statements_asks_once_whether_it_still_leads(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = Waits(monkeypatch)
+
+    database.write(lambda _: None)
+
+    assert waits.count == 1
+
+
+def test_what_a_refused_pipeline_did_not_prepare_is_prepared_again(
+    database: PostgresDatabase,
+) -> None:
+    database.write(adding(1))
+
+    def body(tx: Transaction) -> None:
+        add(tx, 1)
+        tx.pipeline("queues.drop_lanes", numbers=[1])
+
+    with pytest.raises(AssertionError, match="constraint"):
+        database.write(body)
+    database.write(lambda tx: tx.pipeline("queues.drop_lanes", numbers=[1]))
+
+    assert database.read(numbers) == []
+
+
+def test_a_large_write_does_not_get_stuck(database: PostgresDatabase) -> None:
+    """More than both sides can buffer, so neither may wait for the other before it reads."""
+    entry = {"version": 1, "updated_at_ms": 1, "expires_at_ms": None, "owner": None}
+
+    def body(tx: Transaction) -> None:
+        for number in range(50):
+            tx.pipeline("kv.put", key=str(number), value=os.urandom(1_000_000), **entry)
+
+    database.write(body)
+
+    assert database.read(lambda tx: tx.rows("kv.usage")) == [(None, 50, 50_000_000)]
+
+
+def test_a_statement_that_has_to_change_so_many_rows_breaks_the_write_off_if_it_does_not(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.write(adding(1, 2))
+
+    def dropping(expected: int) -> Callable[[Transaction], None]:
+        def body(tx: Transaction) -> None:
+            add(tx, 3)
+            tx.pipeline_exactly(expected, "queues.drop_lanes", numbers=[1, 2])
+
+        return body
+
+    with pytest.raises(AssertionError, match="changed 2 rows, not 1"):
+        database.write(dropping(1))
+    assert database.read(numbers) == [1, 2]
+    waits = Waits(monkeypatch)
+    database.write(dropping(2))
+    assert waits.count == 1
+    assert database.read(numbers) == [3]
+
+
+def test_a_server_that_ends_the_connection_before_the_commit_ran_has_changed_nothing(
+    database: PostgresDatabase,
+) -> None:
+    """All travels together, so the server says with which statement it stopped."""
+    database.write(adding(1))
+
+    def body(tx: Transaction) -> None:
+        add(tx, 2)
+        assert isinstance(tx, PostgresTransaction)
+        tx._connection.send(b"SELECT pg_terminate_backend(pg_backend_pid())", (), ())
+        add(tx, 3)
+
+    with pytest.raises(Unavailable, match="nothing was changed"):
+        database.write(body)
+    database.write(adding(4))
+
+    assert database.read(numbers) == [1, 4]

@@ -163,31 +163,11 @@ def test_a_store_is_for_its_user_alone(tmp_path: Path) -> None:
     assert set(modes.values()) == {0o600}
 
 
-def test_nobody_else_writes_but_what_was_before_the_first_commit_is_not_known(
-    tmp_path: Path,
-) -> None:
+def test_one_process_has_the_file_and_always_leads(tmp_path: Path) -> None:
     database = SqliteDatabase(str(tmp_path / "rota.db"))
 
-    with pytest.raises(ZeroDivisionError):
-        database.write(lambda _: 1 // 0)
-    foreign = [database.write(lambda tx: tx.changed_by_peer) for _ in range(3)]
+    database.administer(lambda tx: QueueStore(tx).set_paused("q", paused=True, at_ms=1))
 
-    assert foreign == [True, False, False]
-    assert not database.is_shared
-    assert database.write(lambda tx: tx.now_ms) is None
-    database.close()
-
-
-def test_there_is_nobody_to_give_a_hint_to(tmp_path: Path) -> None:
-    database = SqliteDatabase(str(tmp_path / "rota.db"))
-    heard: list[None] = []
-
-    stop = database.listen(lambda: heard.append(None))
-    before = database.change_counter()
-    database.write(lambda _: None)
-    database.notify_peers()
-    stop()
-
-    assert database.change_counter() == before
-    assert heard == []
+    assert database.elections is None
+    assert database.write(lambda tx: QueueStore(tx).known()) == {"q"}
     database.close()

@@ -1,6 +1,5 @@
 from typing import Any
 
-import msgspec
 import pytest
 
 from rota.core.decisions import NoteHeartbeat, NoteQuality
@@ -46,7 +45,7 @@ def test_worker_ids_may_be_awkward(store: Opened) -> None:
         store.workers.put(worker(worker_id, number))
 
     assert store.workers.by_ids(ids).keys() == set(ids)
-    assert store.workers.count() == len(ids)
+    assert len(store.workers.all()) == len(ids)
 
 
 def test_a_new_incarnation_replaces_the_row(store: Opened) -> None:
@@ -72,28 +71,6 @@ def test_beats_are_noted_and_the_last_load_stays(store: Opened) -> None:
     assert (found["w2"].last_heartbeat_ms, found["w2"].load) == (9, {})
 
 
-def test_the_silent_are_told_from_those_that_beat_as_they_said(store: Opened) -> None:
-    now_ms = 10_000
-    for number, (worker_id, heard_ms, interval_ms) in enumerate(
-        [
-            ("lively", 9_000, 1_000),
-            ("slow", 1_000, 5_000),
-            ("silent", 7_999, 1_000),
-            ("quick", 9_799, 100),
-            ("ahead", 10_001, 1_000),  # the clock was set back
-        ]
-    ):
-        one = worker(worker_id, number, last_heartbeat_ms=heard_ms)
-        store.workers.put(msgspec.structs.replace(one, heartbeat_interval_ms=interval_ms))
-
-    silent, fleet = store.workers.silent(now_ms=now_ms, intervals=2.0, also=["lively", "nobody"])
-
-    assert silent.keys() == {"silent", "quick", "ahead", "lively"}
-    assert silent["quick"].last_heartbeat_ms == 9_799
-    assert fleet == 5
-    assert store.workers.silent(now_ms=now_ms, intervals=100.0, also=())[0].keys() == {"ahead"}
-
-
 def test_an_operators_wish_is_kept_for_the_incarnation_it_was_about(store: Opened) -> None:
     store.workers.put(worker(incarnation=2))
 
@@ -112,7 +89,7 @@ def test_a_removed_worker_takes_along_what_was_known_of_it(store: Opened) -> Non
 
     assert store.workers.all() == {}
     assert store.workers.qualities(["w1"]) == {}
-    assert store.workers.cancelled([1]) == {}
+    assert store.workers.all_cancelled() == {}
 
 
 def test_a_stale_removal_leaves_the_new_incarnation_alone(store: Opened) -> None:
@@ -120,7 +97,7 @@ def test_a_stale_removal_leaves_the_new_incarnation_alone(store: Opened) -> None
 
     store.workers.delete("w1", 1)
 
-    assert store.workers.count() == 1
+    assert len(store.workers.all()) == 1
 
 
 def test_qualities_are_kept_by_task_name(store: Opened) -> None:
@@ -149,10 +126,9 @@ def test_what_a_worker_should_be_told_is_remembered_until_it_knows(store: Opened
     store.workers.add_cancelled([(1, TaskId(5)), (1, TaskId(6)), (2, TaskId(7))])
     store.workers.add_cancelled([(1, TaskId(5))])
 
-    assert store.workers.cancelled([1, 3]) == {1: {5, 6}}
+    assert store.workers.all_cancelled() == {1: {5, 6}, 2: {7}}
     store.workers.drop_cancelled([(1, TaskId(5)), (9, TaskId(9))])
-    assert store.workers.cancelled([1, 2]) == {1: {6}, 2: {7}}
-    assert store.workers.cancelled([]) == {}
+    assert store.workers.all_cancelled() == {1: {6}, 2: {7}}
 
 
 @pytest.mark.parametrize("name", ["task", "incarnation"])

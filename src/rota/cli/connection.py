@@ -11,6 +11,7 @@ from rota.cli.render.output import Refusal, Table, refusal_of, show
 from rota.errors import RotaError
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall
+from rota.tls import CA_VARIABLE
 
 DEFAULT_URL = "http://127.0.0.1:7070"
 
@@ -32,16 +33,27 @@ token_option = click.option(
     help="Access token; better given by its variable, since others can read command lines.",
 )
 
+ca_option = click.option(
+    "--ca",
+    envvar=CA_VARIABLE,
+    show_envvar=True,
+    help="File with the certificates of the authorities to trust with https://, in PEM form.  "
+    "[default: those of the system]",
+)
+
 
 def connected(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--url`, `--token` and `--json` to a command, and pass it a client."""
+    """Add `--url`, `--token`, `--ca` and `--json` to a command, and pass it a client."""
 
     @url_option
     @token_option
+    @ca_option
     @json_flag
     @functools.wraps(function)
-    def with_client(*arguments: Any, url: str, token: str | None, **options: Any) -> Any:
-        client = Client.connect(url, token)
+    def with_client(
+        *arguments: Any, url: str, token: str | None, ca: str | None, **options: Any
+    ) -> Any:
+        client = Client.connect(url, token, verify=ca or True)
         try:
             return function(*arguments, client=client, **options)
         finally:

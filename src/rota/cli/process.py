@@ -39,6 +39,11 @@ def stop_on_signals(ask_to_stop: Callable[[], None]) -> None:
         loop.add_signal_handler(number, partial(_stop, loop, ask_to_stop))
 
 
+def reload_on_hangup(reload: Callable[[], None]) -> None:
+    """Call `reload` on the running event loop at every SIGHUP."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+
+
 def _stop(loop: asyncio.AbstractEventLoop, ask_to_stop: Callable[[], None]) -> None:
     for number in STOPPING:
         loop.remove_signal_handler(number)

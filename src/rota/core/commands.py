@@ -4,7 +4,7 @@ A command is a value. It states a request, never its effects: `rota.core.reducer
 """
 
 from functools import cache
-from typing import Annotated
+from typing import Annotated, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -16,7 +16,7 @@ from rota.core.events import PruneEvents
 from rota.core.ids import TaskId
 from rota.core.kv import KvCommand, PutValue
 from rota.core.locks import LockCommand
-from rota.core.replicas import BeatReplica, CatchUp
+from rota.core.replicas import BeatReplica
 from rota.core.replies import (
     Beat,
     Changed,
@@ -36,7 +36,9 @@ from rota.core.tasks.keys import KeySpace
 from rota.core.tasks.model import NewTask, TaskError, TaskState
 from rota.core.workers.model import WorkerState
 from rota.core.workflow.commands import ForkRun, RunCommand, SignalRun, StartRun
+from rota.errors import Invalid, RotaError, UnknownCommand
 
+Reported = TypeVar("Reported", bound=Struct)
 TaskNumber = Annotated[TaskId, Meta(ge=0, le=2**63 - 1)]
 FenceNumber = Annotated[int, Meta(ge=0, le=2**53)]
 DelayMs = Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)]
@@ -276,7 +278,6 @@ TaskCommand = (
 )
 
 HousekeepingCommand = PruneEvents | KeepMinutes
-ReplicaCommand = BeatReplica | CatchUp
 Command = (
     TaskCommand
     | RunCommand
@@ -285,7 +286,7 @@ Command = (
     | LockCommand
     | ClearNotifications
     | HousekeepingCommand
-    | ReplicaCommand
+    | BeatReplica
 )
 
 
@@ -304,26 +305,55 @@ _DOCUMENT_FIELDS: dict[type[Command], str] = {
     ForkRun: "state",
     SignalRun: "payload",
 }
+_JSON_OBJECT = b"{"
+_UNREADABLE = (ValueError, RecursionError)  # of bytes: not MessagePack, not UTF-8, or too deep
 
 
 def encode_command(command: Command) -> bytes:
-    """Encode a command as MessagePack, for another coordinator."""
+    """Encode a command for another coordinator: as MessagePack, or as JSON where that is needed.
+
+    The error of a handler may have any number that JSON has. The first byte tells the two apart: a
+    command in MessagePack never begins with `{`.
+    """
+    try:
+        return msgspec.msgpack.encode(_with_packed_documents(command))
+    except OverflowError:
+        return msgspec.json.encode(command)
+
+
+def _with_packed_documents(command: Command) -> Command:
     kind = type(command)
     if isinstance(command, SubmitTasks):
         tasks = [replace(task, payload=_packed(task.payload)) for task in command.tasks]
-        command = replace(command, tasks=tasks)
-    elif kind in _RAW_FIELDS:
+        return replace(command, tasks=tasks)
+    if isinstance(command, ReportResults):
+        return replace(command, results=[_with_bytes(one, "result") for one in command.results])
+    if isinstance(command, ReportProgress):
+        items = [_with_bytes(one, "progress", "partial") for one in command.items]
+        return replace(command, items=items)
+    if kind in _RAW_FIELDS:
         field = _RAW_FIELDS[kind]
-        command = replace(command, **{field: _packed(getattr(command, field))})
-    elif kind in _DOCUMENT_FIELDS:
+        return replace(command, **{field: _packed(getattr(command, field))})
+    if kind in _DOCUMENT_FIELDS:
         field = _DOCUMENT_FIELDS[kind]
-        command = replace(command, **{field: msgspec.json.encode(getattr(command, field))})
-    return msgspec.msgpack.encode(command)
+        return replace(command, **{field: msgspec.json.encode(getattr(command, field))})
+    return command
 
 
 def decode_command(encoded: bytes) -> Command:
-    """Decode a command from `encode_command`; an unknown kind raises `msgspec.ValidationError`."""
-    command: Command = _decoder().decode(encoded)
+    """Decode a command from `encode_command`.
+
+    Raises `UnknownCommand` for an unknown kind, and `Invalid` for one that is not well formed.
+    """
+    try:
+        if encoded[:1] == _JSON_OBJECT:
+            return _json_decoder().decode(encoded)
+        return _with_documents(_decoder().decode(encoded))
+    except _UNREADABLE as error:
+        raise _undecoded(encoded, error) from error
+
+
+def _with_documents(command: Command) -> Command:
     kind = type(command)
     if isinstance(command, SubmitTasks):
         tasks = [replace(task, payload=_unpacked(task.payload)) for task in command.tasks]
@@ -337,9 +367,40 @@ def decode_command(encoded: bytes) -> Command:
     return command
 
 
+class _Tagged(Struct):
+    type: str
+
+
+def _undecoded(encoded: bytes, error: Exception) -> RotaError:
+    """The refusal of a command that cannot be decoded: of an unknown kind, or not well formed."""
+    codec = msgspec.json if encoded[:1] == _JSON_OBJECT else msgspec.msgpack
+    try:
+        tag = codec.decode(encoded, type=_Tagged).type
+    except _UNREADABLE:
+        return Invalid(f"not a command: {error}")
+    if tag not in {kind.__struct_config__.tag for kind in get_args(Command)}:
+        return UnknownCommand(tag)
+    return Invalid(f"the command {tag!r} is not well formed: {error}")
+
+
 @cache
 def _decoder() -> "msgspec.msgpack.Decoder[Command]":
     return msgspec.msgpack.Decoder(Command)
+
+
+@cache
+def _json_decoder() -> "msgspec.json.Decoder[Command]":
+    return msgspec.json.Decoder(Command)
+
+
+def _with_bytes(reported: Reported, *fields: str) -> Reported:
+    """Return a report whose documents are bytes: a `Raw` would be taken for MessagePack."""
+    raw = {name: value for name in fields if type(value := getattr(reported, name)) is Raw}
+    return (
+        replace(reported, **{name: bytes(value) for name, value in raw.items()})
+        if raw
+        else reported
+    )
 
 
 def _packed(document: Raw) -> Raw:

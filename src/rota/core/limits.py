@@ -92,6 +92,9 @@ HEAD_TIMEOUT_MS = 15_000  # for a request's head, from its first byte; and for a
 BODY_TIMEOUT_MS = 60_000  # for a request's body; for each piece of a body that is streamed
 IDLE_CONNECTION_MS = 75_000  # that an HTTP connection is kept between two requests
 UNREAD_ANSWER_MS = 60_000  # that a client may go without reading any of an answer
+TLS_HANDSHAKE_MS = 15_000  # for a TLS handshake, from the connection on
+MAX_TLS_HANDSHAKES = 8_192  # connections that are silent or in their handshake, with TLS
+MAX_TLS_HANDSHAKES_OF_ADDRESS = 2_048  # of those, from one IPv4 address or one IPv6 /64 network
 
 # Shares: what one caller leaves to the others, and what is kept for operators.
 LEFT_PART = 8  # one caller leaves one part in so many of each bound to others

@@ -63,6 +63,7 @@ class AcquireLock(CommandBase[LockAnswer], frozen=True, kw_only=True, tag="Acqui
     owner: str
     ttl_ms: int
     wait_ms: int = 0
+    waits_at: str | None = None  # the coordinator where the caller waits, among several
 
 
 class RenewLock(CommandBase[LockAnswer], frozen=True, kw_only=True, tag="RenewLock"):

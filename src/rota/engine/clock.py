@@ -57,9 +57,9 @@ class StoreClock:
         """Take in the time that the store has reported."""
         ahead_ms = now_ms - self._own.now_ms()
         known_ms = self._ahead_ms
+        if now_ms < self._last_ms - FOLLOWED_MS:
+            self._last_ms = 0  # the store's clock was set back
         if known_ms is None or ahead_ms >= known_ms or ahead_ms < known_ms - FOLLOWED_MS:
-            if known_ms is not None and ahead_ms < known_ms:
-                self._last_ms = 0
             self._ahead_ms = ahead_ms
         else:
             self._ahead_ms = max(ahead_ms, known_ms - STEP_MS)

@@ -5,9 +5,10 @@ tests the loop itself) takes all waiting commands into one batch and one transac
 next batch gathers. The coordinator sends a reply only after the commit of its command. A lease call
 that finds no work joins the waitlist. The transaction that brings work for it serves it.
 
-The coordinator can lose a wake-up, but never a fact: all durable state is in the store, and the
-duties read it every second. Where several coordinators share a store, their batches run one after
-the other, and each catches up with the changes of its peers (`replicas`).
+Where several coordinators share a store, one of them leads and executes all commands. To every
+other coordinator the writer is a link to the leader: replies and notifications come back over it
+after the leader's commit. When the leader is gone, commands wait for a moment for the next one
+(`replicas`).
 """
 
 import asyncio
@@ -16,26 +17,28 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, assert_never, cast, overload
 
+from msgspec.structs import replace
+
 from rota.core.commands import Command, LeaseWork, SubmitTasks
 from rota.core.ids import TaskId
 from rota.core.locks import AcquireLock
-from rota.core.replicas import CatchUp
 from rota.core.replies import CommandBase, Granted
 from rota.core.shards.members import Assignment
 from rota.engine.clock import Clock, SystemClock, clock_of, steady
 from rota.engine.commit.notifier import Notifier, resolve_all
-from rota.engine.commit.pipeline import Pipeline
-from rota.engine.commit.request import Delivery, QueuedCommand, returned_by
-from rota.engine.commit.writer import InlineWriter, ThreadWriter, Writer
+from rota.engine.commit.request import Delivery, QueuedCommand, ReplyCallback, returned_by
+from rota.engine.commit.writer import Writer
 from rota.engine.dispatch.subscription import LeaseSubscription
 from rota.engine.events.stream import EventStream, EventSubscription
+from rota.engine.leading import EngineParts, Leading
 from rota.engine.metrics.metrics import Metrics
+from rota.engine.metrics.sampler import GaugeSampler
+from rota.engine.metrics.time_series import HOUR_MS
 from rota.engine.policies import policies_of
 from rota.engine.queries.queries import Queries
-from rota.engine.replicas.change_poller import ChangePoller
-from rota.engine.replicas.presence import Presence
+from rota.engine.replicas.held import NO_LEADER
+from rota.engine.replicas.membership import ReplicaMembership
 from rota.engine.runs.artifact_io import ArtifactIo
-from rota.engine.scheduler import DutyScheduler
 from rota.engine.topics import (
     Assignments,
     Cancellations,
@@ -48,7 +51,7 @@ from rota.engine.topics import (
     Topic,
     TopicBase,
 )
-from rota.errors import Overloaded, RotaError, Unavailable
+from rota.errors import Overloaded, Unavailable
 from rota.settings import Settings
 from rota.store.database import Database
 from rota.store.tasks.lanes import Lanes
@@ -76,36 +79,16 @@ class Coordinator:
         self.clock = clock_of(clock or SystemClock(), is_shared=self.is_shared)
         self.steady_clock = steady(self.clock)
         self.settings = settings
-        self.presence = Presence(settings, self.clock)
         self.rules = policies_of(settings)
-        self.is_ready = False
         if self.is_shared:
-            blobs = None  # peers cannot reach the files beside this coordinator
-        lanes = Lanes()
+            blobs = None  # other coordinators cannot reach the files beside this one
         self._metrics = Metrics()
-        self._pipeline = Pipeline(
-            database,
-            lanes,
-            self._metrics,
-            clock=self.clock,
-            steady_clock=self.steady_clock,
-            rules=self.rules,
-            dice=dice,
-            blobs=blobs,
-            replica=self.presence.name,
-        )
+        self._lanes = Lanes()
         self.artifact_io = ArtifactIo(blobs, settings, is_shared=self.is_shared)
-        self._writer: Writer = (
-            InlineWriter(self._pipeline.run, self._deliver)
-            if inline
-            else ThreadWriter(self._pipeline.run, self._deliver, is_shared=self.is_shared)
-        )
         self._waiting_leases: dict[QueuedCommand, None] = {}  # in the order they came
         self.queries = Queries(
             database,
-            # The writer's lanes may include uncommitted ones. On a shared store the readers keep
-            # their own lanes up to date, because peers add lanes, too.
-            Lanes() if self.is_shared else lanes,
+            self._lanes,
             self._metrics,
             clock=self.clock,
             steady_clock=self.steady_clock,
@@ -113,65 +96,119 @@ class Coordinator:
             shard_policy=self.rules.shards,
         )
         self._events = EventStream(self.queries.events if self.is_shared else None)
-        self._notifier = Notifier(self._events, is_shared=self.is_shared)
+        self._notifier = Notifier(self._events)
         self._lock_waiters = self._notifier.lock_waiters
-        self._others: ChangePoller | None = None
-        if self.is_shared:
-            self._others = ChangePoller(
-                self.queries.reader,
-                self._notifier,
-                interval_ms=settings.poll_interval_ms,
-                has_waiting_leases=lambda: self._metrics.waiting_leases > 0,
-                run_batch=lambda: self._enqueue(CatchUp()).future,
-            )
-        self._duties = DutyScheduler(
-            self.execute,
-            self.queries,
+        self.is_stopping = True  # until it is started
+        self._writer: Writer | None = None  # None: no coordinator leads the store
+        self._leading: Leading | None = None
+        self._has_served = False  # it has led or followed, so callers may wait here
+        self.membership = ReplicaMembership(
+            database, settings, self, clock=self.clock, inline=inline
+        )
+        self._sampler = GaugeSampler(
+            self.queries.queues,
             self._metrics,
-            settings,
+            self.clock,
+            keep=self.execute,
+            is_keeper=lambda: self._leading is not None,
+        )
+        self._parts = EngineParts(
+            database=database,
+            settings=settings,
+            metrics=self._metrics,
+            queries=self.queries,
             clock=self.clock,
             steady_clock=self.steady_clock,
-            more=(self.presence.duty,) if self.is_shared else (),
+            rules=self.rules,
+            dice=dice,
+            blobs=blobs,
+            replica=self.membership.name,
+            is_inline=inline,
         )
 
     @property
+    def is_ready(self) -> bool:
+        """Whether commands are executed: it is started, not about to stop, and has a leader."""
+        return not self.is_stopping and self.has_leader
+
+    @property
+    def has_leader(self) -> bool:
+        """Whether this coordinator leads the store, or is connected to the leader."""
+        return self._writer is not None
+
+    @property
+    def leading(self) -> Leading:
+        """What runs only while this coordinator leads the store, as it does now."""
+        assert self._leading is not None, "another coordinator leads"
+        return self._leading
+
+    @property
     def store_problem(self) -> str | None:
-        """Why the last write to the store failed; None: it succeeded."""
-        return self._pipeline.store_problem
+        """Why the store could not be used lately; None: it could."""
+        if self._leading is not None:
+            return self._leading.pipeline.store_problem
+        leadership = self.membership.leadership
+        return None if leadership is None else leadership.store_problem
 
     async def start(self) -> None:
-        self._pipeline.recover()
-        if self.is_shared:
-            self.presence.started_at_ms = self.clock.now_ms()
-            self.queries.services.reset_start()
-        self._events.last_seq = self._pipeline.last_seq
         self._nobody = asyncio.get_running_loop().create_future()
-        self._writer.start(asyncio.get_running_loop())
-        self._duties.start()
-        if self._others is not None:
-            self._others.start()
-        self.is_ready = True
+        minutes = await self.queries.dashboard.minutes(self.clock.now_ms() - HOUR_MS)
+        self._metrics.series.fill(minutes)
+        self.is_stopping = False
+        await self.membership.start()
+        self._sampler.start()
 
     async def stop(self) -> None:
         """Execute all accepted commands, then stop using the store."""
-        self.is_ready = False
-        await self._duties.stop()
-        if self._others is not None:
-            await self._others.stop()
-            with contextlib.suppress(RotaError):
-                await self.execute(self.presence.goodbye)
-        await self._writer.stop()
+        self.is_stopping = True
+        await self._sampler.stop()
+        await self.membership.stop()
         # Only now, because the last batches may bring work for the waiting lease calls.
         self.release_waiting()
         self.queries.close()
 
+    def begin_stop(self) -> None:
+        """Accept no more work, and end all waits, because the coordinator is about to stop."""
+        self.is_stopping = True
+        self.release_waiting()
+
     @property
     def started_at_ms(self) -> int:
-        return self.presence.started_at_ms
+        return self.membership.started_at_ms
 
-    async def catch_up(self) -> bool:
-        """Catch up with peers on the store now; False: the store is unchanged. For tests."""
-        return False if self._others is None else await self._others.look()
+    # --- the writer -------------------------------------------------------------------------------
+
+    async def lead(self) -> None:
+        """Load the state of the store, and execute commands from now on."""
+        lanes = Lanes() if self.is_shared else self._lanes
+        leading = Leading(self._parts, lanes, self._deliver, self.execute)
+        if self._parts.is_inline or not self.is_shared:
+            leading.recover(is_start=not self._has_served)
+        else:
+            await asyncio.to_thread(leading.recover, is_start=not self._has_served)
+        self._leading = leading
+        self._events.advance(leading.pipeline.last_seq)
+        leading.start()
+        self.use_writer(leading.writer)
+
+    async def stop_leading(self) -> list[QueuedCommand]:
+        """Execute what was accepted, then stop; return the lease calls that still wait."""
+        leading = self._leading
+        if leading is None:
+            return []
+        await leading.stop()
+        self._leading = None
+        self._metrics.forget_leading()
+        return leading.waiting_calls()
+
+    def use_writer(self, writer: Writer | None) -> None:
+        """Send commands to this writer from now on, also those that were held."""
+        self._writer = writer
+        if writer is not None:
+            self._has_served = True
+            for entry in self.membership.held.release():
+                entry.is_forwarded = False
+                writer.put(entry)
 
     # --- the contract -----------------------------------------------------------------------------
 
@@ -204,18 +241,14 @@ class Coordinator:
         resolved.
         """
         if on_reply is not None:
-            self._refuse_when_stopped()
-            self._writer.put(
-                QueuedCommand(
-                    cast("Command", command), self._nobody, can_wait=False, on_reply=on_reply
-                )
-            )
+            self.enqueue(cast("Command", command), on_reply=on_reply)
             return None
         if type(command) is LeaseWork:
             return cast("Awaitable[R]", self._lease(command))
         if type(command) is AcquireLock and command.wait_ms > 0:
-            return cast("Awaitable[R]", self._lock_waiters.acquire(command, self._enqueue_future))
-        return self._enqueue(cast("Command", command), is_alone=is_alone).future
+            waiting = replace(command, waits_at=self.membership.name) if self.is_shared else command
+            return cast("Awaitable[R]", self._lock_waiters.acquire(waiting, self._enqueue_future))
+        return self.enqueue(cast("Command", command), is_alone=is_alone).future
 
     def subscribe(self, topic: TopicBase[S]) -> S:
         """Subscribe to a topic; the topic's type names the type of the subscription."""
@@ -236,9 +269,9 @@ class Coordinator:
             case CommittedEvents():
                 return self._events.watch(topic.on_events, topic.on_end)
             case Assignments():
-                return self._notifier.assignments.watch(topic.on_assignments, topic.is_wanted)
+                return self._notifier.assignments.watch(topic.on_assignments)
             case Cancellations():
-                return self._notifier.watch_cancellations(topic.on_cancelled, topic.is_wanted)
+                return self._notifier.watch_cancellations(topic.on_cancelled)
             case SessionNews():
                 return self._notifier.watch_sessions(topic.on_sessions, topic.connected)
             case EndOfTask():
@@ -253,14 +286,14 @@ class Coordinator:
     async def wait_for_end(self, task_id: int, *, wait_ms: int) -> None:
         """Wait until a task or a run has ended, or `wait_ms` has passed."""
         with self.subscribe(EndOfTask(TaskId(task_id))) as end:
-            if await self.queries.tasks.is_live(task_id) and self.is_ready:
+            if await self.queries.tasks.is_live(task_id) and not self.is_stopping:
                 await end.wait(wait_ms)
 
     async def wait_for_assignment(
         self, service: str, worker_id: str, *, after_generation: int, wait_ms: int
     ) -> Assignment | None:
         """Wait until a member has a newer assignment; None: `wait_ms` has passed."""
-        if not self.is_ready:
+        if self.is_stopping:
             return None
         topic = NextAssignment(service, worker_id, after_generation)
         with self.subscribe(topic) as newer:
@@ -274,7 +307,7 @@ class Coordinator:
     async def _lease(self, command: LeaseWork) -> Granted:
         """Lease work; if there is none, wait for it until `wait_ms` has passed."""
         # A call that arrives during a stop must not delay it.
-        entry = self._enqueue(command, can_wait=command.wait_ms > 0 and self.is_ready)
+        entry = self.enqueue(command, can_wait=command.wait_ms > 0 and not self.is_stopping)
         timer = asyncio.get_running_loop().call_later(command.wait_ms / 1000, _give_up, entry)
         self._waiting_leases[entry] = None
         try:
@@ -292,9 +325,9 @@ class Coordinator:
 
     def _subscribe_to_leases(self, topic: Leases) -> LeaseSubscription:
         return LeaseSubscription(
-            lambda most: self._enqueue(
+            lambda most: self.enqueue(
                 LeaseWork(worker_id=topic.worker_id, incarnation=topic.incarnation, most=most),
-                can_wait=self.is_ready,
+                can_wait=not self.is_stopping,
                 is_subscription=True,
             ),
             take_back=self._take_back,
@@ -312,42 +345,60 @@ class Coordinator:
 
     async def tick(self) -> None:
         """Run all duties once, now. Tests that turn the clock call this."""
-        await self._duties.run_all()
+        await self.membership.tick()
+        if self._leading is not None:
+            await self._leading.duties.run_all()
+        await self._sampler.sample()
 
     def metrics(self) -> Metrics:
-        self._metrics.waiting = self._writer.weight
+        self._metrics.waiting = self._weight
         self._metrics.watchers = self._events.watchers
         return self._metrics
 
-    def _enqueue_future(self, command: Command) -> "asyncio.Future[Any]":
-        return self._enqueue(command).future
+    @property
+    def _weight(self) -> int:
+        """The changes that wait for their commit, here or at the leader."""
+        return self.membership.held.weight + (0 if self._writer is None else self._writer.weight)
 
-    def _enqueue(
+    def _enqueue_future(self, command: Command) -> "asyncio.Future[Any]":
+        return self.enqueue(command).future
+
+    def enqueue(
         self,
         command: Command,
         *,
         can_wait: bool = False,
         is_subscription: bool = False,
         is_alone: bool = False,
+        on_reply: ReplyCallback | None = None,
     ) -> QueuedCommand:
-        self._refuse_when_stopped()
-        future = asyncio.get_running_loop().create_future()
-        entry = QueuedCommand(command, future, can_wait=can_wait, is_subscription=is_subscription)
+        """Queue a command for the writer, or hold it while the store has no leader."""
+        entry = QueuedCommand(
+            command,
+            self._nobody if on_reply else asyncio.get_running_loop().create_future(),
+            can_wait=can_wait,
+            is_subscription=is_subscription,
+            on_reply=on_reply,
+        )
         if isinstance(command, SubmitTasks):
             self._refuse_when_full(entry.weight)
-        elif isinstance(command, LeaseWork) and self._pipeline.lease_calls.has_little_for(
-            command.worker_id
-        ):
+        elif isinstance(command, LeaseWork) and self._is_little_left_for(command.worker_id):
             entry.is_cheap = True
-        (self._writer.put_alone if is_alone else self._writer.put)(entry)
+        writer = self._writer
+        if writer is not None and writer.is_running:
+            (writer.put_alone if is_alone else writer.put)(entry)
+        elif self.membership.held.is_holding:
+            self.membership.held.add(entry)
+        else:
+            raise Unavailable("the coordinator is not running" if self.is_stopping else NO_LEADER)
         return entry
 
-    def _refuse_when_stopped(self) -> None:
-        if not self._writer.is_running:
-            raise Unavailable("the coordinator is not running")
+    def _is_little_left_for(self, worker_id: str) -> bool:
+        leading = self._leading
+        return leading is not None and leading.pipeline.lease_calls.has_little_for(worker_id)
 
     def _refuse_when_full(self, more: int) -> None:
-        most, waiting = self.settings.max_waiting, self._writer.weight
+        most, waiting = self.settings.max_waiting, self._weight
         if waiting and waiting + more > most:
             self._metrics.overloads += 1
             raise Overloaded(
@@ -356,20 +407,45 @@ class Coordinator:
             )
 
     def _deliver(self, delivery: Delivery) -> None:
-        """Resolve all callers and notify all subscribers. Runs on the loop, after the commit."""
+        """Deliver a batch of this leader. Runs on the loop, after the commit."""
+        if self.is_shared:
+            delivery = self.membership.delivered(delivery)
+        self.deliver(delivery)
+        leading = self._leading
+        if leading is not None and delivery.next_moment_ms is not None:
+            leading.duties.hint(delivery.next_moment_ms)
+        if leading is not None and delivery.next_sweep_ms is not None:
+            leading.duties.hint_sweep(delivery.next_sweep_ms)
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Resolve all callers and notify all subscribers of a commit, also of the leader's."""
         resolve_all(delivery.answers, take_back=self._take_back)
         self._notifier.notify(delivery)
-        if delivery.next_moment_ms is not None:
-            self._duties.hint(delivery.next_moment_ms)
-        if delivery.next_sweep_ms is not None:
-            self._duties.hint_sweep(delivery.next_sweep_ms)
+
+    def deliver_of_leader(self, delivery: Delivery) -> None:
+        """Deliver what came from the leader: its events are in the log already."""
+        self.deliver(delivery)
+        if delivery.last_seq:
+            self._events.advance(delivery.last_seq)
+        for counts in delivery.counts:
+            self._metrics.note_rates(counts, self.clock.now_ms())
+
+    async def catch_up(self) -> None:
+        """Notify the waiting callers of what happened while there was no leader to tell them."""
+        found = await self.queries.dashboard.missed(
+            self._notifier.ends.keys, self._notifier.lock_waiters.names
+        )
+        self._notifier.wake(found.ended)
+        self._lock_waiters.look(found.locks)
+        self._notifier.tell_sessions(set(self._notifier.sessions))
+        self._events.advance(found.last_seq)
 
     def _take_back(self, entry: QueuedCommand, outcome: object) -> None:
         """Return the leases that were granted to a caller that has gone away."""
         for command in returned_by(entry, outcome):
-            if self._writer.is_running:
+            with contextlib.suppress(Unavailable):
                 # No caller waits for this command. If it fails, the lease expires by itself.
-                self._enqueue(command).future.add_done_callback(lambda future: future.exception())
+                self.enqueue(command).future.add_done_callback(lambda future: future.exception())
 
 
 def _give_up(entry: QueuedCommand) -> None:

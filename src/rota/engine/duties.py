@@ -35,7 +35,6 @@ class Duty(Struct, frozen=True, kw_only=True):
     command: Callable[[int, Settings], CommandBase[Done | Taken]]  # made from time and settings
     full_step: int | None = None  # after a step of this size more may be due: run again at once
     follows_hints: bool = False  # commits hint at the next due time
-    listens: bool = False  # a hint from a peer on the store runs it earlier
     is_due: Callable[[Queries], Awaitable[bool]] | None = None  # None: always
 
 
@@ -55,7 +54,6 @@ INBOX = Duty(
     name="inbox",
     command=lambda _now_ms, settings: TakeInbox(settings.max_payload_bytes),
     full_step=TAKEN_PER_STEP,
-    listens=True,
     # A read beside the writer, because most stores have an empty inbox.
     is_due=lambda queries: queries.tasks.has_inbox(),
 )

@@ -1,26 +1,22 @@
 """Runs each duty at its interval, or earlier at a hinted due time."""
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 
 import structlog
 
-from rota.core.commands import KeepMinutes
 from rota.core.replies import CommandBase, Done, Taken
 from rota.engine.clock import Clock
 from rota.engine.duties import DUTIES, SWEEPS, Duty
 from rota.engine.metrics.metrics import Metrics
-from rota.engine.metrics.time_series import HOUR_MS, MINUTE_MS, SLOT_MS, Gauges
 from rota.engine.queries.queries import Queries
 from rota.errors import RotaError
 from rota.settings import Settings
 
 log = structlog.get_logger("rota.duties")
 
-LISTENING_PAUSE_MS = 20  # between two runs that peers have hinted at
 LEAST_PAUSE_MS = 1  # a due time that is always just ahead must not spin the loop
-LAST_MINUTE_S = 1.0  # how long a stop waits at most for the last minute of the charts
 
 
 class Alarm:
@@ -66,45 +62,30 @@ class DutyScheduler:
         *,
         clock: Clock,
         steady_clock: Clock,
-        more: tuple[Duty, ...] = (),
+        intervals: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
+        """`intervals`: of duties by name, where they differ from the usual ones."""
+        self._intervals = intervals
         self._execute = execute
         self._queries = queries
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
-        self.duties = (*DUTIES, *more)
+        self.duties = DUTIES
         self._tasks: list[asyncio.Task[None]] = []
         self._moments = Alarm(clock)
         self._sweeps = Alarm(steady_clock)
-        self._hinted = asyncio.Event()  # set by a hint from a peer on the store
-        self._unlisten: Callable[[], None] = lambda: None
-        self._minute_ms = clock.now_ms() // MINUTE_MS * MINUTE_MS  # the minute not yet stored
 
     def start(self) -> None:
         by_interval = [one for one in self.duties if not one.follows_hints and one not in SWEEPS]
         self._tasks = [asyncio.create_task(self._keep(duty)) for duty in by_interval]
         self._tasks.append(asyncio.create_task(self._keep_moments()))
         self._tasks.append(asyncio.create_task(self._keep_sweeping()))
-        self._tasks.append(asyncio.create_task(self._keep_looking()))
-        loop = asyncio.get_running_loop()
-
-        def on_hint() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._hinted.set)
-
-        self._unlisten = self._queries.reader.listen(on_hint)
 
     async def stop(self) -> None:
-        self._unlisten()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        try:
-            async with asyncio.timeout(LAST_MINUTE_S):
-                await self._keep_minute(self._minute_ms)
-        except TimeoutError:
-            log.warning("chart_minute_dropped")
 
     def hint(self, moment_ms: int) -> None:
         """Take in that a task or run is due at this time."""
@@ -117,26 +98,12 @@ class DutyScheduler:
     async def run_all(self) -> None:
         for duty in self.duties:
             await self._run(duty)
-        await self._look()
 
     async def _keep(self, duty: Duty) -> None:
         while True:
             await self._try(duty)
-            if duty.listens:
-                await self._wait_hinted(duty)
-            else:
-                await asyncio.sleep(duty.interval_ms / 1000)
-
-    async def _wait_hinted(self, duty: Duty) -> None:
-        """Wait for a hint from a peer, or until the interval is over."""
-        # Under load hints arrive all the time, so this pause limits the rate.
-        await asyncio.sleep(LISTENING_PAUSE_MS / 1000)
-        try:
-            async with asyncio.timeout(duty.interval_ms / 1000):
-                await self._hinted.wait()
-        except TimeoutError:
-            return
-        self._hinted.clear()
+            interval_ms = self._intervals.get(duty.name, duty.interval_ms)
+            await asyncio.sleep(interval_ms / 1000)
 
     async def _keep_moments(self) -> None:
         """Run the duties that follow hints; they share one alarm for the next due time."""
@@ -158,38 +125,6 @@ class DutyScheduler:
             for duty in SWEEPS:
                 await self._try(duty)
             await self._sweeps.wait(interval_ms)
-
-    async def _keep_looking(self) -> None:
-        """Sample the gauges of all queues once for each slot of the charts."""
-        while True:
-            await self._look()
-            await asyncio.sleep(SLOT_MS / 1000)
-
-    async def _look(self) -> None:
-        try:
-            queues = await self._queries.queues.all()
-        except Exception as error:
-            log.warning("queue_gauges_failed", exc_info=error)
-            return
-        seen = [
-            (one.name, Gauges(one.depth, one.running, one.oldest_age_ms or 0)) for one in queues
-        ]
-        now_ms = self._clock.now_ms()
-        self._metrics.series.look(seen, now_ms)
-        if now_ms // MINUTE_MS * MINUTE_MS != self._minute_ms:
-            await self._keep_minute(self._minute_ms)
-            self._minute_ms = now_ms // MINUTE_MS * MINUTE_MS
-
-    async def _keep_minute(self, started_at_ms: int) -> None:
-        """Store one minute of the charts; a failure loses only chart data."""
-        minutes = self._metrics.series.minute(started_at_ms)
-        if not minutes:
-            return
-        event = KeepMinutes(minutes=minutes, forget_before_ms=started_at_ms - HOUR_MS)
-        try:
-            await self._execute(event)
-        except RotaError as error:
-            log.warning("chart_minute_dropped", code=error.code)
 
     async def _look_ahead(self) -> None:
         try:

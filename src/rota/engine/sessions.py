@@ -15,10 +15,11 @@ from rota.core.replies import Done, SubmissionStatus, SubmissionStatuses, Submit
 from rota.core.sessions import ClearNotifications, SessionNotification
 from rota.core.tasks.model import FINISHED, TaskRecord, TaskState
 from rota.engine.commit.batch import Batch, Domain
-from rota.engine.commit.state import SessionState
+from rota.engine.commit.state import NOTIFICATIONS, SessionState
 from rota.store.sessions import SessionStore
 from rota.store.tasks.listing import Listing
 from rota.store.tasks.tasks import TaskStore
+from rota.store.workers import WorkerStore
 
 log = structlog.get_logger("rota.sessions")
 
@@ -93,6 +94,7 @@ class SessionDomain(Domain):
                 seq = last_notification + len(news) + 1
                 news.append(SessionNotification(seq=seq, session_id=session_id, task_id=one.id))
         dropped = self._sessions.add_notifications(news, most=limits.MAX_SESSION_NEWS)
+        WorkerStore(self.batch.tx).raise_counter(NOTIFICATIONS, last_notification + len(news))
         if dropped:
             log.warning("session_notifications_dropped", dropped=dropped)
         self.batch.sessions = SessionState(

@@ -59,14 +59,12 @@ class Assignments(TopicBase[Unsubscribe], frozen=True):
     """
 
     on_assignments: Callable[[Sequence[Assignment]], None]
-    is_wanted: Callable[[], bool] = lambda: True  # False: no member is connected
 
 
 class Cancellations(TopicBase[Unsubscribe], frozen=True):
     """The leases of tasks that a commit has cancelled."""
 
     on_cancelled: Callable[[Sequence[TellCancelled]], None]
-    is_wanted: Callable[[], bool] = lambda: True  # False: no streaming worker is connected
 
 
 class SessionNews(TopicBase[Unsubscribe], frozen=True):

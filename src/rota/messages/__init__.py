@@ -21,6 +21,7 @@ from rota.messages.dashboard import (
     BacklogView,
     FailurePage,
     FailureView,
+    LeaderView,
     LimitView,
     LoggedOut,
     LoginRequest,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from rota.core.replicas import Role
 from rota.core.tasks.model import TaskError, TaskState
 from rota.messages.base import Answer, Request
 from rota.messages.jobs import JobEvent
@@ -36,6 +37,16 @@ class ShardCounts(Answer, frozen=True, kw_only=True):
     moving: int = 0  # to be released by their owners
 
 
+class LeaderView(Answer, frozen=True, kw_only=True):
+    """The coordinator that executes the commands of all coordinators on this store."""
+
+    name: str
+    address: str  # where the other coordinators reach it
+    epoch: int  # of its leadership; one less is how often the leader has changed
+    since_ms: int  # by the clock of the store
+    is_here: bool  # it is the coordinator that answers
+
+
 class Overview(Answer, frozen=True, kw_only=True):
     now_ms: int
     version: str
@@ -46,6 +57,7 @@ class Overview(Answer, frozen=True, kw_only=True):
     paused_queues: list[str]
     stuck: int  # queued tasks that no registered worker can take
     shards: ShardCounts
+    leader: LeaderView | None = None  # null: the store is not shared, or the caller is bound
 
 
 class WhyView(Answer, frozen=True, kw_only=True):
@@ -190,6 +202,7 @@ class ReplicaView(Answer, frozen=True, kw_only=True):
     seen_ms: int  # the time of its last heartbeat
     is_away: bool  # its last heartbeat is too old
     is_here: bool  # it is the coordinator that answers
+    role: Role | None = None  # null: it is away
 
 
 class SystemView(Answer, frozen=True, kw_only=True):
@@ -203,4 +216,6 @@ class SystemView(Answer, frozen=True, kw_only=True):
     settings: list[SettingView]
     limits: list[LimitView]
     replicas: list[ReplicaView]  # all that share the store, including this one
+    role: Role = Role.LEADER  # of the coordinator that answers
+    leader: LeaderView | None = None  # null: the store is not shared, or no leader is known
     warnings: list[str] = []

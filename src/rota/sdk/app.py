@@ -10,6 +10,7 @@ import concurrent.futures.thread  # noqa: F401 - registers its shutdown first, s
 import contextlib
 import inspect
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
@@ -34,6 +35,7 @@ from rota.sdk.task import (
     template_of,
 )
 from rota.sdk.worker.background import BackgroundWorkers
+from rota.tls import Verify
 
 if TYPE_CHECKING:
     from rota.sdk.definitions import Source
@@ -46,6 +48,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 EMBEDDED_CONCURRENCY = 10
+NOTIFY_HAS_GONE = (
+    "`notify` has no effect: the leader looks for tasks of transactions every `inbox_interval_ms`"
+)
 
 
 class TaskDecorator(Protocol):
@@ -63,13 +68,17 @@ class TaskDecorator(Protocol):
 class Rota:
     """An app: tasks, and a connection to a coordinator.
 
-    `url` is `http://…`, or `sqlite:///FILE` for a coordinator inside this program; the default is
-    `ROTA_URL`, or else `sqlite:///rota.db`. Several coordinators on one store have commas between
-    their addresses. `token` defaults to `ROTA_TOKEN`. `concurrency` is how many tasks the worker
-    of an embedded coordinator runs at once; with 0 there is no such worker.
+    `url` is `http://…` or `https://…`, or `sqlite:///FILE` for a coordinator inside this program;
+    the default is `ROTA_URL`, or else `sqlite:///rota.db`. Several coordinators on one store have
+    commas between their addresses. `token` defaults to `ROTA_TOKEN`. `concurrency` is how many
+    tasks the worker of an embedded coordinator runs at once; with 0 there is no such worker.
 
-    `schema` and `notify` concern tasks that are enqueued with `conn`: the schema that Rota has in
-    that database (`ROTA_SCHEMA`, or else `rota`), and whether NOTIFY wakes the coordinators.
+    `verify` concerns `https://…`: with True, the coordinator's certificate must be signed by an
+    authority in the file of `ROTA_CA`, or else of the system; a path names another such file. With
+    False it is not checked, which gives the token to any machine on the way, and is warned of.
+
+    `schema` concerns tasks that are enqueued with `conn`: the schema that Rota has in that database
+    (`ROTA_SCHEMA`, or else `rota`). `notify` has no effect any more, and will be removed.
     """
 
     def __init__(
@@ -79,12 +88,16 @@ class Rota:
         *,
         concurrency: int = EMBEDDED_CONCURRENCY,
         schema: str | None = None,
-        notify: bool = True,
+        notify: bool | None = None,
+        verify: Verify = True,
     ) -> None:
+        if notify is not None:
+            warnings.warn(NOTIFY_HAS_GONE, DeprecationWarning, stacklevel=2)
         self.tasks: dict[str, Task[..., Any]] = {}
-        self._inbox = inbox_of(schema, notifies=notify)
+        self._inbox = inbox_of(schema)
         self._url = url
         self._token = token
+        self._verify = verify
         self._lock = threading.RLock()
         self._client: Client | None = None
         self._is_own_client = True
@@ -316,7 +329,7 @@ class Rota:
         if client is None:
             with self._lock:
                 if self._client is None:
-                    self._client = Client.connect(self._url, self._token)
+                    self._client = Client.connect(self._url, self._token, verify=self._verify)
                     _close_at_exit(self)
                 client = self._client
         return client

@@ -1,8 +1,8 @@
 """Enqueues tasks inside the program's own transaction, as rows of Rota's inbox.
 
 The program's connection writes the row, so the row is committed with the rest of the transaction or
-not at all. A coordinator moves committed rows out and accepts them as tasks. It holds no lock in
-the meantime, however long the transaction lasts.
+not at all. The coordinator that leads looks for committed rows every `inbox_interval_ms`, and
+accepts them as tasks. The transaction takes no lock of Rota, however long it lasts.
 
 A connection is recognised by the module of its class; none of the libraries is imported here.
 Connections that SQLAlchemy and Django wrap are used through them, so that their own bookkeeping of
@@ -51,7 +51,6 @@ class TransactionalInbox(Struct, frozen=True):
     """The inbox table of one schema."""
 
     schema: str
-    notifies: bool = True  # by NOTIFY, which serialises the commits of transactions
 
     def put(self, conn: Any, tasks: Sequence[NewTask]) -> None:
         connection = connection_of(conn)
@@ -77,13 +76,10 @@ class TransactionalInbox(Struct, frozen=True):
         pairs = ", ".join(
             f"({place(2 * row + 1)}::text, {place(2 * row + 2)}::bytea)" for row in range(rows)
         )
-        insert = f'INSERT INTO "{self.schema}".inbox (key, task) VALUES {pairs}'  # noqa: S608 - a checked name
-        if not self.notifies:
-            return insert
-        return f"WITH put AS ({insert}) SELECT pg_notify('rota_{self.schema}', '')"
+        return f'INSERT INTO "{self.schema}".inbox (key, task) VALUES {pairs}'  # noqa: S608 - a checked name
 
 
-def inbox_of(schema: str | None, *, notifies: bool) -> TransactionalInbox:
+def inbox_of(schema: str | None) -> TransactionalInbox:
     name = schema or os.environ.get("ROTA_SCHEMA") or DEFAULT_SCHEMA
     if not _SCHEMA.fullmatch(name):
         raise Invalid(
@@ -91,7 +87,7 @@ def inbox_of(schema: str | None, *, notifies: bool) -> TransactionalInbox:
             "underscores, no more than 40",
             field="schema",
         )
-    return TransactionalInbox(name, notifies)
+    return TransactionalInbox(name)
 
 
 def with_key(task: NewTask) -> NewTask:

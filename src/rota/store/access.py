@@ -19,7 +19,7 @@ class TokenStore:
         return set(self._tx.column("access.ids"))
 
     def put(self, token: AccessToken) -> None:
-        self._tx.execute("access.put", id=token.id, token=msgspec.json.encode(token))
+        self._tx.pipeline("access.put", id=token.id, token=msgspec.json.encode(token))
 
     def delete(self, token_id: str) -> None:
-        self._tx.execute("access.delete", id=token_id)
+        self._tx.pipeline("access.delete", id=token_id)

@@ -86,7 +86,7 @@ class DashboardStore:
         count = 0
         while rows := self._tx.rows("dashboard.without_cause", limit=CAUSES_PER_STEP):
             causes = [(_cause(error), number) for number, error in rows]
-            self._tx.execute_many("dashboard.set_cause", ("cause", "id"), causes)
+            self._tx.pipeline_many("dashboard.set_cause", ("cause", "id"), causes)
             count += len(rows)
         return count
 
@@ -96,10 +96,10 @@ class DashboardStore:
 
     def put_minutes(self, kept: KeepMinutes) -> int:
         """Write minutes of the charts and prune old ones; returns how many were written."""
-        self._tx.execute("dashboard.prune_minutes", before_ms=kept.forget_before_ms)
+        self._tx.pipeline("dashboard.prune_minutes", before_ms=kept.forget_before_ms)
         rows = [(one.started_at_ms, one.queue, one.slots) for one in kept.minutes]
         names = ("started_at_ms", "queue", "slots")
-        self._tx.execute_many("dashboard.put_minute", names, rows)
+        self._tx.pipeline_many("dashboard.put_minute", names, rows)
         return len(rows)
 
     def minutes(self, since_ms: int) -> list[KeptMinute]:

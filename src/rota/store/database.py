@@ -15,6 +15,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Protocol, TypeVar
 
+from rota.store.leadership import Elections
+
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Parameters = Mapping[str, object]
@@ -28,10 +30,7 @@ _PARAMETER = re.compile(r"(?<!:):([a-z]\w*)")
 class Transaction(ABC):
     """Named queries in an open transaction. A list as a parameter is a set of values."""
 
-    # Whether a peer has written since the last commit of this handle. True in every write until
-    # the first commit of the handle: it does not know what was written before.
-    changed_by_peer: bool
-    now_ms: int | None  # the database's clock at the start of a write; None: it has none
+    is_remote: bool = False  # whether each read takes a round trip
 
     @abstractmethod
     def rows(self, query: str, /, **parameters: object) -> list[Row]: ...
@@ -67,6 +66,19 @@ class Transaction(ABC):
     ) -> None:
         """Run one statement for each row without waiting for the outcome."""
 
+    def pipeline_exactly(self, expected: int, query: str, /, **parameters: object) -> None:
+        """Run one statement that has to change so many rows, without waiting for its outcome.
+
+        Another number is a defect: it breaks the transaction off at the latest in its commit.
+        """
+        check_count(query, self.execute(query, **parameters), expected)
+
+    def pipeline_each(
+        self, query: str, names: Sequence[str], rows: Sequence[Sequence[object]], /
+    ) -> None:
+        """Run one statement for each row, which has to change one row of the table each time."""
+        check_count(query, self.execute_many(query, names, rows), len(rows))
+
     def record(self, make: Callable[..., T], query: str, /, **parameters: object) -> T | None:
         """Return the first of the records, or None."""
         return next(iter(self.records(make, query, **parameters)), None)
@@ -82,8 +94,17 @@ class Transaction(ABC):
         return None
 
 
+def check_count(query: str, changed: int, expected: int) -> None:
+    assert changed == expected, f"{query} changed {changed} rows, not {expected}"
+
+
 class Database(Protocol):
-    """A store of durable state. Writes happen one after the other, also those of peers."""
+    """A store of durable state. Only one handle of it writes: that of the leader."""
+
+    @property
+    def elections(self) -> Elections | None:
+        """The election of the leader; None: this process always leads."""
+        ...
 
     @property
     def is_shared(self) -> bool:
@@ -95,26 +116,19 @@ class Database(Protocol):
 
         Raises `Unavailable` when the database cannot be used. The message states whether nothing
         was changed, or the outcome is unknown because the connection was lost in the commit.
+        Raises `NotLeader` when this handle does not lead, or not any more: nothing was changed.
+        """
+        ...
+
+    def administer(self, body: Callable[[Transaction], T]) -> T:
+        """Write without being the leader, as `write` does otherwise.
+
+        For tables that no coordinator holds in memory.
         """
         ...
 
     def read(self, body: Callable[[Transaction], T]) -> T:
         """Run the body on one consistent view of committed data. Any thread may call this."""
-        ...
-
-    def change_counter(self) -> int:
-        """Return a number that rises with every write that changes something, also by a peer.
-
-        Cheap enough to be called many times a second. Any thread may call this.
-        """
-        ...
-
-    def notify_peers(self) -> None:
-        """Notify peers soon of a change. May get lost: `change_counter` is authoritative."""
-        ...
-
-    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back, on a thread of the store, when a peer notifies; returns a function to stop."""
         ...
 
     def close(self) -> None: ...

@@ -68,7 +68,7 @@ class EventStore:
             last_excess_seq=bounds.last_seq - event.most,
         )
         if deleted:
-            self._tx.execute("events.raise_last_seq", seq=bounds.last_seq)
+            self._tx.pipeline("events.raise_last_seq", seq=bounds.last_seq)
         return deleted
 
 

@@ -36,10 +36,10 @@ class KvStore:
         return self._tx.record(KvEntry, "kv.get", key=key)
 
     def put(self, entry: KvEntry) -> None:
-        self._tx.execute("kv.put", **asdict(entry))
+        self._tx.pipeline("kv.put", **asdict(entry))
 
     def delete(self, *keys: str) -> None:
-        self._tx.execute_many("kv.delete", ("key",), [(key,) for key in keys])
+        self._tx.pipeline_many("kv.delete", ("key",), [(key,) for key in keys])
 
     def expired(self, now_ms: int, limit: int) -> list[ExpiredEntry]:
         """Entries past their expiry, oldest first."""

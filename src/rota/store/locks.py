@@ -1,9 +1,13 @@
 """Locks and the callers that wait for them."""
 
+from collections.abc import Mapping
+
 from msgspec.structs import asdict, replace
 
 from rota.core.locks import LockState, LockStatus, LockWaiter
 from rota.store.database import Transaction
+
+Places = Mapping[tuple[str, str], str]  # names of coordinators, by lock and owner
 
 
 class LockStore:
@@ -19,28 +23,36 @@ class LockStore:
             lock, waiters=tuple(self._tx.records(LockWaiter, "locks.waiters", lock=name))
         )
 
-    def put(self, lock: LockState, *, before: LockState, replica: str | None = None) -> None:
+    def put(self, lock: LockState, *, before: LockState, places: Places) -> None:
         """Write what has changed about a lock, however many callers wait for it.
 
-        New waiters wait with this replica, where there are several.
+        Places: the coordinator where each new waiter waits, where there are several.
         """
         if lock.waiters != before.waiters:
-            self._put_waiters(lock, before, replica)
+            self._put_waiters(lock, before, places)
         if lock.owner is None and not lock.waiters:
-            self._tx.execute("locks.delete", name=lock.name)
+            self._tx.pipeline("locks.delete", name=lock.name)
         else:
-            self._tx.execute("locks.put", **asdict(lock))
+            self._tx.pipeline("locks.put", **asdict(lock))
 
-    def _put_waiters(self, lock: LockState, before: LockState, replica: str | None) -> None:
+    def _put_waiters(self, lock: LockState, before: LockState, places: Places) -> None:
         known = {one.ticket: one for one in before.waiters}
         gone = [(lock.name, ticket) for ticket in known.keys() - {w.ticket for w in lock.waiters}]
         if gone:
-            self._tx.execute_many("locks.delete_waiter", ("lock", "ticket"), gone)
-        self._tx.execute_many(
+            self._tx.pipeline_many("locks.delete_waiter", ("lock", "ticket"), gone)
+        self._tx.pipeline_many(
             "locks.put_waiter",
             ("lock", "ticket", "asked", "owner", "ttl_ms", "until_ms", "replica"),
             [
-                (lock.name, one.ticket, one.asked, one.owner, one.ttl_ms, one.until_ms, replica)
+                (
+                    lock.name,
+                    one.ticket,
+                    one.asked,
+                    one.owner,
+                    one.ttl_ms,
+                    one.until_ms,
+                    places.get((lock.name, one.owner)),
+                )
                 for one in lock.waiters
                 if known.get(one.ticket) != one
             ],
@@ -48,11 +60,11 @@ class LockStore:
 
     def delete_waiters(self) -> None:
         """Delete all waiters: they were connected to a coordinator that is gone."""
-        self._tx.execute("locks.delete_all_waiters")
+        self._tx.pipeline("locks.delete_all_waiters")
 
     def expire_waiters(self, replica: str, *, now_ms: int) -> None:
         """End the waits that a replica, which is gone, held for its callers."""
-        self._tx.execute("locks.expire_waiters", now_ms=now_ms, replica=replica)
+        self._tx.pipeline("locks.expire_waiters", now_ms=now_ms, replica=replica)
 
     def held(self, names: list[str]) -> list[LockState]:
         """Of these locks, the held ones, without their waiters."""

@@ -58,8 +58,8 @@ class SessionStore:
     def drop_notifications(self, delivered: Iterable[SessionNotification]) -> None:
         rows = [(one.task_id, one.session_id, one.seq) for one in delivered]
         names = ("task_id", "session_id", "seq")
-        self._tx.execute_many("sessions.drop_notification", names, rows)
+        self._tx.pipeline_many("sessions.drop_notification", names, rows)
 
     def drop_tasks(self, ids: list[int]) -> None:
         """Drop tasks that are pruned."""
-        self._tx.execute("sessions.drop_tasks", ids=ids)
+        self._tx.pipeline("sessions.drop_tasks", ids=ids)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rota.core.shards.decisions import PutService
-from rota.core.shards.hydration import SoftState, StoredShard
+from rota.core.shards.hydration import StoredShard
 from rota.core.shards.members import Member
 from rota.store.database import Transaction, decoding
 
@@ -20,7 +20,6 @@ FEW = 4  # shards of a range that are written one by one as quickly
 
 _encode = msgspec.json.Encoder().encode
 _decode_member = msgspec.json.Decoder(Member).decode
-_decode_soft_state = msgspec.json.Decoder(SoftState).decode
 _service = decoding(
     PutService, pinned=bool, superseded=msgspec.json.Decoder(tuple[int, ...]).decode
 )
@@ -57,16 +56,6 @@ class StoredService(NamedTuple):
     service: PutService
     members: list[Member]
     shards: list[StoredShard]
-    version: int = 0  # raised with every change, where several coordinators make them
-    soft_state: SoftState | None = None  # the same
-
-
-class StoredHeartbeat(NamedTuple):
-    """The last heartbeat of a member."""
-
-    service: int  # its number
-    worker_id: str
-    seen_ms: int
 
 
 class StoredCheckpoint(NamedTuple):
@@ -110,7 +99,7 @@ class ShardStore:
         service = self._tx.record(_service, "shards.service", name=name)
         if service is None:
             return None
-        ((number, version, soft_state),) = self._tx.rows("shards.service_state", name=name)
+        number = self._tx.value("shards.service_number", name=name)
         members: list[Member] = []
         names: dict[int | None, str] = {}
         for member_number, details, seen_ms in self._tx.rows("shards.members", service=number):
@@ -123,15 +112,7 @@ class ShardStore:
                 "shards.shards", service=number
             )
         ]
-        decoded = None if soft_state is None else _decode_soft_state(soft_state)
-        return StoredService(number, service, members, shards, version, decoded)
-
-    def versions(self) -> dict[str, int]:
-        """The version of every service."""
-        return dict(self._tx.rows("shards.versions"))
-
-    def seen_since(self, since_ms: int) -> list[StoredHeartbeat]:
-        return self._tx.records(StoredHeartbeat, "shards.seen_since", since_ms=since_ms)
+        return StoredService(number, service, members, shards)
 
     def exists(self, name: str) -> bool:
         return self._tx.value("shards.service_number", name=name) is not None
@@ -144,13 +125,8 @@ class ShardStore:
     def put_service(self, service: PutService) -> int:
         """Write the row of a service; returns the number that its other rows refer to."""
         fields = msgspec.structs.asdict(service) | {"superseded": _encode(service.superseded)}
-        self._tx.execute("shards.put_service", **fields)
+        self._tx.pipeline("shards.put_service", **fields)
         return int(self._tx.value("shards.service_number", name=service.name))
-
-    def set_version(self, number: int, version: int, soft_state: SoftState) -> None:
-        """Record a change of a service, so that peers notice it."""
-        encoded = _encode(soft_state)
-        self._tx.execute("shards.set_version", service=number, version=version, soft_state=encoded)
 
     def put_members(self, number: int, members: Sequence[Member]) -> None:
         rows = [(number, one.worker_id, _encode(one)) for one in members]
@@ -188,7 +164,7 @@ class ShardStore:
             values = dict(zip(SHARD_STATE, state, strict=True), service=number)
             changed = self._tx.execute("shards.update_range", first=first, last=last, **values)
             if changed < len(shards):
-                self._tx.execute("shards.put_range", shards=list(shards), **values)
+                self._tx.pipeline("shards.put_range", shards=list(shards), **values)
         self._tx.pipeline_many("shards.put_shard", ("service", "shard", *SHARD_STATE), rows)
 
     def put_checkpoints(self, checkpoints: Iterable[StoredCheckpoint]) -> None:

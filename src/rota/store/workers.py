@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,24 +19,11 @@ CACHED_REGISTRATIONS = 2_048
 _encode = msgspec.json.Encoder().encode
 # A registration does not change, and is read with every request of its worker.
 _decode_worker = lru_cache(maxsize=CACHED_REGISTRATIONS)(msgspec.json.Decoder(WorkerRecord).decode)
-_interval_ms = lru_cache(maxsize=CACHED_REGISTRATIONS)(
-    lambda registration: _decode_worker(registration).heartbeat_interval_ms
-)
 _decode_load = msgspec.json.Decoder(dict[str, Any]).decode
 # 64 floats are half as long in MessagePack as in JSON.
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_statistics = msgspec.msgpack.Decoder(Statistics).decode
 _unpack_breaker = msgspec.msgpack.Decoder(Breaker).decode
-
-
-class WorkersWithLeases(NamedTuple):
-    workers: dict[str, WorkerRecord]
-    lease_counts: dict[int, int]  # by incarnation
-
-
-class SilentWorkers(NamedTuple):
-    workers: dict[str, WorkerRecord]
-    known: int  # the number of all workers
 
 
 class WorkerStore:
@@ -46,39 +33,11 @@ class WorkerStore:
     def by_ids(self, ids: list[str]) -> dict[str, WorkerRecord]:
         return _workers(self._tx.rows("workers.by_ids", ids=ids)) if ids else {}
 
-    def with_lease_counts(self, ids: list[str]) -> WorkersWithLeases:
-        rows = self._tx.rows("workers.with_lease_counts", ids=ids)
-        return WorkersWithLeases(
-            _workers(row[:-1] for row in rows), {row[1]: row[-1] for row in rows}
-        )
-
-    def has_open_breakers(self) -> bool:
-        return bool(self._tx.value("workers.has_open_breakers"))
-
-    def has_cancelled(self) -> bool:
-        return bool(self._tx.value("workers.has_cancelled"))
-
     def all(self) -> dict[str, WorkerRecord]:
         return _workers(self._tx.rows("workers.all"))
 
-    def silent(self, *, now_ms: int, intervals: float, also: Iterable[str]) -> SilentWorkers:
-        """The workers without a heartbeat for so many of their intervals, and those of `also`.
-
-        A worker with a heartbeat in the future is silent, too: the clock was set back.
-        """
-        heartbeats = self._tx.rows("workers.heartbeats")
-        ids = {
-            worker_id
-            for worker_id, at_ms, registration in heartbeats
-            if not 0 <= now_ms - at_ms <= intervals * _interval_ms(registration)
-        }
-        return SilentWorkers(self.by_ids([*ids.union(also)]), len(heartbeats))
-
-    def count(self) -> int:
-        return int(self._tx.value("workers.count"))
-
     def put(self, worker: WorkerRecord) -> None:
-        self._tx.execute(
+        self._tx.pipeline(
             "workers.put",
             id=worker.id,
             incarnation=worker.incarnation,
@@ -99,12 +58,12 @@ class WorkerStore:
         )
 
     def set_state(self, worker_id: str, incarnation: int, state: WorkerState) -> None:
-        self._tx.execute("workers.set_state", id=worker_id, incarnation=incarnation, state=state)
+        self._tx.pipeline("workers.set_state", id=worker_id, incarnation=incarnation, state=state)
 
     def delete(self, worker_id: str, incarnation: int) -> None:
-        self._tx.execute("workers.delete", id=worker_id, incarnation=incarnation)
-        self._tx.execute("workers.delete_qualities", worker_id=worker_id)
-        self._tx.execute("workers.drop_all_cancelled", incarnation=incarnation)
+        self._tx.pipeline("workers.delete", id=worker_id, incarnation=incarnation)
+        self._tx.pipeline("workers.delete_qualities", worker_id=worker_id)
+        self._tx.pipeline("workers.drop_all_cancelled", incarnation=incarnation)
 
     # --- quality --------------------------------------------------------------------------------
 
@@ -139,21 +98,19 @@ class WorkerStore:
 
     # --- cancellations --------------------------------------------------------------------------
 
-    def cancelled(self, incarnations: list[int]) -> dict[int, set[TaskId]]:
-        """The cancelled tasks that these incarnations have to be notified of."""
+    def all_cancelled(self) -> dict[int, set[TaskId]]:
+        """The cancelled tasks that workers have to be notified of, by incarnation."""
         found: dict[int, set[TaskId]] = {}
-        if incarnations:
-            rows = self._tx.rows("workers.cancelled", incarnations=incarnations)
-            for incarnation, task_id in rows:
-                found.setdefault(incarnation, set()).add(task_id)
+        for incarnation, task_id in self._tx.rows("workers.all_cancelled"):
+            found.setdefault(incarnation, set()).add(task_id)
         return found
 
     def add_cancelled(self, pairs: Iterable[tuple[int, TaskId]]) -> None:
         """Record cancelled tasks; each pair is an incarnation and a task."""
-        self._tx.execute_many("workers.add_cancelled", ("incarnation", "task_id"), pairs)
+        self._tx.pipeline_many("workers.add_cancelled", ("incarnation", "task_id"), pairs)
 
     def drop_cancelled(self, pairs: Iterable[tuple[int, TaskId]]) -> None:
-        self._tx.execute_many("workers.drop_cancelled", ("incarnation", "task_id"), pairs)
+        self._tx.pipeline_many("workers.drop_cancelled", ("incarnation", "task_id"), pairs)
 
     # --- counters -------------------------------------------------------------------------------
 
@@ -161,7 +118,7 @@ class WorkerStore:
         return int(self._tx.value("workers.counter", name=name))
 
     def raise_counter(self, name: str, value: int) -> None:
-        self._tx.execute("workers.raise_counter", name=name, value=value)
+        self._tx.pipeline("workers.raise_counter", name=name, value=value)
 
 
 def _qualities(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, str], Quality]]:

@@ -300,7 +300,7 @@ async def test_heartbeats_that_come_together_are_one_commit(api: Api) -> None:
     async with streaming_peer(api) as first, streaming_peer(api) as second:
         await first.open("first")
         await second.open("second")
-        await api.node.coordinator._duties.stop()  # they commit batches of their own
+        await api.node.coordinator.leading.duties.stop()  # they commit batches of their own
         commits: list[int] = []
         while 1 not in commits and len(commits) < 20:
             before = metrics.batches

@@ -11,19 +11,24 @@ import time
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import apsw
 import msgspec
 from msgspec import Struct
 
+from rota.cli.render.formatting import duration
+from rota.core.replicas import Role
 from rota.errors import RotaError
-from rota.messages import HealthAnswer
+from rota.gateways.auth.authenticator import is_loopback
+from rota.messages import HealthAnswer, SystemView
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.settings import Settings
 from rota.store import migrator
 from rota.store.opening import file_of, is_postgres
 from rota.store.sqlite.database import MEMORY, path_of
+from rota.tls import server_context
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 51, 3)  # before it, a reset of the write-ahead log could lose commits
@@ -32,6 +37,7 @@ SLOW_SYNC_MS = 10.0
 CLOCK_WARN_MS = 1_000
 CLOCK_FAIL_MS = 60_000
 ANSWER_TIMEOUT_S = 5.0
+UNSPECIFIED = {"0.0.0.0", "::"}  # noqa: S104 - not bound here
 OUTDATED = "rota up or rota migrate brings it up to date"
 
 
@@ -209,12 +215,49 @@ def coordinator(answer: HealthProbe | RotaError, address: str, *, is_named: bool
     return _ok("coordinator", found)
 
 
-def replicas(client: Client) -> DoctorCheck | None:
-    """The coordinators that share the store; None: only one, or the caller may not ask."""
+def ask_system(client: Client) -> SystemView | None:
+    """Ask the coordinator about itself; None: the caller may not, or there was no answer."""
     try:
-        known = client.run(msgspec.structs.replace(calls.system(), timeout_s=ANSWER_TIMEOUT_S))
+        return client.run(msgspec.structs.replace(calls.system(), timeout_s=ANSWER_TIMEOUT_S))
     except RotaError:
         return None
+
+
+def leader(known: SystemView) -> DoctorCheck | None:
+    """The coordinator that leads the store; None: the store is not shared."""
+    if known.role is Role.SEEKING:
+        advice = (
+            "check that the coordinators reach each other: each needs an address in --advertise "
+            "that the others can connect to"
+        )
+        return _fail("leader", "the coordinator reaches no leader", advice)
+    found = known.leader
+    if found is None:
+        return None
+    since = duration(max(0, known.now_ms - found.since_ms))
+    changes = found.epoch - 1
+    text = (
+        f"{found.name} at {found.address} has led for {since}, epoch {found.epoch}: "
+        f"{changes:,} {'change' if changes == 1 else 'changes'} so far"
+    )
+    hosts = {one.host for one in known.replicas if not one.is_away}
+    if len(hosts) > 1 and _is_local(found.address):
+        advice = (
+            f"the coordinators are on {len(hosts)} hosts, and this address means each host "
+            "itself: give each coordinator --advertise HOST:PORT"
+        )
+        return _warn("leader", text, advice)
+    return _ok("leader", text)
+
+
+def _is_local(url: str) -> bool:
+    """Whether an address means the machine that connects to it."""
+    host = urlsplit(url).hostname or ""
+    return is_loopback(host) or host in UNSPECIFIED
+
+
+def replicas(known: SystemView) -> DoctorCheck | None:
+    """The coordinators that share the store; None: there is only one."""
     if len(known.replicas) == 1:
         return None
     here = [one for one in known.replicas if not one.is_away]
@@ -227,6 +270,30 @@ def replicas(client: Client) -> DoctorCheck | None:
     if len(versions) > 1:
         return _warn("replicas", found, "bring all of them to one version")
     return _ok("replicas", found)
+
+
+def certificate(settings: Settings) -> DoctorCheck | None:
+    """Whether a coordinator could serve with the certificate of the settings; None: it has none."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    try:
+        server_context(settings.tls_cert, settings.tls_key)
+    except RotaError as error:
+        advice = "name other files with --tls-cert and --tls-key"
+        return _fail("certificate", error.detail, advice)
+    return _ok("certificate", f"{settings.tls_cert} and its key can be used")
+
+
+def encryption(address: str) -> DoctorCheck | None:
+    """A coordinator that is called over the network without TLS; None: there is none."""
+    parts = urlsplit(address)
+    if parts.scheme != "http" or is_loopback(parts.hostname or ""):
+        return None
+    return _warn(
+        "encryption",
+        f"{address} is clear text: others on the network can read tokens",
+        "start the coordinator with --tls-cert and --tls-key, or put a TLS proxy in front of it",
+    )
 
 
 def clock(probe: HealthProbe) -> DoctorCheck:

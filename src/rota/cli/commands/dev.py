@@ -22,6 +22,7 @@ from rota.sdk.app import Rota
 from rota.sdk.client.client import Client
 from rota.sdk.worker.worker import Worker
 from rota.settings import Settings, field_names
+from rota.tls import CA_VARIABLE
 
 
 @click.command()
@@ -59,6 +60,8 @@ async def _serve(settings: Settings, app: Rota, worker: Worker, *, as_json: bool
             url = ready.result()
             announce(url, node, as_json=as_json)
             os.environ["ROTA_URL"] = url
+            if settings.tls_cert is not None:  # the app trusts its own coordinator
+                os.environ.setdefault(CA_VARIABLE, settings.tls_cert)
             app.use(Client.connect(url))
             await asyncio.to_thread(process.run, worker.arun())
             app.close()

@@ -63,7 +63,7 @@ class DoctorReport(Struct):
 
 
 @click.command()
-@settings_flags("host", "port", "store")
+@settings_flags("host", "port", "store", "tls_cert", "tls_key")
 @connected
 def doctor(client: Client, *, as_json: bool, **flags: Any) -> None:
     """Check this machine and a coordinator.
@@ -88,14 +88,19 @@ def _examine(client: Client, settings: Settings, *, is_named: bool) -> Iterator[
     if not is_postgres(settings.store):
         yield checks.disk(settings)
     answer = checks.ask_health(client)
+    yield from _given(checks.certificate(settings), checks.encryption(client.transport.address))
     yield checks.coordinator(answer, client.transport.address, is_named=is_named)
     if isinstance(answer, checks.HealthProbe):
         yield checks.clock(answer)
-        others = checks.replicas(client)
-        if others is not None:
-            yield others
+        system = checks.ask_system(client)
+        if system is not None:
+            yield from _given(checks.leader(system), checks.replicas(system))
     elif not is_named:
         yield checks.port(settings)
+
+
+def _given(*found: DoctorCheck | None) -> Iterator[DoctorCheck]:
+    return (check for check in found if check is not None)
 
 
 def _table(report: DoctorReport) -> Table:

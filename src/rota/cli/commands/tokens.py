@@ -13,7 +13,7 @@ import msgspec
 from click.core import ParameterSource
 
 from rota.addresses import without_password
-from rota.cli.connection import token_option, url_option
+from rota.cli.connection import ca_option, token_option, url_option
 from rota.cli.options import json_flag, load_settings, settings_flags
 from rota.cli.render.formatting import absolute, relative
 from rota.cli.render.output import Facts, Table, note, show, table
@@ -34,8 +34,8 @@ def token() -> None:
 
 
 def _place_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a coordinator, `--url` and `--token`, or of a store, `--store`."""
-    return url_option(token_option(settings_flags("store")(json_flag(function))))
+    """Add the options of a coordinator, such as `--url`, and of a store, `--store`."""
+    return url_option(token_option(ca_option(settings_flags("store")(json_flag(function)))))
 
 
 @token.command()
@@ -104,10 +104,10 @@ def _ask(call: ApiCall[T], in_store: Callable[[Settings], T]) -> T:
     caller did not mean a file in the working directory.
     """
     context = click.get_current_context()
-    url, token, store = (context.params[name] for name in ("url", "token", "store"))
+    url, token, ca, store = (context.params[name] for name in ("url", "token", "ca", "store"))
     if context.get_parameter_source("store") is ParameterSource.COMMANDLINE:
         return in_store(load_settings({"store": store}))
-    client = Client.connect(url, token)
+    client = Client.connect(url, token, verify=ca or True)
     try:
         return client.run(call)
     except NotSent:

@@ -41,7 +41,8 @@ def up(*, as_json: bool, **flags: Any) -> None:
     """Start a coordinator.
 
     As soon as it serves it prints its addresses; with --json that is one line, {"url": …}. It runs
-    until Ctrl-C or SIGTERM, which shut it down cleanly; a second one ends it at once.
+    until Ctrl-C or SIGTERM, which shut it down cleanly; a second one ends it at once. With TLS,
+    SIGHUP has it read the certificate and its key again.
     """
     settings = load_settings(flags)
     telemetry.set_up(level=settings.log_level, log_format=settings.log_format)
@@ -55,6 +56,8 @@ async def _serve(settings: Settings, *, as_json: bool) -> None:
     gc.freeze()
     gc.set_threshold(COLLECTED_AFTER, *gc.get_threshold()[1:])
     process.stop_on_signals(node.ask_to_stop)
+    if settings.tls_cert is not None:
+        process.reload_on_hangup(node.reload_certificate)
     for warning in node.authenticator.warnings():
         log.warning("insecure", detail=warning)
     await node.serve(lambda url: announce(url, node, as_json=as_json))

@@ -24,7 +24,7 @@ from rota.cli.commands.worker_options import (
     worker_options,
     worker_settings,
 )
-from rota.cli.connection import DEFAULT_URL, token_option
+from rota.cli.connection import DEFAULT_URL, ca_option, token_option
 from rota.cli.options import json_flag, load_settings, settings_flags
 from rota.cli.process import STOPPING
 from rota.cli.render.output import ExitCode, Refusal, show
@@ -35,6 +35,7 @@ from rota.sdk.app import Rota
 from rota.sdk.client.client import Client
 from rota.sdk.worker.stopping import StopReason
 from rota.sdk.worker.worker import Worker
+from rota.tls import CA_VARIABLE
 
 log = structlog.get_logger("rota.worker")
 
@@ -73,6 +74,7 @@ class LoggingWorker(Worker):
     f"{DEFAULT_URL}]",
 )
 @token_option
+@ca_option
 @worker_options
 @click.option(
     "--max-tasks",
@@ -99,6 +101,7 @@ def worker(
     app_option: str | None,
     url: str | None,
     token: str | None,
+    ca: str | None,
     max_tasks: int | None,
     processes: int,
     log_level: str | None,
@@ -123,10 +126,10 @@ def worker(
     if processes > 1:
         raise SystemExit(run_processes(processes, worker_id=options["worker_id"]))
 
-    _export_address(url, token)
+    _export_address(url, token, ca)
     chosen = chosen_app(app, app_option)
     if url is not None:
-        chosen.use(Client.connect(url, token))
+        chosen.use(Client.connect(url, token, verify=ca or True))
     worker = LoggingWorker(
         chosen,
         max_tasks=max_tasks,
@@ -140,11 +143,13 @@ def worker(
         raise SystemExit(_run_pool(chosen, pool, options, as_json=as_json))
 
 
-def _export_address(url: str | None, token: str | None) -> None:
+def _export_address(url: str | None, token: str | None, ca: str | None) -> None:
     """Name the coordinator in the environment, for connections that the app opens itself."""
     os.environ["ROTA_URL"] = url or os.environ.get("ROTA_URL") or DEFAULT_URL
     if token is not None:
         os.environ["ROTA_TOKEN"] = token
+    if ca is not None:
+        os.environ[CA_VARIABLE] = ca
 
 
 def _work(app: Rota, worker: LoggingWorker) -> None:

@@ -49,8 +49,17 @@ def summary(view: TopView) -> list[tuple[str, str]]:
         ("workers", _counts(overview.workers)),
         ("shards", owned + (f", {shards.moving:,} moving" if shards.moving else "")),
         ("paused", ", ".join(overview.paused_queues)),
+        ("leader", _leader(overview)),
     ]
     return [(noun, text) for noun, text in lines if text]
+
+
+def _leader(overview: Overview) -> str:
+    leader = overview.leader
+    if leader is None:
+        return ""
+    since = duration(max(0, overview.now_ms - leader.since_ms))
+    return f"{leader.name} for {since}, epoch {leader.epoch}"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -131,10 +131,6 @@ class Service:
         """The generation of the last change to a member's assignment, as far as is known."""
         return self._changed_in.get(worker_id, self._restored_in)
 
-    def note_unchanged(self, worker_id: str, since: int) -> None:
-        """Note that an assignment did not change when the service was read from the store."""
-        self._changed_in[worker_id] = since
-
     def cached_assignment(self, worker_id: str) -> Assignment | None:
         """The assignment of a member, if it was computed in this generation."""
         known = self._assignments.get(worker_id)

@@ -267,7 +267,7 @@ class TaskRecord(Struct, frozen=True, kw_only=True, gc=False):
     progress: bytes | None = None
     partial: bytes | None = None
     log: tuple[EndedAttempt, ...] = ()
-    run: int | None = None  # of the workflow, with the token; filled in by queries
+    run: int | None = None  # of the workflow, with the token; filled in where it is needed
     token: int | None = None
 
     @property
@@ -276,6 +276,14 @@ class TaskRecord(Struct, frozen=True, kw_only=True, gc=False):
         if self.error is not None:
             return self.error
         return next((line.error for line in reversed(self.log) if line.error), None)
+
+
+def of_run(task: TaskRecord, whose: tuple[int, int] | None) -> TaskRecord:
+    """The task with the run and the token that it works for, if any."""
+    if whose is None:
+        return task
+    run, token = whose
+    return msgspec.structs.replace(task, run=run, token=token)
 
 
 class Lease(Struct, frozen=True, gc=False):

@@ -29,11 +29,13 @@ from rota.core.decisions import (
 )
 from rota.core.ids import TaskId
 from rota.core.tasks.model import TaskRecord
+from rota.engine.working_set.working_set import WorkingSet
 from rota.store.access import TokenStore
 from rota.store.database import Transaction
 from rota.store.sessions import SessionStore
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.queues import QueueStore
+from rota.store.tasks.row_types import QueuedPlace
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workers import WorkerStore
 
@@ -47,21 +49,28 @@ class Applied(Struct):
 
 
 class _Writer:
-    """Writes decisions: one method for each kind, which takes all decisions of its kind."""
+    """Writes decisions: one method for each kind, which takes all decisions of its kind.
+
+    What is written to the store is noted in the working set at the same place.
+    """
 
     def __init__(
         self,
         tx: Transaction,
         lanes: Lanes,
+        held: WorkingSet,
         *,
         now_ms: int,
         tasks: dict[TaskId, TaskRecord],
+        run_tokens: Mapping[TaskId, tuple[int, int]],
         queues_new: bool,
     ) -> None:
         self._tx = tx
         self._lanes = lanes
+        self._held = held
         self._now_ms = now_ms
         self._known = tasks
+        self._run_tokens = run_tokens
         self._queues_new = queues_new
         self.applied = Applied(opened=set(), finished=[])
 
@@ -76,21 +85,30 @@ class _Writer:
         return WorkerStore(self._tx)
 
     def add(self, decisions: Sequence[AddTask]) -> None:
-        self.applied.opened |= self._tasks.add(decisions, is_queued=self._queues_new)
+        opened = self._tasks.add(decisions, is_queued=self._queues_new)
+        self.applied.opened |= opened
+        if self._queues_new and self._held.windows.may_cover(opened, decisions):
+            self._held.windows.note_added(decisions, self._run_tokens)
 
     def finish(self, decisions: Sequence[FinishTask]) -> None:
         self._tasks.finish(decisions)
+        self._held.note_finished(decisions, self._known)
         self.applied.finished += [one.id for one in decisions]
 
     def requeue(self, decisions: Sequence[RequeueTask]) -> None:
-        self.applied.opened |= self._tasks.requeue(decisions, now_ms=self._now_ms)
+        self._note_queued(self._tasks.requeue(decisions, now_ms=self._now_ms))
+        self._held.leases.note_ended([one.id for one in decisions])
 
     def queue(self, decisions: Sequence[QueueTask]) -> None:
         ids = list(dict.fromkeys(one.id for one in decisions))
-        self.applied.opened |= self._tasks.queue([*ids], now_ms=self._now_ms)
+        self._note_queued(self._tasks.queue([*ids], now_ms=self._now_ms))
 
     def revive(self, decisions: Sequence[ReviveTask]) -> None:
-        self.applied.opened |= self._tasks.revive(decisions, now_ms=self._now_ms)
+        self._note_queued(self._tasks.revive(decisions, now_ms=self._now_ms))
+
+    def _note_queued(self, places: Sequence[QueuedPlace]) -> None:
+        self._held.windows.note_queued(places)
+        self.applied.opened.update(place.lane for place in places)
 
     def progress(self, decisions: Sequence[NoteProgress]) -> None:
         self._tasks.note_progress(decisions)
@@ -98,26 +116,33 @@ class _Writer:
     def put_workers(self, decisions: Sequence[PutWorker]) -> None:
         for one in decisions:
             self._workers.put(one.worker)
+        self._held.workers.note_put(decisions)
 
     def beat(self, decisions: Sequence[NoteHeartbeat]) -> None:
         self._workers.record_heartbeats(decisions)
+        self._held.workers.note_heartbeats(decisions)
 
     def set_worker_states(self, decisions: Sequence[ChangeWorkerState]) -> None:
         for one in decisions:
             self._workers.set_state(one.worker_id, one.incarnation, one.state)
+        self._held.workers.note_states(decisions)
 
     def remove_workers(self, decisions: Sequence[RemoveWorker]) -> None:
         for one in decisions:
             self._workers.delete(one.worker_id, one.incarnation)
+        self._held.workers.note_removed(decisions)
 
     def note_qualities(self, decisions: Sequence[NoteQuality]) -> None:
         self._workers.put_qualities(decisions)
+        self._held.workers.note_qualities(decisions)
 
     def tell_cancelled(self, decisions: Sequence[TellCancelled]) -> None:
         self._workers.add_cancelled([(one.incarnation, one.task_id) for one in decisions])
+        self._held.workers.note_cancelled(decisions)
 
     def forget_cancelled(self, decisions: Sequence[ForgetCancelled]) -> None:
         self._workers.drop_cancelled([(one.incarnation, one.task_id) for one in decisions])
+        self._held.workers.note_told(decisions)
 
     def change_queues(self, decisions: Sequence[ChangeQueue]) -> None:
         for one in decisions:
@@ -135,6 +160,7 @@ class _Writer:
 
     def lease(self, decisions: Sequence[LeaseTask]) -> None:
         self._tasks.lease(decisions, self._known)
+        self._held.note_leased(decisions, self._known)
 
     def forget_history(self, decisions: Sequence[ForgetHistory]) -> None:
         for one in decisions:
@@ -183,15 +209,26 @@ def apply(
     lanes: Lanes,
     decisions: Mapping[type[Decision], list[Any]],
     *,
+    held: WorkingSet,
     now_ms: int,
     tasks: dict[TaskId, TaskRecord],
+    run_tokens: Mapping[TaskId, tuple[int, int]],
     queues_new: bool = True,
 ) -> Applied:
     """Write all decisions, sorted by kind, in the caller's transaction.
 
+    Run tokens: the run and the token of new tasks that work for one.
     Queues new: False leaves new tasks out of the queue; the caller then queues or leases them.
     """
-    writer = _Writer(tx, lanes, now_ms=now_ms, tasks=tasks, queues_new=queues_new)
+    writer = _Writer(
+        tx,
+        lanes,
+        held,
+        now_ms=now_ms,
+        tasks=tasks,
+        run_tokens=run_tokens,
+        queues_new=queues_new,
+    )
     for kind in sorted(decisions, key=PLACES.__getitem__):
         WRITERS[kind](writer, decisions[kind])
     return writer.applied

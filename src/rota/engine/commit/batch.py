@@ -9,6 +9,7 @@ events and notifications in the batch, where later domains and the pipeline find
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
@@ -19,32 +20,24 @@ from rota.core.decisions import AddTask, Decision, FinishTask
 from rota.core.events import Event
 from rota.core.ids import TaskId
 from rota.core.quotas import Usage
-from rota.core.replicas import Replica
 from rota.core.replies import Done
 from rota.core.snapshot import Snapshot
 from rota.core.tasks.model import Lane, Lease, TaskRecord
 from rota.core.workers.model import Health
-from rota.engine.commit.request import Delivery, Outcome
+from rota.engine.commit.request import NOTHING_COUNTED, BatchCounts, Delivery, Outcome
 from rota.engine.commit.state import SessionState, WriterState
 from rota.engine.dispatch.waitlist import WaitingLease, Waitlist
-from rota.engine.replicas.shared_store import SharedStore
+from rota.engine.kv.lock_cache import LockCache
 from rota.engine.runs.cache import RunCache
 from rota.engine.shards.cache import ShardCache
 from rota.engine.shards.changes import ServiceChanges, ServiceGauges
+from rota.engine.working_set.working_set import WorkingSet
 from rota.store.database import Transaction
 from rota.store.tasks.lanes import Lanes
 
 Key = TypeVar("Key")
 
 
-class BatchCounts(Struct, frozen=True):
-    """How many tasks were submitted and finished, counted once for metrics and events."""
-
-    submitted: Mapping[str, int] = {}  # by queue
-    finished: Mapping[tuple[str, str], int] = {}  # by queue and state
-
-
-NOTHING = BatchCounts()
 DONE = Done()  # the reply to a command that no domain replies to
 
 
@@ -54,14 +47,15 @@ class Batch(Struct, kw_only=True):
     # What the batch begins with.
     tx: Transaction
     commands: Sequence[Command]
-    kinds: Collection[type[Any]]  # of the commands
+    kinds: AbstractSet[type[Any]]  # of the commands
     context: Context
     state: WriterState  # before the batch
+    held: WorkingSet
     lanes: Lanes
     runs: RunCache
     services: ShardCache
+    locks: LockCache
     waitlist: Waitlist[Any]
-    sharing: SharedStore | None  # None: no peer writes to the store
     snapshot: Snapshot
 
     # What its domains make of it.
@@ -71,6 +65,7 @@ class Batch(Struct, kw_only=True):
     delivery: Delivery  # the notifications after the commit
     leases: Mapping[TaskId, Lease] = {}  # of the loaded tasks, before the batch decided anything
     unqueued: Sequence[AddTask] = ()  # new tasks that are offered before they are queued
+    run_tokens: Mapping[TaskId, tuple[int, int]] = {}  # run and token of new tasks of runs
     opened: set[int] = set()  # lanes with new work
     granted: list[tuple[str, list[TaskRecord]]] = []  # to each worker, by its id
     served: Sequence[tuple[WaitingLease, Outcome]] = ()  # replies to calls of the waitlist
@@ -83,9 +78,8 @@ class Batch(Struct, kw_only=True):
     sessions: SessionState
     values: Usage | None  # of the key-value store; None: not counted yet
     healths: Mapping[str, Health] = {}  # of workers that are not healthy, after the batch
-    counts: BatchCounts = NOTHING
+    counts: BatchCounts = NOTHING_COUNTED
     last_seq: int = 0  # of the events in the log, after the batch
-    replicas: Sequence[Replica] = ()  # after a replica's beat: all that share the store
 
     @classmethod
     def begin(
@@ -95,11 +89,12 @@ class Batch(Struct, kw_only=True):
         *,
         context: Context,
         state: WriterState,
+        held: WorkingSet,
         lanes: Lanes,
         runs: RunCache,
         services: ShardCache,
+        locks: LockCache,
         waitlist: Waitlist[Any],
-        sharing: SharedStore | None = None,
     ) -> "Batch":
         return cls(
             tx=tx,
@@ -107,11 +102,12 @@ class Batch(Struct, kw_only=True):
             kinds={type(command) for command in commands},
             context=context,
             state=state,
+            held=held,
             lanes=lanes,
             runs=runs,
             services=services,
+            locks=locks,
             waitlist=waitlist,
-            sharing=sharing,
             snapshot=Snapshot(last_task_id=state.last_task_id, watch=state.watch),
             outcomes=[DONE] * len(commands),
             delivery=Delivery(),
@@ -163,7 +159,7 @@ class Domain:
 def counts_of(decisions: Mapping[type[Decision], list[Any]]) -> BatchCounts:
     added, finished = decisions.get(AddTask), decisions.get(FinishTask)
     if added is None and finished is None:
-        return NOTHING
+        return NOTHING_COUNTED
     return BatchCounts(
         _counted([one.task.queue for one in added]) if added else {},
         _counted([(one.queue, one.state) for one in finished]) if finished else {},

@@ -18,10 +18,7 @@ def count_batch(metrics: Metrics, batch: Batch) -> None:
     metrics.forgotten += batch.forgotten
     metrics.events += batch.last_seq - batch.state.last_seq
     metrics.leased += len(decisions.get(LeaseTask, ()))
-    metrics.note_submitted(batch.counts.submitted, now_ms)
-    metrics.note_finished(batch.counts.finished, now_ms)
-    if batch.replicas:
-        metrics.note_others(batch.replicas, now_ms)
+    metrics.note_counts(batch.counts, now_ms)
     for requeued in decisions.get(RequeueTask, ()):
         metrics.requeued[requeued.ended.ending] += 1
     for removed in decisions.get(RemoveWorker, ()):

@@ -9,12 +9,12 @@ from typing import Any
 from rota.core.decisions import AddTask, Decision, LeaseTask, NoteWatch, RequeueTask, TellCancelled
 from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.request import earlier
-from rota.engine.commit.state import WriterState, opens_breakers, paused_after
+from rota.engine.commit.state import WriterState, paused_after
 from rota.engine.commit.task_domain import TaskDomain
 from rota.engine.dispatch.dispatch_domain import DispatchDomain
 from rota.engine.events.recorder import HistoryDomain
 from rota.engine.kv.domains import KvDomain, LockDomain
-from rota.engine.replicas.shared_store import share
+from rota.engine.replicas.domain import ReplicaDomain
 from rota.engine.runs.run_domain import RunDomain
 from rota.engine.sessions import SessionDomain
 from rota.engine.shards.shard_domain import ShardDomain
@@ -27,6 +27,7 @@ DOMAINS: tuple[type[Domain], ...] = (
     KvDomain,  # independent of the others
     LockDomain,  # independent of the others
     DispatchDomain,  # assigns the tasks that are queued by then
+    ReplicaDomain,  # independent of the others
     SessionDomain,  # is notified of all ended tasks, and knows which tasks are still queued
     HistoryDomain,  # last, because it records the decisions of all others
 )
@@ -45,17 +46,7 @@ def execute(batch: Batch) -> WriterState:
     decisions = batch.decisions
     batch.delivery.next_moment_ms = earlier(batch.delivery.next_moment_ms, next_due_ms(decisions))
     batch.delivery.cancelled = decisions.get(TellCancelled, [])
-    after = state_after(batch)
-    if batch.sharing is not None:
-        batch.replicas = share(
-            batch.tx,
-            batch.sharing,
-            batch.state.known,
-            after.known,
-            batch.commands,
-            now_ms=batch.context.now_ms,
-        )
-    return after
+    return state_after(batch)
 
 
 def _reduce_all(domain: Domain, batch: Batch) -> None:
@@ -83,24 +74,23 @@ def state_after(batch: Batch) -> WriterState:
         watch=watches[-1].watch if watches else before.watch,
         turns=before.turns,
         paused=paused_after(before.paused, decisions),
-        has_open_breakers=before.has_open_breakers or opens_breakers(decisions),
-        has_cancelled=before.has_cancelled or TellCancelled in decisions,
         last_seq=batch.last_seq,
         healths=batch.healths,
         sessions=batch.sessions,
-        workers=before.workers,
-        services=before.services,
         values=batch.values,
     )
 
 
 def next_due_ms(decisions: Mapping[type[Decision], list[Any]]) -> int | None:
     """Return the earliest due time, deadline or time limit to start in these decisions."""
-    moments = [one.due_at_ms for one in decisions.get(RequeueTask, ())]
-    moments += [one.deadline_ms for one in decisions.get(LeaseTask, ())]
+    moments: list[int] = []
     for one in decisions.get(AddTask, ()):
         if one.due_at_ms is not None:
             moments.append(one.due_at_ms)
         if one.task.start_within_ms is not None:
             moments.append(one.created_at_ms + one.task.start_within_ms)
-    return min((moment for moment in moments if moment is not None), default=None)
+    for one in decisions.get(RequeueTask, ()):
+        moments += () if one.due_at_ms is None else (one.due_at_ms,)
+    for one in decisions.get(LeaseTask, ()):
+        moments += () if one.deadline_ms is None else (one.deadline_ms,)
+    return min(moments) if moments else None

@@ -1,6 +1,10 @@
-"""Loads in bulk everything that the reducer needs to decide the commands of a batch."""
+"""Loads in bulk everything that the reducer needs to decide the commands of a batch.
+
+Workers and leases come from the working set, everything else from the store.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from rota.core.commands import (
@@ -27,18 +31,20 @@ from rota.core.commands import (
     TaskCommand,
 )
 from rota.core.context import Context
+from rota.core.ids import TaskId
 from rota.core.snapshot import Snapshot
 from rota.core.tasks.inbox import UNACCEPTED, read_item
 from rota.core.tasks.keys import KeyPlace, kept_key
 from rota.core.tasks.submission import key_place
 from rota.core.workers.model import Health
 from rota.core.workers.registry import health_of
+from rota.engine.working_set.held_leases import HeldLeases
+from rota.engine.working_set.working_set import WorkingSet
 from rota.store.access import TokenStore
 from rota.store.database import Transaction
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.queues import InboxStore, QueueStore
 from rota.store.tasks.tasks import TaskStore
-from rota.store.workers import WorkerStore
 
 DUE_PER_STEP = 2_000  # tasks that a duty moves in one transaction; the rest follow in the next
 OVERDUE_PER_STEP = 500
@@ -68,14 +74,14 @@ def load(
     commands: Sequence[TaskCommand],
     context: Context,
     *,
-    has_cancelled: bool,
+    kinds: AbstractSet[type[Any]],
+    held: WorkingSet,
     unwell: Collection[str],
 ) -> None:
     """Fill the snapshot for the commands; unwell: workers not healthy at the last sweep."""
-    kinds = {type(command) for command in commands}
-    tasks, workers = TaskStore(tx, lanes), WorkerStore(tx)
-    if kinds & NAMES_TASKS:
-        _load_tasks(tasks, snapshot, commands)
+    tasks = TaskStore(tx, lanes)
+    if not kinds.isdisjoint(NAMES_TASKS):
+        _load_tasks(tasks, held.leases, snapshot, commands)
     if TakeInbox in kinds:
         _load_inbox(tx, tasks, snapshot, commands)
     if SubmitTasks in kinds or snapshot.inbox:
@@ -84,29 +90,23 @@ def load(
         ]
         wanted += [item.task for item in snapshot.inbox]
         snapshot.lane_room = lanes.room_for(tx, wanted, context.now_ms)
-    if kinds & NAMES_WORKERS:
-        _load_workers(
-            workers,
-            tasks,
-            snapshot,
-            commands,
-            context,
-            has_cancelled=has_cancelled,
-            unwell=unwell,
-        )
-    if kinds & DUTIES:
-        _load_duties(tasks, snapshot, kinds, context.now_ms)
-    if kinds & NAMES_LEASES:
-        _load_results(tasks, workers, snapshot, commands)
+    if not kinds.isdisjoint(NAMES_WORKERS):
+        _load_workers(tasks, held, snapshot, commands, context, unwell=unwell)
+    if not kinds.isdisjoint(DUTIES):
+        _load_duties(tasks, held.leases, snapshot, kinds, context.now_ms)
+    if not kinds.isdisjoint(NAMES_LEASES):
+        _load_results(tx, tasks, held, snapshot, commands)
     if PauseQueue in kinds:
         snapshot.known_queues = QueueStore(tx).known()
     if RevokeToken in kinds:
         snapshot.token_ids = TokenStore(tx).ids()
 
 
-def _load_tasks(tasks: TaskStore, snapshot: Snapshot, commands: Iterable[TaskCommand]) -> None:
+def _load_tasks(
+    tasks: TaskStore, leases: HeldLeases, snapshot: Snapshot, commands: Iterable[TaskCommand]
+) -> None:
     keys: list[KeyPlace] = []
-    ids: list[int] = []
+    ids: list[TaskId] = []
     for command in commands:
         match command:
             case SubmitTasks():
@@ -125,7 +125,7 @@ def _load_tasks(tasks: TaskStore, snapshot: Snapshot, commands: Iterable[TaskCom
     if keys:
         snapshot.keys = tasks.by_keys(keys)
     if ids:
-        remember_tasks(tasks, snapshot, ids)
+        _remember_tasks(tasks, leases, snapshot, ids)
 
 
 def _load_inbox(
@@ -142,63 +142,54 @@ def _load_inbox(
     snapshot.keys |= tasks.by_keys([*places, *elsewhere])
 
 
-def remember_tasks(tasks: TaskStore, snapshot: Snapshot, ids: list[int]) -> None:
+def _remember_tasks(
+    tasks: TaskStore, leases: HeldLeases, snapshot: Snapshot, ids: Sequence[TaskId]
+) -> None:
     """Load whole tasks, and the leases of the running ones."""
-    snapshot.tasks |= tasks.by_ids(ids)
-    snapshot.leases |= tasks.leases(ids)
+    snapshot.tasks |= tasks.by_ids([*ids])
+    snapshot.leases |= leases.of_tasks(ids)
 
 
 def _load_workers(
-    workers: WorkerStore,
     tasks: TaskStore,
+    held: WorkingSet,
     snapshot: Snapshot,
     commands: Iterable[TaskCommand],
     context: Context,
     *,
-    has_cancelled: bool,
     unwell: Collection[str],
 ) -> None:
+    workers = held.workers
     calls = [command for command in commands if isinstance(command, WORKER_CALLS)]
     sweeps = any(isinstance(command, SweepWorkers) for command in commands)
     fails = any(isinstance(command, ReportResults) and _fails(command) for command in commands)
+    callers = {command.worker_id for command in calls}
     if fails:
-        snapshot.workers = workers.all()
-        snapshot.fleet = len(snapshot.workers)
+        snapshot.workers = {**workers.by_id}
+        # Whether one more breaker may open for a task depends on how many are open already.
+        snapshot.qualities |= workers.open_breakers
     elif sweeps:
-        also = {*unwell, *(command.worker_id for command in calls)}
-        snapshot.workers, snapshot.fleet = workers.silent(
+        snapshot.workers = workers.silent(
             now_ms=context.now_ms,
             intervals=context.rules.health.degraded_after,
-            also=also,
+            also=callers.union(unwell),
         )
-    elif calls:
-        _load_callers(workers, snapshot, calls)
-    if not calls and not sweeps:
-        return
-    if fails:
-        # Whether one more breaker may open for a task depends on how many are open already.
-        snapshot.qualities |= workers.all_qualities(open_only=True)
-    if any(isinstance(command, RegisterWorker) for command in calls):
-        snapshot.fleet = workers.count()
-        snapshot.next_incarnation = workers.counter("incarnation") + 1
-    incarnations = [worker.incarnation for worker in snapshot.workers.values()]
-    if has_cancelled:
-        snapshot.to_cancel = workers.cancelled(incarnations)
-    if not snapshot.held and any(isinstance(command, LeaseWork) for command in calls):
-        snapshot.held = tasks.lease_counts(incarnations)
-    _load_leases_at_stake(tasks, snapshot, calls, context, sweeps=sweeps)
-
-
-def _load_callers(workers: WorkerStore, snapshot: Snapshot, calls: Sequence[Any]) -> None:
-    ids = list({command.worker_id for command in calls})
-    if any(isinstance(command, LeaseWork) for command in calls):
-        snapshot.workers, snapshot.held = workers.with_lease_counts(ids)
     else:
-        snapshot.workers = workers.by_ids(ids)
+        snapshot.workers = workers.of_ids(callers)
+    snapshot.fleet = len(workers)
+    snapshot.next_incarnation = workers.last_incarnation + 1
+    snapshot.to_cancel = workers.to_cancel(snapshot.workers.values())
+    _load_leases_at_stake(tasks, held.leases, snapshot, calls, context, sweeps=sweeps)
 
 
 def _load_leases_at_stake(
-    tasks: TaskStore, snapshot: Snapshot, calls: Sequence[Any], context: Context, *, sweeps: bool
+    tasks: TaskStore,
+    leases: HeldLeases,
+    snapshot: Snapshot,
+    calls: Sequence[Any],
+    context: Context,
+    *,
+    sweeps: bool,
 ) -> None:
     """Load the leases of workers that may lose or return some, and the tasks of lost ones."""
     registering = {command.worker_id for command in calls if isinstance(command, RegisterWorker)}
@@ -217,13 +208,13 @@ def _load_leases_at_stake(
     standing = at_stake & snapshot.workers.keys()
     if not standing:
         return
-    held = tasks.leases_of([snapshot.workers[one].incarnation for one in standing])
-    if not held:
+    at_risk = leases.of_incarnations(snapshot.workers[one].incarnation for one in standing)
+    if not at_risk:
         return
-    snapshot.leases |= held
+    snapshot.leases |= at_risk
     losing = standing if sweeps else standing & registering
     lost = {snapshot.workers[one].incarnation for one in losing}
-    ids = [task_id for task_id, lease in held.items() if lease.incarnation in lost]
+    ids = [task_id for task_id, lease in at_risk.items() if lease.incarnation in lost]
     snapshot.tasks |= tasks.by_ids([*ids])
 
 
@@ -232,7 +223,11 @@ def _fails(command: ReportResults) -> bool:
 
 
 def _load_duties(
-    tasks: TaskStore, snapshot: Snapshot, kinds: Collection[type[TaskCommand]], now_ms: int
+    tasks: TaskStore,
+    leases: HeldLeases,
+    snapshot: Snapshot,
+    kinds: Collection[type[TaskCommand]],
+    now_ms: int,
 ) -> None:
     """Load each kind of duty once, even if the batch repeats it.
 
@@ -243,14 +238,18 @@ def _load_duties(
     if ExpireAttempts in kinds:
         snapshot.overdue = tasks.overdue(now_ms, OVERDUE_PER_STEP)
         snapshot.unstarted = tasks.take_unstarted(now_ms, OVERDUE_PER_STEP)
-        remember_tasks(tasks, snapshot, [*snapshot.overdue, *snapshot.unstarted])
+        _remember_tasks(tasks, leases, snapshot, [*snapshot.overdue, *snapshot.unstarted])
 
 
 def _load_results(
-    tasks: TaskStore, workers: WorkerStore, snapshot: Snapshot, commands: Iterable[TaskCommand]
+    tx: Transaction,
+    tasks: TaskStore,
+    held: WorkingSet,
+    snapshot: Snapshot,
+    commands: Iterable[TaskCommand],
 ) -> None:
-    ids: list[int] = []
-    failing: list[int] = []
+    ids: list[TaskId] = []
+    failing: list[TaskId] = []
     reporters: set[str] = set()
     for command in commands:
         match command:
@@ -266,17 +265,17 @@ def _load_results(
                 pass
     if not ids:
         return
-    snapshot.leases |= tasks.leases(ids)
+    snapshot.leases |= held.leases.of_tasks(ids)
     wanted = [number for number in ids if number not in snapshot.leases] + failing
     wanted += _moved_on(snapshot, commands)
     if wanted:
         snapshot.tasks |= tasks.by_ids([one for one in wanted if one not in snapshot.tasks])
-    for worker_id, qualities in workers.qualities([*reporters]).items():
+    for worker_id, qualities in held.workers.qualities_of(tx, reporters).items():
         for name, quality in qualities.items():
             snapshot.qualities[worker_id, name] = quality
 
 
-def _moved_on(snapshot: Snapshot, commands: Iterable[TaskCommand]) -> Iterator[int]:
+def _moved_on(snapshot: Snapshot, commands: Iterable[TaskCommand]) -> Iterator[TaskId]:
     """Yield tasks with a newer lease than the result's: their rows say why it is too late."""
     leases = snapshot.leases
     for command in commands:

@@ -8,7 +8,6 @@ import structlog
 
 from rota.core.decisions import TellCancelled
 from rota.core.ids import TaskId
-from rota.core.locks import LockState
 from rota.engine.commit.request import Delivery, QueuedCommand, ReplyCallback
 from rota.engine.events.stream import EventStream
 from rota.engine.kv.lock_waiters import LockWaiters
@@ -20,21 +19,18 @@ log = structlog.get_logger("rota.engine")
 SessionsCallback = Callable[[AbstractSet[str]], None]
 PresentSessions = Callable[[], Iterable[str]]
 CancellationsCallback = Callable[[Sequence[TellCancelled]], None]
-IsPresent = Callable[[], bool]  # whether the watcher has a connected worker to notify
 
 
 class Notifier:
     """All waiters of one coordinator, except lease calls, which wait in the writer's waitlist."""
 
-    def __init__(self, events: EventStream, *, is_shared: bool) -> None:
+    def __init__(self, events: EventStream) -> None:
         self.events = events
-        self._is_shared = is_shared
         self.ends: Waiters[TaskId, TaskId] = Waiters()
         self.assignments = AssignmentWaiters()
         self.lock_waiters = LockWaiters()
         self._sessions: list[tuple[SessionsCallback, PresentSessions]] = []
-        self._cancellations: list[tuple[CancellationsCallback, IsPresent]] = []
-        self._told_cancelled: set[tuple[int, int]] = set()
+        self._cancellations: list[CancellationsCallback] = []
 
     def watch_sessions(
         self, callback: SessionsCallback, present: PresentSessions
@@ -43,12 +39,9 @@ class Notifier:
         self._sessions.append(entry)
         return lambda: self._sessions.remove(entry)
 
-    def watch_cancellations(
-        self, callback: CancellationsCallback, is_wanted: IsPresent
-    ) -> Callable[[], None]:
-        entry = callback, is_wanted
-        self._cancellations.append(entry)
-        return lambda: self._cancellations.remove(entry)
+    def watch_cancellations(self, callback: CancellationsCallback) -> Callable[[], None]:
+        self._cancellations.append(callback)
+        return lambda: self._cancellations.remove(callback)
 
     def notify(self, delivery: Delivery) -> None:
         """Notify all waiters of a commit; runs on the loop, after the commit's callers resolve."""
@@ -62,10 +55,7 @@ class Notifier:
         if delivery.sessions:
             self.tell_sessions(delivery.sessions)
         if delivery.cancelled:
-            if self._is_shared:
-                told = [(one.incarnation, one.task_id) for one in delivery.cancelled]
-                self._told_cancelled.update(told)
-            for callback, _ in self._cancellations:
+            for callback in self._cancellations:
                 callback(delivery.cancelled)
 
     def close(self) -> None:
@@ -75,17 +65,10 @@ class Notifier:
         self.events.close()
         self.lock_waiters.close()
 
-    # --- commits of peers -------------------------------------------------------------------------
-
     @property
     def sessions(self) -> list[str]:
         """The sessions that are open on this coordinator."""
         return [session for _, present in self._sessions for session in present()]
-
-    @property
-    def has_streams(self) -> bool:
-        """Whether a connected worker can be notified of cancellations at once."""
-        return any(is_wanted() for _, is_wanted in self._cancellations)
 
     def wake(self, ended: Iterable[int]) -> None:
         """Resume the callers that wait for the end of these tasks and runs."""
@@ -93,21 +76,9 @@ class Notifier:
             for one in ended:
                 self.ends.resolve(TaskId(one), TaskId(one))
 
-    def call(self, locks: Sequence[LockState]) -> None:
-        self.lock_waiters.look(locks)
-
     def tell_sessions(self, sessions: AbstractSet[str]) -> None:
         for callback, _ in self._sessions:
             callback(sessions)
-
-    def tell_cancelled(self, standing: Sequence[tuple[int, int]]) -> None:
-        """Notify of the cancellations that are new here, given all that workers do not know of."""
-        new = set(standing) - self._told_cancelled
-        self._told_cancelled = set(standing)
-        if new:
-            told = [TellCancelled(incarnation, TaskId(task)) for incarnation, task in sorted(new)]
-            for callback, _ in self._cancellations:
-                callback(told)
 
 
 def resolve_all(

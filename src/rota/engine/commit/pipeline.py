@@ -10,20 +10,22 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from rota.core.context import Context, Rules
-from rota.engine.clock import Clock, StoreClock
+from rota.engine.clock import Clock
 from rota.engine.commit.batch import Batch
 from rota.engine.commit.counters import count_batch
 from rota.engine.commit.domains import execute
 from rota.engine.commit.request import Delivery, QueuedCommand
-from rota.engine.commit.state import WriterState, joined, recovered, refreshed, reread
+from rota.engine.commit.state import WriterState, loaded
 from rota.engine.dispatch.lease_calls import LeaseCalls
+from rota.engine.kv.lock_cache import LockCache
 from rota.engine.metrics.metrics import Metrics
-from rota.engine.replicas.counters import ReplicaCounters
-from rota.engine.replicas.shared_store import SharedStore
 from rota.engine.runs.cache import RunCache
 from rota.engine.shards.cache import ShardCache
+from rota.engine.working_set.working_set import WorkingSet
 from rota.errors import RotaError, Unavailable
+from rota.store.dashboard import DashboardStore
 from rota.store.database import Database, Transaction
+from rota.store.locks import LockStore
 from rota.store.tasks.lanes import Lanes
 from rota.store.workflow.artifacts import ArtifactStore
 from rota.store.workflow.blobs import Blobs
@@ -57,10 +59,7 @@ class Pipeline:
     ) -> None:
         """Replica: this coordinator's name, where several share the store."""
         self._database = database
-        self._is_shared = database.is_shared
         self._replica = replica
-        if self._is_shared:
-            metrics.replica_counters = ReplicaCounters(replica)
         self._blobs = blobs
         self._lanes = lanes
         self._metrics = metrics
@@ -69,37 +68,51 @@ class Pipeline:
         self._rules = rules
         self._dice = dice
         self._state = WriterState()
+        self._held = metrics.working_set = WorkingSet()
         self._runs = RunCache()
-        self._shards = ShardCache(rules.shards, is_shared=self._is_shared)
-        self._has_lanes = True  # False: the lanes in memory may include uncommitted ones
-        self._is_unsure = False  # True: a batch failed, perhaps after its commit
+        self._shards = ShardCache(rules.shards)
+        self._locks = LockCache()
+        self._is_stale = False  # True: a batch failed, so the state may differ from the store
         self.lease_calls = LeaseCalls()
         self.store_problem: str | None = None
 
-    def recover(self) -> None:
-        """Load the state that this store holds."""
+    def recover(self, *, is_start: bool) -> None:
+        """Load the state that this store holds, and clean up after the coordinator before.
+
+        `is_start`: no caller waits at this coordinator yet, so waits under its name are old.
+        """
 
         def body(tx: Transaction) -> WriterState:
-            now_ms, steady_ms = self._times(tx)
-            self._lanes.load(tx)
-            self._metrics.load(tx, now_ms=now_ms)
-            if self._is_shared:
-                return joined(
-                    tx, self._lanes, self._runs, self._shards, self._replica, now_ms=now_ms
-                )
+            DashboardStore(tx).backfill_causes()
+            if not self._database.is_shared:
+                LockStore(tx).delete_waiters()
+            elif is_start:
+                # Callers of other coordinators still wait.
+                LockStore(tx).expire_waiters(self._replica, now_ms=self._steady_clock.now_ms())
             if self._blobs is not None:
                 self._blobs.sweep(ArtifactStore(tx).files())
-            return recovered(tx, self._lanes, self._runs, self._shards, steady_ms=steady_ms)
+            self._lanes.load(tx)
+            self._lanes.drop_unused_if_many(tx)
+            state = self._load(tx)
+            self._held.begin(tx, self._lanes)
+            return state
 
         self._state = self._database.write(body)
+        self._held.commit()
 
-    def _times(self, tx: Transaction) -> tuple[int, int]:
-        """Return the wall-clock time, and the time of the steady clock, which is never set."""
-        if tx.now_ms is None:
-            return self._clock.now_ms(), self._steady_clock.now_ms()
-        if isinstance(self._clock, StoreClock):
-            self._clock.note(tx.now_ms)
-        return tx.now_ms, tx.now_ms
+    def _load(self, tx: Transaction) -> WriterState:
+        return loaded(
+            tx,
+            self._state,
+            self._lanes,
+            self._runs,
+            self._shards,
+            steady_ms=self._steady_clock.now_ms(),
+        )
+
+    def close(self) -> None:
+        """Let go of the working set: another coordinator may lead from now on."""
+        self._held = self._metrics.working_set = WorkingSet()
 
     @property
     def last_seq(self) -> int:
@@ -116,21 +129,35 @@ class Pipeline:
             self._forget_uncommitted()
             if isinstance(error, Unavailable):
                 return self._away(entries, error)
-            if len(entries) == 1:
-                return Delivery([(entries[0], self._broken(entries[0], error))])
-            return self._one_by_one(entries)
+            if len(entries) > 1:
+                return self._one_by_one(entries)
+            if isinstance(error, OUR_MISTAKES) and not self._held.is_fresh:
+                return self._on_fresh_state(entries[0], error)
+            return Delivery([(entries[0], self._broken(entries[0], error))])
         # Outside the `try`: a committed batch must never be tried again.
         self.store_problem = None
         self._state = after
         self._runs.touched.clear()
         self._shards.commit()
+        self._locks.commit()
         self._remove_files(batch.dropped_files)
         count_batch(self._metrics, batch)
-        if self._is_shared and concerns_peers(batch):
-            self._database.notify_peers()
+        batch.delivery.counts = [batch.counts]
+        batch.delivery.last_seq = batch.last_seq
         batch.delivery.answers = self.lease_calls.answers(entries, batch)
         self._metrics.waiting_leases = len(self.lease_calls.waitlist)
         return batch.delivery
+
+    def _on_fresh_state(self, entry: QueuedCommand, error: Exception) -> Delivery:
+        """Execute a command again that has failed, after the working set is loaded again.
+
+        The guards of the statements found the writer's state wrong, or the command fails again.
+        """
+        delivery = self.run([entry])
+        if not any(isinstance(outcome, OUR_MISTAKES) for _, outcome in delivery.answers):
+            kind = type(entry.command).__name__
+            log.error("writer_state_was_wrong", kind=kind, exc_info=error)
+        return delivery
 
     def _away(self, entries: Sequence[QueuedCommand], error: Unavailable) -> Delivery:
         """Reply that the store is unavailable; do not retry what may have been committed."""
@@ -162,24 +189,25 @@ class Pipeline:
         begun_ms = self._steady_clock.now_ms()
 
         def body(tx: Transaction) -> tuple[Batch, WriterState]:
-            if not self._has_lanes:
-                self._lanes.load(tx)
-            state, sharing = self._state, None
-            if self._is_shared:
-                state, sharing = self._shared(tx)
-            now_ms, steady_ms = self._times(tx)
+            if self._is_stale:
+                self._state = self._load(tx)
+            self._held.begin(tx, self._lanes)
             batch = Batch.begin(
                 tx,
                 [entry.command for entry in entries],
                 context=Context(
-                    now_ms=now_ms, steady_ms=steady_ms, rules=self._rules, dice=self._dice
+                    now_ms=self._clock.now_ms(),
+                    steady_ms=self._steady_clock.now_ms(),
+                    rules=self._rules,
+                    dice=self._dice,
                 ),
-                state=state,
+                state=self._state,
+                held=self._held,
                 lanes=self._lanes,
                 runs=self._runs,
                 services=self._shards,
+                locks=self._locks,
                 waitlist=self.lease_calls.waitlist,
-                sharing=sharing,
             )
             return batch, execute(batch)
 
@@ -188,23 +216,10 @@ class Pipeline:
             committed = self._database.write(body)
         finally:
             self._shards.note_busy(begun_ms, self._steady_clock.now_ms())
-        self._has_lanes, self._is_unsure = True, False
+        self._is_stale = False
+        self._held.commit()
         self._metrics.commit_seconds += time.perf_counter() - started
         return committed
-
-    def _shared(self, tx: Transaction) -> tuple[WriterState, SharedStore]:
-        """Return the writer's state, read again if peers have written since the last batch."""
-        before = state = self._state
-        changed_by_peer = tx.changed_by_peer or self._is_unsure
-        if changed_by_peer:
-            state = refreshed(tx, before, self._lanes, self._runs)
-        assert self._metrics.replica_counters is not None
-        return state, SharedStore(
-            replica=self._replica,
-            counts=self._metrics.replica_counters.draw_up,
-            changed_by_peer=changed_by_peer,
-            workers_changed=state.workers != before.workers,
-        )
 
     def _broken(self, entry: QueuedCommand, error: Exception) -> Exception:
         if isinstance(error, RotaError):
@@ -217,34 +232,13 @@ class Pipeline:
         return _unwritten()
 
     def _forget_uncommitted(self) -> None:
-        """Drop what a rollback has undone; read the lanes again, now or in the next batch."""
-        self._has_lanes = False
+        """Drop what a rollback has undone. The next batch loads the state again."""
+        self._is_stale = True
         self.lease_calls.waitlist.forget_lanes()
         self._runs.roll_back()
         self._shards.roll_back()
-        if self._is_shared:
-            # The failed batch may be committed after all. The next batch reads the state again, as
-            # after a peer's commit.
-            self._is_unsure = True
-            return
-        try:
-            self._database.read(lambda tx: reread(tx, self._state, self._lanes))
-        except Exception as error:  # noqa: BLE001 - the next batch reports the unavailable store
-            self.store_problem = f"{type(error).__name__}: {error}"
-        else:
-            self._has_lanes = True
+        self._locks.clear()
 
 
 def _unwritten() -> Unavailable:
     return Unavailable("the store cannot be written now; nothing was changed")
-
-
-def concerns_peers(batch: Batch) -> bool:
-    """Whether a peer's caller may wait for an effect of this batch; never for a heartbeat's."""
-    return bool(
-        batch.delivery.events
-        or batch.opened
-        or batch.delivery.granted_locks
-        or batch.delivery.pushes
-        or any(changes.are_lasting for changes in batch.service_changes.values())
-    )

@@ -5,7 +5,7 @@ and when it is full.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -49,6 +49,8 @@ class QueuedCommand:
         "future",
         "is_abandoned",
         "is_cheap",
+        "is_forwarded",
+        "is_of_follower",
         "is_subscription",
         "is_waiting",
         "on_reply",
@@ -76,6 +78,8 @@ class QueuedCommand:
         self.remainder: QueuedCommand | None = None  # the call that waits for the remainder
         self.is_waiting = False  # a batch has had no work for it
         self.is_abandoned = False  # the caller has stopped waiting
+        self.is_forwarded = False  # the leader, another coordinator, executes it
+        self.is_of_follower = False  # a follower has forwarded it to this leader
         self.weight, self.is_cheap = _cost_of(command)
 
 
@@ -110,6 +114,16 @@ COSTS: dict[type[Any], Callable[[Any], tuple[int, bool]]] = {
 }
 
 
+class BatchCounts(Struct, frozen=True):
+    """How many tasks were submitted and finished, counted once for metrics and events."""
+
+    submitted: Mapping[str, int] = {}  # by queue
+    finished: Mapping[tuple[str, str], int] = {}  # by queue and state
+
+
+NOTHING_COUNTED = BatchCounts()
+
+
 class Delivery(Struct):
     """The replies and notifications of a committed batch."""
 
@@ -122,6 +136,8 @@ class Delivery(Struct):
     events: list[EventBatch] = []
     sessions: set[str] = set()  # sessions with new notifications
     cancelled: list[TellCancelled] = []
+    counts: list[BatchCounts] = []
+    last_seq: int = 0  # of the events in the log; 0: nothing was committed
 
     def add(self, other: "Delivery") -> None:
         self.answers += other.answers
@@ -133,6 +149,8 @@ class Delivery(Struct):
         self.events += other.events
         self.sessions |= other.sessions
         self.cancelled += other.cancelled
+        self.counts += other.counts
+        self.last_seq = max(self.last_seq, other.last_seq)
 
 
 def earlier(one_ms: int | None, other_ms: int | None) -> int | None:

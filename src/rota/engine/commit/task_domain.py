@@ -12,7 +12,6 @@ from rota.engine.commit.applier import apply
 from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.loader import load
 from rota.engine.dispatch.dispatch_domain import DispatchDomain
-from rota.engine.replicas.shared_store import is_swept
 
 MOST_UNQUEUED = 16  # new tasks that may be leased without having been in the queue
 # Runs add and cancel tasks.
@@ -39,18 +38,15 @@ class TaskDomain(Domain):
                 batch.snapshot,
                 commands,
                 batch.context,
-                has_cancelled=batch.state.has_cancelled,
+                kinds=batch.kinds,
+                held=batch.held,
                 unwell=batch.state.healths.keys(),
             )
         batch.leases = dict(batch.snapshot.leases)
 
     def reduce(self, command: TaskCommand) -> Reply:
-        batch, snapshot = self.batch, self.batch.snapshot
-        if batch.sharing is not None and is_swept(
-            command, snapshot.watch, now_ms=batch.context.now_ms
-        ):
-            return Done()
-        decided, reply = reduce(snapshot, command, batch.context)
+        batch = self.batch
+        decided, reply = reduce(batch.snapshot, command, batch.context)
         for decision in decided:
             batch.decisions.setdefault(type(decision), []).append(decision)
         return reply
@@ -62,8 +58,10 @@ class TaskDomain(Domain):
             batch.tx,
             batch.lanes,
             decisions,
+            held=batch.held,
             now_ms=batch.context.now_ms,
             tasks=batch.snapshot.tasks,
+            run_tokens=batch.run_tokens,
             queues_new=not batch.unqueued,
         )
         batch.opened = applied.opened

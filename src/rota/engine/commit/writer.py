@@ -57,9 +57,9 @@ class Writer(Protocol):
 
 
 class ThreadWriter:
-    def __init__(self, run: Run, deliver: Deliver, *, is_shared: bool = False) -> None:
-        """Is shared: a batch may have to wait for a peer's, so none runs on the loop."""
-        self._is_shared = is_shared
+    def __init__(self, run: Run, deliver: Deliver, *, is_remote: bool = False) -> None:
+        """Is remote: a commit waits for a network, so no batch runs on the loop."""
+        self._is_remote = is_remote
         self._run = run
         self._deliver = deliver
         self._gathered: list[QueuedCommand] = []  # for the next batch on the loop
@@ -87,7 +87,7 @@ class ThreadWriter:
             if not self._gathered:
                 self._loop.call_soon(self._set_out)
             self._gathered.append(entry)
-        elif entry.is_cheap and not self._is_shared and len(self._gathered) < MOST_LIGHT_ENTRIES:
+        elif entry.is_cheap and not self._is_remote and len(self._gathered) < MOST_LIGHT_ENTRIES:
             # With the thread it would wait as well. Here it runs on the loop as soon as the thread
             # is idle. Otherwise a steady stream of cheap commands would keep the thread busy.
             self._gathered.append(entry)
@@ -138,7 +138,7 @@ class ThreadWriter:
     def _is_trifle(self, entries: Sequence[QueuedCommand]) -> bool:
         return (
             not self._handed_over
-            and not self._is_shared
+            and not self._is_remote
             and len(entries) <= MOST_LIGHT_ENTRIES
             and self._usual_s < QUICK_S
             and all(entry.is_cheap for entry in entries)

@@ -17,7 +17,7 @@ from rota.core.decisions import (
 )
 from rota.core.replies import Granted
 from rota.engine.commit.batch import Batch, Domain
-from rota.engine.commit.state import opens_breakers, paused_after
+from rota.engine.commit.state import paused_after
 from rota.engine.dispatch.dispatcher import Dispatcher
 
 BRINGS_WORK: tuple[type[Decision], ...] = (AddTask, RequeueTask, QueueTask, ReviveTask)
@@ -40,13 +40,13 @@ class DispatchDomain(Domain):
         dispatcher = Dispatcher(
             batch.tx,
             batch.lanes,
+            batch.held,
             batch.snapshot,
             batch.context,
-            batch.state.turns,
+            turns=batch.state.turns,
             paused=paused_after(batch.state.paused, decisions),
-            has_open_breakers=batch.state.has_open_breakers or opens_breakers(decisions),
-            names_runs=batch.runs.has_tasks,
             new=batch.unqueued,
+            run_tokens=batch.run_tokens,
         )
         replies, batch.served = dispatcher.assign(
             [command for _, command in asking],
@@ -70,9 +70,7 @@ class DispatchDomain(Domain):
 
     def _came_or_left(self) -> set[str]:
         """Return the workers that have registered or left in this batch."""
-        batch, decisions = self.batch, self.batch.decisions
-        if batch.sharing is not None and batch.sharing.workers_changed:
-            return batch.waitlist.worker_ids()  # a peer's batch may concern any waiting worker
+        decisions = self.batch.decisions
         if PutWorker not in decisions and RemoveWorker not in decisions:
             return set()
         came = {one.worker.id for one in decisions.get(PutWorker, ())}

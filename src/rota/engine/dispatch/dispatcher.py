@@ -8,6 +8,7 @@ takes more calls from the waitlist, until no work is left or no call can take it
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -20,16 +21,14 @@ from rota.core.dispatch.matching import LeaseCall
 from rota.core.ids import TaskId
 from rota.core.replies import Granted
 from rota.core.snapshot import Snapshot, added_task
-from rota.core.tasks.model import Lane, TaskRecord, TaskState, lane_of
-from rota.core.workers.model import WorkerRecord
+from rota.core.tasks.model import Lane, TaskRecord, TaskState, lane_of, of_run
 from rota.core.workers.selection import Candidate
 from rota.engine.dispatch.waitlist import WaitingLease, Waitlist
+from rota.engine.working_set.working_set import WorkingSet
 from rota.errors import RotaError, WorkerNotFound
 from rota.store.database import Transaction
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.tasks import TaskStore
-from rota.store.workers import WorkerStore
-from rota.store.workflow.runs import RunStore
 
 MOST_TURNS = 10_000  # workers whose last turn is remembered; forgotten ones come first again
 CHOICE = 16  # waiting calls to choose among, beyond one for each new task
@@ -43,32 +42,30 @@ class Dispatcher:
         self,
         tx: Transaction,
         lanes: Lanes,
+        held: WorkingSet,
         snapshot: Snapshot,
         context: Context,
-        turns: dict[str, int],
         *,
+        turns: dict[str, int],
         paused: Collection[str],
-        has_open_breakers: bool,
-        names_runs: bool,
         new: Sequence[AddTask] = (),
+        run_tokens: Mapping[TaskId, tuple[int, int]] = MappingProxyType({}),
     ) -> None:
         """Set up the dispatch of one batch.
 
-        Names runs: whether any task works for a run; only then are the runs of leases looked up.
         New: tasks of this batch that are not in the queue yet; those not leased are queued.
+        Run tokens: the run and the token of those among them that work for one.
         """
         self._tasks = TaskStore(tx, lanes)
-        self._runs = RunStore(tx) if names_runs else None
-        self._workers = WorkerStore(tx)
+        self._tx = tx
+        self._held = held
         self._paused = paused
-        self._has_open_breakers = has_open_breakers
         self._lanes = lanes
         self._snapshot = snapshot
         self._context = context
         self._turns = turns
         self._open: dict[int, Lane] = {}  # lanes that may have work
-        self._waiting: Collection[int] = ()  # lanes that have queued tasks
-        self._new = self._sorted_in(new)
+        self._new = self._sorted_in(new, run_tokens)
         self.leased: list[LeaseTask] = []
 
     def assign(
@@ -86,6 +83,7 @@ class Dispatcher:
         """
         answers = self._assign(asking, waitlist, changed, expected)
         self._tasks.queue_new(self._new)
+        self._held.windows.note_unclaimed(self._new.values())
         return answers
 
     def _assign(
@@ -111,11 +109,7 @@ class Dispatcher:
             asked.update(zip(calls, self._assign_round([*map(_command_of, calls)]), strict=True))
         given = [(call, answer) for call, answer in asked.items() if _says(answer)]
         given += [(call, asked[call]) for call in concerned if not _says(asked[call])]
-        answers = answers[:now]
-        if self._runs is not None and self.leased:
-            whose = self._runs.tasks([one.id for one in self.leased])
-            _name_runs([*answers, *(answer for _, answer in given)], whose)
-        return answers, given
+        return answers[:now], given
 
     def _nothing_for(self, worker_id: str) -> LeaseReply:
         """Reply that there is no work; a worker that has left in this batch must not wait."""
@@ -129,7 +123,7 @@ class Dispatcher:
     def _assign_round(self, asking: Sequence[LeaseWork]) -> list[LeaseReply]:
         if not asking:
             return []
-        self._meet(asking, with_breakers=bool(self._open))
+        self._meet(asking)
         answers: list[LeaseReply] = []
         claims: dict[int, LeaseCall] = {}
         promised: Counter[str] = Counter()  # by worker; a worker may have several calls at once
@@ -154,46 +148,43 @@ class Dispatcher:
         return answers
 
     def _find_open_lanes(self) -> dict[int, Lane]:
-        self._waiting = numbers = self._tasks.open_lanes()
+        numbers = self._held.windows.open_lanes()
         if self._new:
             numbers = sorted({*numbers, *(number for number, _ in self._new.values())})
         paused, known = self._paused, self._lanes.by_number
         return {number: known[number] for number in numbers if known[number].queue not in paused}
 
-    def _sorted_in(self, new: Sequence[AddTask]) -> dict[TaskId, tuple[int, TaskRecord]]:
+    def _sorted_in(
+        self, new: Sequence[AddTask], run_tokens: Mapping[TaskId, tuple[int, int]]
+    ) -> dict[TaskId, tuple[int, TaskRecord]]:
         """New tasks that may be leased now, each with the number of its lane."""
         found: dict[TaskId, tuple[int, TaskRecord]] = {}
         for one in new:
             if one.due_at_ms is None:
                 number = self._lanes.number_of(lane_of(one.task))
-                found[one.id] = number, added_task(one, self._lanes.by_number[number])
+                task = added_task(one, self._lanes.by_number[number])
+                found[one.id] = number, of_run(task, run_tokens.get(one.id))
         return found
 
     def _head(self, lanes: Collection[int], most: int) -> list[TaskRecord]:
         """Return the next tasks of these lanes, from the queue and from the batch's new tasks."""
-        waiting = [lane for lane in lanes if lane in self._waiting]
-        head = self._tasks.head(waiting, most) if waiting else []
+        head = self._held.windows.head(self._tx, lanes, most)
         new = [task for number, task in self._new.values() if number in lanes]
         if not new:
             return head
         return sorted([*head, *new], key=matching.turn)[:most]
 
-    def _meet(self, asking: Sequence[LeaseWork], *, with_breakers: bool) -> None:
-        """Load what the snapshot lacks about the asking workers."""
-        snapshot = self._snapshot
-        missing = {command.worker_id for command in asking} - snapshot.workers.keys()
-        if missing:
-            workers, held = self._workers.with_lease_counts(list(missing))
-            snapshot.workers |= workers
-            snapshot.held |= held
-        uncounted = {
-            worker.incarnation for worker in snapshot.workers.values()
-        } - snapshot.held.keys()
-        if uncounted:
-            snapshot.held |= self._tasks.lease_counts(list(uncounted))
-        if with_breakers and self._has_open_breakers:
-            for key, quality in self._workers.all_qualities(open_only=True).items():
-                snapshot.qualities.setdefault(key, quality)
+    def _meet(self, asking: Sequence[LeaseWork]) -> None:
+        """Add to the snapshot what it lacks about the asking workers.
+
+        The working set has all decisions of the batch by now, and counts the leases after them.
+        """
+        snapshot, workers, leases = self._snapshot, self._held.workers, self._held.leases
+        callers = {command.worker_id for command in asking}
+        snapshot.workers |= workers.of_ids(callers - snapshot.workers.keys())
+        for worker in workers.of_ids(callers).values():
+            snapshot.held[worker.incarnation] = leases.count(worker.incarnation)
+        snapshot.qualities |= workers.open_breakers
 
     def _assign_groups(self, claims: Mapping[int, LeaseCall], answers: list[LeaseReply]) -> None:
         by_claim = {id(claim): number for number, claim in claims.items()}
@@ -213,7 +204,8 @@ class Dispatcher:
                     self._take_turn(claim.worker.id)
 
     def _candidates(self, group: Sequence[LeaseCall]) -> list[Candidate]:
-        qualities = self._workers.qualities([claim.worker.id for claim in group])
+        ids = [claim.worker.id for claim in group]
+        qualities = self._held.workers.qualities_of(self._tx, ids)
         return [
             matching.candidate(
                 self._snapshot,
@@ -240,24 +232,19 @@ class Dispatcher:
             for lane in claim.probes:
                 if not isinstance(answer, Granted) or len(answer.leases) >= claim.free:
                     break
-                if self._is_probing(claim.worker, self._lanes.by_number[lane].name):
+                name = self._lanes.by_number[lane].name
+                if self._held.leases.is_running(claim.worker.incarnation, name):
                     continue
                 head = self._head([lane], 1)
                 leases = matching.lease_all(self._snapshot, head, claim.worker, self._context)
                 self._write(leases, head)
                 answer.leases.extend(granted(leases, {task.id: task for task in head}))
 
-    def _is_probing(self, worker: WorkerRecord, name: str) -> bool:
-        """Whether the worker runs a task of this name, from any lane."""
-        return any(
-            self._tasks.lease_count_in_lane(worker.incarnation, lane)
-            for lane in self._lanes.matching(name=name)
-        )
-
     def _write(self, leases: list[LeaseTask], head: Sequence[TaskRecord]) -> None:
         if leases:
             known = {task.id: task for task in head}
-            self._tasks.lease(leases, known, unqueued=self._new)
+            self._tasks.lease(leases, known, unqueued=self._new, are_next=True)
+            self._held.note_leased(leases, known, unqueued=self._new)
             self.leased += leases
             for one in leases if self._new else ():
                 self._new.pop(one.id, None)
@@ -288,20 +275,3 @@ def granted(leases: Sequence[LeaseTask], known: Mapping[TaskId, TaskRecord]) -> 
         )
         for one in leases
     ]
-
-
-def _name_runs(answers: Sequence[LeaseReply], working: Mapping[int, tuple[int, int]]) -> None:
-    """Put into each granted task the run and token that it works for."""
-    if not working:
-        return
-    for answer in answers:
-        if isinstance(answer, Granted):
-            answer.leases[:] = [of_run(task, working.get(task.id)) for task in answer.leases]
-
-
-def of_run(task: TaskRecord, whose: tuple[int, int] | None) -> TaskRecord:
-    """Return the task with the run and token that it works for, if any."""
-    if whose is None:
-        return task
-    run, token = whose
-    return msgspec.structs.replace(task, run=run, token=token)

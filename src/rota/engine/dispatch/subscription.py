@@ -21,6 +21,7 @@ from rota.errors import RotaError, StaleIncarnation, WorkerNotFound
 
 log = structlog.get_logger("rota.engine")
 
+MOST_CALLS = 4  # that wait at once; more are replaced by one
 TROUBLE_PAUSE_S = 1.0  # before the next request, when the store could not be written
 
 
@@ -59,6 +60,10 @@ class LeaseSubscription:
                 self._set(entry, self._waiting[entry] + more)
                 return
         if more > 0:
+            if len(self._waiting) >= MOST_CALLS:
+                for entry in list(self._waiting):
+                    self._retire(entry)
+                more = most
             self._enter_anew(more)
 
     def withdraw(self) -> None:
@@ -73,10 +78,13 @@ class LeaseSubscription:
         """Lower what one call asks for, at most to nothing; return by how much it was lowered."""
         lowered = min(by, self._waiting[entry])
         left = self._waiting[entry] - lowered
-        if left:
+        if left and not entry.is_forwarded:
             self._set(entry, left)
-        else:
-            self._retire(entry)
+            return lowered
+        self._retire(entry)
+        if left:
+            # The leader has the call as it was asked: a new one takes its place.
+            self._enter_anew(left)
         return lowered
 
     def _set(self, entry: QueuedCommand, most: int) -> None:

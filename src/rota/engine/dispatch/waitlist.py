@@ -90,9 +90,9 @@ class Waitlist(Generic[LeaseKey]):
         """Forget the kinds of each lane: after a rollback a number may mean another lane."""
         self._servers.clear()
 
-    def worker_ids(self) -> set[str]:
-        """The ids of all workers with waiting calls."""
-        return set(self._by_worker)
+    def calls(self) -> list[LeaseKey]:
+        """All waiting calls, except abandoned ones."""
+        return [call for call in self._places if not call.is_abandoned]
 
     def of_workers(self, worker_ids: Iterable[str]) -> list[LeaseKey]:
         """Return the waiting calls of these workers, except abandoned ones."""

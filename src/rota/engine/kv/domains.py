@@ -9,17 +9,24 @@ from typing import get_args
 from rota.core import kv, locks
 from rota.core.events import Event
 from rota.core.kv import DropEntry, KvCommand, KvDecision, KvReply, KvState, PutEntry, PutValue
-from rota.core.locks import ChangeLock, LockAnswer, LockCommand, LockState, LockTable, Numbers
+from rota.core.locks import (
+    AcquireLock,
+    ChangeLock,
+    LockAnswer,
+    LockCommand,
+    LockState,
+    LockTable,
+    Numbers,
+)
 from rota.core.replies import Done
 from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.request import earlier
+from rota.engine.kv.lock_cache import NUMBERS
 from rota.store.kv import KvStore
 from rota.store.locks import LockStore
 from rota.store.workers import WorkerStore
 
 SWEPT_PER_STEP = 1_000  # values or locks that a sweep drops in one transaction
-# Where peers write, too, the usage is counted again when the last count is older than this.
-USAGE_KNOWN_MS = 60_000
 
 
 class KvDomain(Domain):
@@ -47,9 +54,7 @@ class KvDomain(Domain):
         self._has_puts = any(isinstance(command, PutValue) for command in commands)
         if self._has_puts:
             state.last_version = self._counters.counter("memory")
-            known = state.usage
-            is_old = known is not None and now_ms - known.read_at_ms > USAGE_KNOWN_MS
-            if known is None or (is_old and self.batch.sharing is not None):
+            if state.usage is None:
                 state.usage = store.usage(now_ms)
 
     def reduce(self, command: KvCommand) -> KvReply:
@@ -97,7 +102,9 @@ class LockDomain(Domain):
         self._has_swept = False
         self._stored: dict[str, LockState] = {}  # the locks before the batch
         self._changes: list[ChangeLock] = []
+        self._places: dict[tuple[str, str], str] = {}  # where callers wait, by lock and owner
         self._state = LockTable({}, [], Numbers(0))
+        self._known_number = 0
 
     def load(self, commands: Sequence[LockCommand]) -> None:
         names = {locks.needs(command) for command in commands}
@@ -106,8 +113,13 @@ class LockDomain(Domain):
             self._state.expired = self._store.expired(self.batch.context.steady_ms, SWEPT_PER_STEP)
         for name in {*names, *self._state.expired} - {None}:
             assert name is not None
-            self._stored[name] = self._state.locks[name] = self._store.get(name)
-        self._state.numbers = Numbers(self._counters.counter("lock"))
+            known = self.batch.locks.get(self._store, name)
+            self._stored[name] = self._state.locks[name] = known
+        for command in commands:
+            if isinstance(command, AcquireLock) and command.waits_at is not None:
+                self._places[command.name, command.owner] = command.waits_at
+        self._known_number = self.batch.locks.last_number(self._counters)
+        self._state.numbers = Numbers(self._known_number)
 
     def reduce(self, command: LockCommand) -> LockAnswer | Done:
         changes, reply = locks.reduce(self._state, command, self.batch.context)
@@ -116,16 +128,17 @@ class LockDomain(Domain):
 
     def write(self) -> None:
         batch, moments = self.batch, []
-        # The coordinator that new waiters wait with, where several share the store.
-        replica = None if batch.sharing is None else batch.sharing.replica
         for name, after in self._state.locks.items():
             before = self._stored[name]
             if after != before:
-                self._store.put(after, before=before, replica=replica)
+                self._store.put(after, before=before, places=self._places)
+            batch.locks.stage(after)
             moments.append(locks.next_moment_ms(after))
         if self._has_swept:
             moments.append(self._store.next_expiry_ms())
-        self._counters.raise_counter("lock", self._state.numbers.last)
+        batch.locks.stage_number(self._state.numbers.last)
+        if self._state.numbers.last != self._known_number:
+            self._counters.raise_counter(NUMBERS, self._state.numbers.last)
         next_moment_ms = min((one for one in moments if one is not None), default=None)
         delivery = batch.delivery
         delivery.next_sweep_ms = earlier(delivery.next_sweep_ms, next_moment_ms)

@@ -1,17 +1,24 @@
 """In-memory metrics of this coordinator: totals, rates and latencies."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from rota.core.replicas import QueueCounts, Replica
-from rota.engine.metrics.time_series import HOUR_MS, TimeSeries
-from rota.engine.replicas.counters import ReplicaCounters
+from rota.engine.commit.request import BatchCounts
+from rota.engine.metrics.links import LinkMetrics
+from rota.engine.metrics.time_series import TimeSeries
 from rota.engine.shards.changes import ServiceChanges, ServiceGauges
-from rota.store.dashboard import DashboardStore
-from rota.store.database import Transaction
+from rota.engine.working_set.working_set import WorkingSet
 
 RATE_WINDOW_S = 60
+
+
+class QueueCounts(NamedTuple):
+    """Counts of the tasks of a queue."""
+
+    submitted: int = 0
+    finished: int = 0
+    failed: int = 0  # among the finished
 
 
 class Rate:
@@ -110,42 +117,34 @@ class Metrics:
     overloads: int = 0
     waiting: int = 0  # changes waiting for their commit
     waiting_leases: int = 0  # lease calls waiting for work
+    working_set: WorkingSet = field(default_factory=WorkingSet)  # what the writer holds in memory
     duty_runs_ms: dict[str, int] = field(default_factory=dict)  # when each duty last ran
     rates: dict[str, QueueRates] = field(default_factory=dict)
     series: TimeSeries = field(default_factory=TimeSeries)
-    replica_counters: ReplicaCounters | None = None  # None: no peer shares the store
     services: dict[str, ServiceMetrics] = field(default_factory=dict)
     fenced_effects: int = 0  # of all services, unknown ones included
     wire: WireMetrics = field(default_factory=WireMetrics)
+    links: LinkMetrics = field(default_factory=LinkMetrics)
 
-    def load(self, tx: Transaction, *, now_ms: int) -> None:
-        """Fill the charts with what the store has of the last hour."""
-        charts = DashboardStore(tx)
-        charts.backfill_causes()
-        self.series.fill(charts.minutes(now_ms - HOUR_MS))
+    def note_counts(self, counts: BatchCounts, now_ms: int) -> None:
+        """Count the tasks that a commit submitted and finished."""
+        self.submitted.update(counts.submitted)
+        self.finished.update(counts.finished)
+        self.note_rates(counts, now_ms)
 
-    def note_submitted(self, by_queue: Mapping[str, int], now_ms: int) -> None:
-        for queue, count in by_queue.items():
-            self.submitted[queue] += count
-            self._note_own(queue, QueueCounts(submitted=count), now_ms)
-
-    def note_finished(self, ends: Mapping[tuple[str, str], int], now_ms: int) -> None:
-        for (queue, state), count in ends.items():
-            self.finished[queue, state] += count
+    def note_rates(self, counts: BatchCounts, now_ms: int) -> None:
+        """Add a commit, also of the leader's, to rates and charts; the leader alone counts it."""
+        for queue, count in counts.submitted.items():
+            self._pace(queue, QueueCounts(submitted=count), now_ms)
+        for (queue, state), count in counts.finished.items():
             failed = count if state == "failed" else 0
-            self._note_own(queue, QueueCounts(finished=count, failed=failed), now_ms)
+            self._pace(queue, QueueCounts(finished=count, failed=failed), now_ms)
 
-    def note_others(self, replicas: Iterable[Replica], now_ms: int) -> None:
-        """Add what peers counted to rates and charts; all other metrics are this coordinator's."""
-        if self.replica_counters is not None:
-            for queues in self.replica_counters.new_of(replicas):
-                for queue, counts in queues.items():
-                    self._pace(queue, counts, now_ms)
-
-    def _note_own(self, queue: str, counts: QueueCounts, now_ms: int) -> None:
-        if self.replica_counters is not None:
-            self.replica_counters.add(queue, counts)
-        self._pace(queue, counts, now_ms)
+    def forget_leading(self) -> None:
+        """Forget what only the leader measures, because another coordinator leads."""
+        self.waiting_leases = 0
+        self.duty_runs_ms = {}
+        self.services = {}
 
     def _pace(self, queue: str, counts: QueueCounts, now_ms: int) -> None:
         rates, series = self._rates(queue), self.series

@@ -1,11 +1,13 @@
 """Reads for operators: counts by state, the backlog with its reasons, replicas and sizes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from rota.core.commands import KeptMinute
 from rota.core.dispatch import wait_reasons
 from rota.core.dispatch.wait_reasons import Explanation, WorkerSlot
+from rota.core.locks import LockState
 from rota.core.replicas import Replica
 from rota.core.snapshot import Quality
 from rota.core.tasks.model import Lane, TaskRecord, TaskState
@@ -16,6 +18,8 @@ from rota.engine.queries.reader import CachedRead, StoreReader
 from rota.engine.queries.workers import loads_of
 from rota.store.dashboard import DashboardStore, RunWorkCount
 from rota.store.database import Transaction
+from rota.store.events import EventStore
+from rota.store.locks import LockStore
 from rota.store.replicas import ReplicaStore
 from rota.store.tasks.queues import LaneCounts, QueueStore
 from rota.store.workers import WorkerStore
@@ -32,6 +36,14 @@ class Backlog(Struct, frozen=True, kw_only=True):
     lane: Lane
     figures: LaneCounts
     why: Explanation
+
+
+class Missed(Struct, frozen=True, kw_only=True):
+    """What callers may have missed while no leader could tell them."""
+
+    ended: set[int]  # of the tasks and runs that they wait for
+    locks: list[LockState]  # of those that they wait for, the held ones
+    last_seq: int  # of the events in the log
 
 
 class DashboardQueries:
@@ -77,6 +89,23 @@ class DashboardQueries:
     async def replicas(self) -> list[Replica]:
         """Return the coordinators on this store; none if the store is not shared."""
         return await self._read(lambda tx: ReplicaStore(tx).all())
+
+    async def minutes(self, after_ms: int) -> list[KeptMinute]:
+        """Return the stored minutes of the charts after a time."""
+        return await self._read(lambda tx: DashboardStore(tx).minutes(after_ms))
+
+    async def missed(self, ids: Sequence[int], locks: Sequence[str]) -> Missed:
+        """Return which of these tasks and runs have ended, and which of these locks are held."""
+
+        def body(tx: Transaction) -> Missed:
+            live = ReplicaStore(tx).live([*ids]) if ids else set()
+            return Missed(
+                ended=set(ids) - live,
+                locks=LockStore(tx).held([*locks]) if locks else [],
+                last_seq=EventStore(tx).bounds().last_seq,
+            )
+
+        return await self._read(body)
 
     async def store_bytes(self) -> int:
         return await self._read(lambda tx: DashboardStore(tx).size_bytes())

@@ -39,17 +39,6 @@ class StoreReader:
             body = self._with_fresh_lanes(body)
         return await self._run(lambda: self._database.read(body))
 
-    async def change_counter(self) -> int:
-        """Return the store's change counter, which rises with every write."""
-        return await self._run(self._database.change_counter)
-
-    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback`, on another thread, when a peer hints at a change.
-
-        Return a function that ends this.
-        """
-        return self._database.listen(callback)
-
     async def _run(self, function: Callable[[], T]) -> T:
         if self._threads is None:
             return function()

@@ -5,9 +5,8 @@ from collections.abc import Collection, Sequence
 from rota.core.commands import TaskFilter
 from rota.core.ids import TaskId
 from rota.core.tasks.keys import kept_forms
-from rota.core.tasks.model import FINISHED, TaskRecord, TaskState
+from rota.core.tasks.model import FINISHED, TaskRecord, TaskState, of_run
 from rota.core.workflow.states import RUN_ENDED
-from rota.engine.dispatch.dispatcher import of_run
 from rota.engine.queries.reader import StoreReader
 from rota.store.database import Transaction
 from rota.store.tasks.listing import Listing

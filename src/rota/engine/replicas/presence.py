@@ -4,9 +4,8 @@ import secrets
 import socket
 
 from rota import __version__
-from rota.core.replicas import BEAT_MS, BeatReplica, Replica
+from rota.core.replicas import BeatReplica, Replica
 from rota.engine.clock import Clock
-from rota.engine.duties import Duty
 from rota.settings import Settings
 
 
@@ -32,15 +31,11 @@ class Presence:
         )
 
     @property
-    def duty(self) -> Duty:
-        """The duty that sends the heartbeat."""
-        return Duty(
-            name="replicas",
-            interval_ms=BEAT_MS,
-            command=lambda _now_ms, _settings: BeatReplica(replica=self.replica),
-        )
+    def beat(self) -> BeatReplica:
+        """The heartbeat of this moment."""
+        return BeatReplica(replica=self.replica)
 
     @property
     def goodbye(self) -> BeatReplica:
-        """The last heartbeat before a stop, so that peers need not wait for the time-out."""
+        """The last heartbeat before a stop, so that peers need not wait for the time limit."""
         return BeatReplica(replica=self.replica, is_leaving=True)

@@ -26,7 +26,6 @@ class LiveRun:
     number: int = 0  # of its last journal entry
     has_timers: bool = False  # False: none was ever set
     links: dict[int, int] = field(default_factory=dict)  # token -> task or run
-    age: int = 0  # the cache's age when the run was last known to match its journal
 
 
 class RunCache:
@@ -40,15 +39,8 @@ class RunCache:
         self.has_staged = False  # whether any artifact waits for the end of its attempt
         self.artifacts: Usage | None = None  # of all artifacts; None: not known
         self.touched: set[int] = set()  # runs used by the current batch
-        self.age = 0  # raised when peers have written; a run of a lower age may be outdated
-
-    def grow_old(self) -> None:
-        """Note that peers have written: only definitions are certain, since they never change."""
-        self.age += 1
-        self.newest.clear()
 
     def keep(self, run_id: int, live: LiveRun) -> None:
-        live.age = self.age
         self.runs[run_id] = live
         self.touched.add(run_id)
 

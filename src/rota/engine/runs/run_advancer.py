@@ -10,7 +10,7 @@ before the run is used. Entries that peers have appended are then read.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -70,11 +70,8 @@ class RunAdvancer:
     # --- finding -----------------------------------------------------------------------------
 
     def find(self, run_id: int) -> LiveRun | None:
-        """Return an up-to-date run, from memory or by replaying its journal."""
+        """Return a run, from memory or by replaying its journal."""
         live = self._cache.runs.get(run_id)
-        if live is not None and live.age != self._cache.age:
-            self.make_sure([run_id])
-            live = self._cache.runs.get(run_id)
         if live is None:
             record = self._runs.by_ids([run_id]).get(run_id)
             if record is None:
@@ -98,27 +95,6 @@ class RunAdvancer:
             reduce(live.run, entry.event)
             live.number = entry.number
             live.links |= {int(token): made for token, made in entry.links.items()}
-
-    def make_sure(self, run_ids: Iterable[int]) -> None:
-        """Bring the cached ones of these runs up to the ends of their journals."""
-        cache = self._cache
-        if not cache.age:
-            return  # no peer has ever written
-        known = {one: cache.runs[one] for one in run_ids if one in cache.runs}
-        unsure = {run_id: live for run_id, live in known.items() if live.age != cache.age}
-        if not unsure:
-            return
-        numbers = self._runs.journal_lengths([*unsure])
-        behind = [run_id for run_id, live in unsure.items() if numbers.get(run_id) != live.number]
-        records = self._runs.by_ids(behind)
-        for run_id, live in unsure.items():
-            cache.touched.add(run_id)
-            if run_id in records and numbers[run_id] > live.number:
-                live.record, live.has_timers = records[run_id], True
-                self._read_on(live)
-            elif run_id in behind:
-                del cache.runs[run_id]
-            live.age = cache.age
 
     def graph(self, name: str, version: int) -> Graph | None:
         graph = self._cache.graphs.get((name, version))
@@ -181,16 +157,26 @@ class RunAdvancer:
         """Feed the ends of tasks to the runs that they work for."""
         if not finished or not self._cache.has_tasks:
             return
-        working = self._runs.tasks([one.id for one in finished])
-        self.make_sure(dict.fromkeys(run_id for run_id, _ in working.values()))
+        working = self._working([one.id for one in finished])
         for one in finished:
             if one.id in working:
                 run_id, token = working[one.id]
                 self.feed(run_id, ended_event(one, token, now_ms=self._now_ms))
 
+    def _working(self, ids: Sequence[TaskId]) -> dict[TaskId, tuple[int, int]]:
+        """Return the run and the token of the tasks that work for one.
+
+        The working set knows them for the tasks that workers run.
+        """
+        known, unknown = self._batch.held.leases.run_tokens_of(ids)
+        if unknown:
+            known |= {TaskId(task): whose for task, whose in self._runs.tasks(unknown).items()}
+        return known
+
     def close(self) -> None:
         """Add the decisions about the runs' tasks to those of the batch."""
         self._made = self._tasks.close(self._batch.decisions)
+        self._batch.run_tokens = {TaskId(task): (run, token) for task, run, token in self._made}
 
     def write(self) -> None:
         """Write the collected rows."""

@@ -229,7 +229,6 @@ class RunDomain(Domain):
     def _fire_timers(self) -> Done:
         due = self._runs.due_timers(self._now_ms, TIMERS_PER_STEP)
         self._runs.drop_timers([(run_id, kind, number) for run_id, kind, number, _ in due])
-        self._advancer.make_sure(dict.fromkeys(run_id for run_id, *_ in due))
         for run_id, kind, number, _ in due:
             self._advancer.feed(run_id, TimerFired(self._now_ms, kind, number))  # type: ignore[arg-type]  # kinds are stored as they are
         return Done(len(due))

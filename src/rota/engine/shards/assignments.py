@@ -16,21 +16,14 @@ MemberKey = tuple[str, str]  # service and worker
 
 class AssignmentWaiters:
     def __init__(self) -> None:
-        self._callbacks: dict[object, tuple[Callback, Callable[[], bool]]] = {}
+        self._callbacks: dict[object, Callback] = {}
         self._waiting: Waiters[MemberKey, Assignment] = Waiters()
         self._newest: OrderedDict[MemberKey, Assignment] = OrderedDict()
 
-    @property
-    def has_listeners(self) -> bool:
-        """Whether any connected member could receive a push."""
-        return len(self._waiting) > 0 or any(
-            is_wanted() for _, is_wanted in self._callbacks.values()
-        )
-
-    def watch(self, callback: Callback, is_wanted: Callable[[], bool]) -> Callable[[], None]:
+    def watch(self, callback: Callback) -> Callable[[], None]:
         """Call `callback` with all pushes of each commit; return a function that unsubscribes."""
         subscription = object()
-        self._callbacks[subscription] = callback, is_wanted
+        self._callbacks[subscription] = callback
 
         def unsubscribe() -> None:
             self._callbacks.pop(subscription, None)
@@ -61,7 +54,7 @@ class AssignmentWaiters:
         while len(self._newest) > MOST_REMEMBERED:
             self._newest.popitem(last=False)
         loop = asyncio.get_running_loop()
-        for callback, _ in list(self._callbacks.values()):
+        for callback in list(self._callbacks.values()):
             # Deferred, because the replies of earlier commits are not sent yet.
             loop.call_soon(callback, pushes)
 

@@ -20,7 +20,6 @@ from rota.core.commands import EpochClaim, ReportResults
 from rota.core.replies import Done, Outcomes
 from rota.core.shards import rebalancing
 from rota.core.shards.commands import (
-    BeatMember,
     DrainMember,
     SaveCheckpoint,
     ServiceCommand,
@@ -53,11 +52,9 @@ class ShardDomain(Domain):
 
     @classmethod
     def is_concerned(cls, batch: Batch) -> bool:
-        """Results may carry a claim of a shard, and a peer may have changed a service."""
-        return (
-            super().is_concerned(batch)
-            or (batch.sharing is not None and batch.sharing.changed_by_peer)
-            or (ReportResults in batch.kinds and any(_claims_of(batch.commands)))
+        """Results may carry a claim of a shard."""
+        return super().is_concerned(batch) or (
+            ReportResults in batch.kinds and any(_claims_of(batch.commands))
         )
 
     def __init__(self, batch: Batch) -> None:
@@ -70,22 +67,6 @@ class ShardDomain(Domain):
         self._checkpoints: dict[tuple[str, int], SaveCheckpoint] = {}
         self._has_commands = super().is_concerned(batch)
         self._has_sweep = False
-        self._decided: set[str] = set()  # services that a command of the batch addressed
-        self._read_again: set[str] = set()  # services that peers have changed
-
-    def load(self, commands: Sequence[ShardCommand]) -> None:
-        """Read what peers have changed: services, and the heartbeats that they have received."""
-        del commands  # the cache reads a service when it is first used
-        sharing, cache = self.batch.sharing, self._cache
-        if sharing is None:
-            return
-        if sharing.changed_by_peer:
-            signature = self.batch.state.services
-            self._read_again = cache.refresh(self._store, signature, now_ms=self._now_ms)
-            cache.has_unread_heartbeats = True
-        # A heartbeat concerns only its own member. Every other command may judge other members.
-        if cache.has_unread_heartbeats and (self.COMMANDS & set(self.batch.kinds)) - {BeatMember}:
-            cache.read_heartbeats(self._store, now_ms=self._now_ms)
 
     def reduce(self, command: ShardCommand) -> ShardReply:
         match command:
@@ -117,10 +98,8 @@ class ShardDomain(Domain):
             self._note_refused()
         if self._has_commands:
             self._write()
-        for name, worker_ids in self._cache.to_notify.items():
-            self._to_notify.setdefault(name, set()).update(worker_ids)
         self._notify_members()
-        if self._has_commands or self._read_again:
+        if self._has_commands:
             self._look_ahead()
 
     def _note_refused(self) -> None:
@@ -155,7 +134,6 @@ class ShardDomain(Domain):
         self, service: Service, command: ServiceCommand | SweepServices
     ) -> Assignment | None:
         cache, name = self._cache, service.name
-        self._decided.add(name)
         worker_id = getattr(command, "worker_id", None)
         before = service.members.get(worker_id) if worker_id is not None else None
         decisions: Sequence[ShardDecision] = ()
@@ -254,8 +232,7 @@ class ShardDomain(Domain):
             moments = [next_moment_ms(one, cache.policy) for one in cache.services.values()]
             moments.append(self._now_ms + cache.policy.sweep_ms)
         else:
-            changed = batch.service_changes.keys() | self._read_again
-            moments = [rebalancing.due_ms(cache.services[name]) for name in changed]
+            moments = [rebalancing.due_ms(cache.services[name]) for name in batch.service_changes]
         earliest = min((one for one in moments if one is not None), default=None)
         if earliest is not None and batch.service_gauges:
             earliest = max(earliest, self._now_ms + LEAST_SWEEP_PAUSE_MS)
@@ -264,18 +241,13 @@ class ShardDomain(Domain):
     # --- writing --------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        is_seen_due = self._cache.is_shared
+        is_seen_due = False
         for name, changes in self.batch.service_changes.items():
             if changes.are_lasting:
                 self._write_service(self._cache.services[name], changes)
                 is_seen_due = True
             if changes.seen:
                 self._cache.unwritten.setdefault(name, set()).update(changes.seen)
-        if self._cache.is_shared:
-            for name in sorted(self._decided & self._cache.numbers.keys()):
-                found = self.batch.service_changes.get(name)
-                is_changed = found is not None and found.are_lasting
-                self._cache.note_version(self._store, name, is_changed=is_changed)
         if self._checkpoints:
             self._write_checkpoints()
             is_seen_due = True

@@ -108,6 +108,7 @@ class Authenticator:
     ) -> None:
         self._host = settings.host.lower()
         self._is_local = is_loopback(settings.host)
+        self._is_tls = settings.tls_cert is not None
         is_trusted = self._is_local and not settings.require_token
         self._is_open = is_trusted or settings.insecure
         is_zmq_open = settings.insecure and settings.zmq_keys is None
@@ -144,7 +145,7 @@ class Authenticator:
         """Refuse what a foreign web page could make a browser send to an open coordinator."""
         if self._is_local and host is not None and not self._is_own_host(host):
             raise Forbidden(f"this coordinator is not {host!r}; call it by a loopback address")
-        if is_change and origin is not None and _authority(origin) != (host or "").lower():
+        if is_change and origin is not None and not self._is_own_origin(origin, host):
             raise Forbidden(f"a page of {origin!r} may not change anything here", origin=origin)
 
     def forget_tokens(self) -> None:
@@ -209,6 +210,15 @@ class Authenticator:
         token = self._by_id.get(token_id)
         return token is not None and not is_expired(token, now_ms=self._now_ms())
 
+    def _is_own_origin(self, origin: str, host: str | None) -> bool:
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
+        # Without TLS here, the page may still have come over TLS, through a proxy.
+        is_same_scheme = parts.scheme == "https" or not self._is_tls
+        return is_same_scheme and parts.netloc.lower() == (host or "").lower() != ""
+
     def _is_own_host(self, header: str) -> bool:
         if len(header) > limits.MAX_HOST_LENGTH:
             return False  # and not remembered
@@ -226,11 +236,3 @@ def _host_name(header: str) -> str | None:
         return urlsplit(f"//{header}").hostname
     except ValueError:
         return None
-
-
-def _authority(origin: str) -> str | None:
-    try:
-        parts = urlsplit(origin)
-    except ValueError:
-        return None
-    return parts.netloc.lower() or None

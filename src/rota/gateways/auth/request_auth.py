@@ -105,9 +105,9 @@ async def authenticate_browser(
         raise
 
 
-def set_cookie(headers: Headers, secret: str) -> tuple[str, str]:
+def set_cookie(headers: Headers, secret: str, *, is_tls: bool) -> tuple[str, str]:
     """The header that makes a browser keep a token until it is closed."""
-    is_secure = header_text(headers, b"x-forwarded-proto") == "https"
+    is_secure = is_tls or header_text(headers, b"x-forwarded-proto") == "https"
     return "set-cookie", f"{cookie_name(headers)}={secret}; {_terms(is_secure=is_secure)}"
 
 

@@ -1,6 +1,6 @@
 """All endpoints of the HTTP gateway, in the order in which the OpenAPI document lists them."""
 
-from rota.gateways.http.resources import access, events, kv, locks, operations
+from rota.gateways.http.resources import access, events, health, kv, locks, operations
 from rota.gateways.http.resources.services import checkpoints, members, services
 from rota.gateways.http.resources.tasks import failures, jobs, queues, tasks
 from rota.gateways.http.resources.workers import reports, scale, work, workers
@@ -26,5 +26,6 @@ ENDPOINTS = (
     *checkpoints.routes.endpoints,
     *access.routes.endpoints,
     *failures.routes.endpoints,
+    *health.routes.endpoints,
     *operations.routes.endpoints,
 )

@@ -113,7 +113,7 @@ class SocketGateway:
             raise NotFound(f"path {scope['path']!r} not found", path=scope["path"])
         # A socket can do anything: what a web page elsewhere may not do, it may not open either.
         caller = await authenticate(self._authenticator, headers, is_change=True)
-        if not self._coordinator.is_ready:
+        if self._coordinator.is_stopping:
             raise Unavailable("the coordinator is stopping")
         reservation.caller, reservation.holder = caller, holder_of(caller, scope)
         reservation.take(self._quotas.sockets)

@@ -147,7 +147,7 @@ class SocketProtocol(asyncio.Protocol):
 
     async def _run(self) -> None:
         extensions = {"websocket.http.response": {}, TRANSPORT_EXTENSION: self}
-        scope = self._head.scope("websocket", "ws", extensions)
+        scope = self._head.scope("websocket", extensions)
         scope["subprotocols"] = subprotocols_of(self._head)
         try:
             await self._app(scope, self.receive, self.send)

@@ -21,6 +21,7 @@ from rota.sdk.client.problems import error_of
 from rota.sdk.client.requests import ApiCall, Exchange, Wait, retry_after_s
 from rota.sdk.timing import jittered
 from rota.sdk.transport.transport import NotSent, Response, Transport, adrive, drive
+from rota.tls import Verify
 
 T = TypeVar("T")
 
@@ -40,9 +41,11 @@ class Client:
         self._repeat_after_s = repeat_after_s
 
     @classmethod
-    def connect(cls, url: str | None = None, token: str | None = None) -> Self:
+    def connect(
+        cls, url: str | None = None, token: str | None = None, *, verify: Verify = True
+    ) -> Self:
         """A client for `url`, or for `ROTA_URL`, or else for an embedded coordinator."""
-        return cls(open_transport(url, token))
+        return cls(open_transport(url, token, verify=verify))
 
     def without_repeats(self) -> "Client":
         """A client on the same transport for a caller that retries by itself."""
@@ -179,10 +182,13 @@ def is_embedded(url: str | None) -> bool:
     return _url_of(url).startswith("sqlite:")
 
 
-def open_transport(url: str | None = None, token: str | None = None) -> Transport:
+def open_transport(
+    url: str | None = None, token: str | None = None, *, verify: Verify = True
+) -> Transport:
     """The transport for a URL; without one for `ROTA_URL`, or else embedded on `rota.db`.
 
-    Several addresses with commas between them are coordinators on one store.
+    Several addresses with commas between them are coordinators on one store. `verify` is how the
+    certificates of those with https:// are checked, as in `rota.tls.client_context`.
     """
     url = _url_of(url)
     token = token or os.environ.get("ROTA_TOKEN") or None
@@ -191,7 +197,9 @@ def open_transport(url: str | None = None, token: str | None = None) -> Transpor
         from rota.sdk.transport.http import FailoverTransport, HttpTransport  # noqa: PLC0415 - embedded programs need no sockets
 
         urls = [one.strip() for one in url.split(",") if one.strip()]
-        return FailoverTransport(urls, token) if len(urls) > 1 else HttpTransport(urls[0], token)
+        if len(urls) > 1:
+            return FailoverTransport(urls, token, verify=verify)
+        return HttpTransport(urls[0], token, verify=verify)
     if scheme == "sqlite":
         # By name, not by import: a worker process that speaks HTTP never loads the store.
         connect = cast("Callable[[str], Transport]", import_module("rota.embedded").connect)

@@ -10,6 +10,7 @@ import threading
 from rota.errors import Invalid
 from rota.sdk.client.client import Client
 from rota.sdk.shards.transport import AssignmentListener, ShardTransport
+from rota.tls import Verify
 
 
 class ConnectOptions:
@@ -18,6 +19,7 @@ class ConnectOptions:
         *,
         url: str | None,
         token: str | None,
+        verify: Verify,
         zmq: str | None,
         zmq_public_key: str | None,
         zmq_secret_key: str | None,
@@ -25,6 +27,7 @@ class ConnectOptions:
     ) -> None:
         self._url = _given(url, "ROTA_URL")
         self._token = token
+        self._verify = verify
         self._zmq = _given(zmq, "ROTA_ZMQ")
         self._keys = (
             _given(zmq_public_key, "ROTA_ZMQ_PUBLIC_KEY"),
@@ -59,7 +62,7 @@ class ConnectOptions:
                 if self._zmq is not None and self._url is None:
                     # Without a URL the client would start an embedded coordinator.
                     raise Invalid("checkpoints go over HTTP: give the worker a url, or ROTA_URL")
-                self._client = Client.connect(self._url, self._token)
+                self._client = Client.connect(self._url, self._token, verify=self._verify)
             return self._client
 
     def close(self) -> None:

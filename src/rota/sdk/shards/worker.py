@@ -31,6 +31,7 @@ from rota.sdk.shards.held import HeldShard
 from rota.sdk.shards.slots import UserCallbacks
 from rota.sdk.timing import now_s
 from rota.sdk.worker.stopping import StopReason, run_with_signals
+from rota.tls import Verify
 
 DRAIN_S = 30.0
 CANCELLED_WAIT_S = 3.0  # how long a cancelled `arun` waits for the worker to leave
@@ -56,9 +57,9 @@ class ShardWorker:
     With `zmq`, or `ROTA_ZMQ`, the worker uses ZeroMQ with that address (`zmq=""` prevents it), with
     CURVE keys if it has them (`ROTA_ZMQ_PUBLIC_KEY`, `ROTA_ZMQ_SECRET_KEY`, `ROTA_ZMQ_SERVER_KEY`);
     checkpoints still use HTTP. Otherwise it uses HTTP with `url`, `ROTA_URL`, or an embedded
-    coordinator. Shards are assigned in proportion to `weight`, and at most `max_shards`. A worker
-    that comes back under its `worker_id` before its lease is over gets its old shards. `drain_s` is
-    the time that callbacks get to give shards up after a stop.
+    coordinator; `verify` is as in `Rota`. Shards are assigned in proportion to `weight`, and at
+    most `max_shards`. A worker that comes back under its `worker_id` before its lease is over gets
+    its old shards. `drain_s` is the time that callbacks get to give shards up after a stop.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class ShardWorker:
         worker_id: str | None = None,
         url: str | None = None,
         token: str | None = None,
+        verify: Verify = True,
         zmq: str | None = None,
         zmq_public_key: str | None = None,
         zmq_secret_key: str | None = None,
@@ -88,6 +90,7 @@ class ShardWorker:
         self._options = ConnectOptions(
             url=url,
             token=token,
+            verify=verify,
             zmq=zmq,
             zmq_public_key=zmq_public_key,
             zmq_secret_key=zmq_secret_key,

@@ -8,7 +8,6 @@ a repeated request is safe.
 import asyncio
 import os
 import random
-import ssl
 import threading
 from collections.abc import Generator, Sequence
 from urllib.parse import SplitResult, urlsplit
@@ -18,6 +17,7 @@ from rota.errors import Invalid, Unavailable
 from rota.sdk.transport.connection_pools import BlockingPool, LoopPool
 from rota.sdk.transport.http1 import CoordinatorEndpoint
 from rota.sdk.transport.transport import NotSent, Response, TransportRequest, adrive, drive
+from rota.tls import Verify, client_context
 
 STATUS_UNAVAILABLE = 503  # the coordinator stops, or has lost its store
 
@@ -27,8 +27,8 @@ class HttpTransport:
 
     is_embedded = False
 
-    def __init__(self, url: str, token: str | None = None) -> None:
-        self.endpoint = endpoint_of(url, token)
+    def __init__(self, url: str, token: str | None = None, *, verify: Verify = True) -> None:
+        self.endpoint = endpoint_of(url, token, verify=verify)
         self._blocking = BlockingPool(self.endpoint)
         self._loop_pools: dict[asyncio.AbstractEventLoop, LoopPool] = {}
         self._lock = threading.Lock()
@@ -87,10 +87,12 @@ class FailoverTransport:
     is_embedded = False
     has_several = True
 
-    def __init__(self, urls: Sequence[str], token: str | None = None) -> None:
+    def __init__(
+        self, urls: Sequence[str], token: str | None = None, *, verify: Verify = True
+    ) -> None:
         if len(set(urls)) < len(urls):
             raise Invalid(f"an address is listed twice in {', '.join(map(without_password, urls))}")
-        self._transports = [HttpTransport(url, token) for url in urls]
+        self._transports = [HttpTransport(url, token, verify=verify) for url in urls]
         self._current = random.randrange(len(urls))  # noqa: S311 - spread, not secrecy
         self._lock = threading.Lock()
 
@@ -135,7 +137,7 @@ class FailoverTransport:
                 return response
 
 
-def endpoint_of(url: str, token: str | None) -> CoordinatorEndpoint:
+def endpoint_of(url: str, token: str | None, *, verify: Verify = True) -> CoordinatorEndpoint:
     parts = urlsplit(url)
     host, port = _host_and_port(url, parts)
     if parts.username or parts.password:
@@ -149,7 +151,7 @@ def endpoint_of(url: str, token: str | None) -> CoordinatorEndpoint:
         port=port,
         base=parts.path.rstrip("/"),
         token=token,
-        tls=ssl.create_default_context() if parts.scheme == "https" else None,
+        tls=client_context(verify) if parts.scheme == "https" else None,
     )
 
 

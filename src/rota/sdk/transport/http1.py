@@ -8,6 +8,7 @@ import httptools
 
 from rota.errors import Unavailable
 from rota.sdk.transport.transport import NotSent, Response, TransportRequest
+from rota.tls import reason_of
 
 MAX_RESPONSE_BYTES = 1024 * 1024 * 1024
 MAX_IDLE_CONNECTIONS = 32  # of one pool
@@ -66,7 +67,7 @@ class CoordinatorEndpoint:
         )
 
     def not_sent(self, reason: object) -> NotSent:
-        text = f"the coordinator at {self.address} cannot be reached: {reason}"
+        text = f"the coordinator at {self.address} cannot be reached: {reason_of(reason)}"
         return NotSent(text, retry_after_s=0)
 
     def lost(self, reason: object) -> Unavailable:

@@ -15,7 +15,10 @@ Key = tuple[int | str, ...]
 
 PROGRESS_TABLE = "copy_progress"
 # About running coordinators, or about the store itself: not copied.
-LEFT_OUT = frozenset({PROGRESS_TABLE, "replica", "watch", "schema_version", "history_stretch"})
+LEFT_OUT = frozenset(
+    {PROGRESS_TABLE, "replica", "watch", "schema_version", "history_stretch"}
+    | {"leadership", "leader_lease", "peer_secret"}
+)
 PREPARED = frozenset({"counter"})  # a new store has rows in it, which are replaced
 FILE, CONTENT = "file", "content"  # columns of artifacts: large contents may be in files
 

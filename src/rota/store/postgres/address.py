@@ -19,9 +19,8 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 class PostgresOptions(NamedTuple):
     schema: str = "rota"
     readers: int = 8  # connections that read, at most
-    notify: bool = True  # notify peers of changes with NOTIFY
     statement_ms: int = 15_000  # of one statement
-    lock_ms: int = 10_000  # of a wait for the writes of peers
+    lock_ms: int = 10_000  # of a wait for a lock, as that of a takeover or a migration
     idle_ms: int = 10_000  # of a pause in a transaction; then the database ends it
 
 

@@ -1,8 +1,4 @@
-"""A store on PostgreSQL: one connection that writes, several that read, and their reconnection.
-
-Errors of PostgreSQL are mapped to ours here: those of the environment may pass, and any other error
-is a defect of Rota.
-"""
+"""A store on PostgreSQL: one connection that writes, several that read, and their reconnection."""
 
 import contextlib
 import random
@@ -11,64 +7,26 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import structlog
-from psycopg.pq.abc import PGresult
 
-from rota.errors import StoreError, Unavailable
+from rota.errors import NotLeader, StoreError, Unavailable
 from rota.store.database import Transaction
 from rota.store.postgres import schema
 from rota.store.postgres.address import Address, PostgresOptions
-from rota.store.postgres.connection import ConnectionLost, PostgresConnection, StatementRefused
+from rota.store.postgres.connection import PostgresConnection
 from rota.store.postgres.dialect import postgres_queries
-from rota.store.postgres.peer_notifier import PeerNotifier
+from rota.store.postgres.elections import PostgresElections
+from rota.store.postgres.failures import to_error, unavailable, unknown
+from rota.store.postgres.link import ConnectionLost, StatementRefused
+from rota.store.postgres.session import APPLICATION, StoreSession, settings_of
 from rota.store.postgres.transaction import PostgresTransaction
 
 log = structlog.get_logger("rota.store")
 
-# Classes of SQLSTATE that come from the environment and may pass: try again.
-ENVIRONMENTAL = {
-    "08": "its connection",
-    "25": "it is read-only, or ended an idle transaction",
-    "40": "another transaction",
-    "53": "its resources",
-    "55": "a lock that others hold",
-    "57": "an operator, or a time limit",
-    "58": "its system",
-}
-NOTHING_CHANGED = "nothing was changed"
-UNKNOWN = (
-    "it is not known whether the change was made; made again with the same key it happens once"
-)
-APPLICATION = "rota"
 FIRST_PAUSE_S = 0.1  # before a connection is tried again; twice as long each time
 LONGEST_PAUSE_S = 5.0
 READER_WAIT_S = 10.0  # for a connection that reads, when all are busy
-COMMIT = b"COMMIT"
-ROLLBACK = b"ROLLBACK"
 
 T = TypeVar("T")
-
-
-def unavailable(reason: str) -> Unavailable:
-    return Unavailable(f"the store cannot be used now ({reason}); {NOTHING_CHANGED}")
-
-
-def unknown(reason: str) -> Unavailable:
-    return Unavailable(f"the store was lost while it committed ({reason}); {UNKNOWN}")
-
-
-def is_environmental(refused: StatementRefused) -> bool:
-    """Whether the error comes from the environment; any other error is a defect of Rota."""
-    return (refused.error.sqlstate or "58")[:2] in ENVIRONMENTAL
-
-
-def to_error(error: ConnectionLost | StatementRefused) -> Exception:
-    """The error to raise for a transaction that failed before its commit."""
-    if isinstance(error, ConnectionLost) or is_environmental(error):
-        return unavailable(str(error))
-    if (error.error.sqlstate or "").startswith("23"):
-        # The rows contradict each other: a defect of Rota, not of the disk.
-        return AssertionError(f"a constraint of the store was broken: {error}")
-    return AssertionError(f"the store does not understand us: {error}")
 
 
 class PostgresDatabase:
@@ -78,15 +36,15 @@ class PostgresDatabase:
         self.address = address
         self.options = options = options or PostgresOptions()
         self._queries = postgres_queries()
-        self._scripts = schema.transaction_scripts(address, options)
+        self._settings = settings_of(address, options)
+        self.elections = PostgresElections(address, options)
         self._guard = threading.RLock()  # one write at a time
         self._state = threading.Lock()
-        self._writer: PostgresConnection | None = None
-        self._readers: list[PostgresConnection] = []
+        self._writer: StoreSession | None = None
+        self._readers: list[StoreSession] = []
         self._free = threading.BoundedSemaphore(options.readers)
-        self._last_change: int | None = (
-            None  # the change counter after our last commit; None: unknown
-        )
+        self._is_unsettled = False  # a commit may still be under way on a connection that was lost
+        self._lost_backend: int | None = None
         self._problem: str | None = None  # why the database is unavailable
         self._closed = threading.Event()
         self._reconnecting: threading.Thread | None = None
@@ -99,7 +57,6 @@ class PostgresDatabase:
         except BaseException:
             self._drop_writer()
             raise
-        self._peer_notifier = PeerNotifier(address, is_enabled=options.notify)
 
     def _prepare(self) -> tuple[int, int]:
         with self._migration_connection() as connection:
@@ -125,95 +82,91 @@ class PostgresDatabase:
 
     def write(self, body: Callable[[Transaction], T]) -> T:
         with self._guard:
-            connection, last_change, now_ms = self._begin_write()
-            transaction = PostgresTransaction(
-                connection,
-                self._queries,
-                changed_by_peer=last_change != self._last_change,
-                now_ms=now_ms,
-            )
-            try:
-                answer = body(transaction)
-            except (ConnectionLost, StatementRefused) as error:
-                self._roll_back(connection)
-                raise to_error(error) from error
-            except BaseException:
-                self._roll_back(connection)
-                raise
-            self._last_change = self._commit(connection, transaction, last_change)
-            return answer
-
-    def _begin_write(self) -> tuple[PostgresConnection, int, int]:
-        """A connection that holds the lock, the change counter, and the time of the database."""
-        is_fresh = False
-        while True:
-            connection = self._writer
-            if connection is None:
+            term = self.elections.term()
+            if self._is_unsettled:
                 self._check_available()
-                connection, is_fresh = self._open_writer(), True
+                self.elections.begin_session(self._lost_backend)
+                self._is_unsettled = False
+                term = self.elections.term()
             try:
-                change, now_ms = self._read_prelude(connection)
-            except ConnectionLost as lost:
-                self._drop_writer()
-                # An idle connection may have been lost long ago: try again with a new one.
-                if is_fresh:
-                    raise self._set_unavailable(str(lost)) from lost
+                return self._run(body, self.elections.fence(term))
+            except NotLeader:
+                self.elections.depose(term)
+                raise
+
+    def administer(self, body: Callable[[Transaction], T]) -> T:
+        with self._guard:
+            return self._run(body)
+
+    def _run(self, body: Callable[[Transaction], T], *first: bytes) -> T:
+        """Run the body in a transaction that begins with these statements, and commit it."""
+        connection = self._begin_write(*first)
+        try:
+            answer = body(PostgresTransaction(connection, self._queries))
+        except (ConnectionLost, StatementRefused) as error:
+            self._roll_back(connection)
+            raise to_error(error) from error
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        self._commit(connection)
+        return answer
+
+    def _begin_write(self, *first: bytes) -> StoreSession:
+        """A connection on which a transaction begins with its next statement, or has begun."""
+        connection = self._writer
+        if connection is not None and connection.is_alive():
+            try:
+                connection.begin_write(*first)
+            except ConnectionLost:
+                pass  # an idle connection may have been lost long ago: try a new one
             except StatementRefused as refused:
                 self._roll_back(connection)
                 raise to_error(refused) from refused
             else:
-                return connection, change, now_ms
-
-    def _read_prelude(self, connection: PostgresConnection) -> tuple[int, int]:
-        last = connection.script(self._scripts.write)[-1]
-        return int(last.get_value(0, 0) or 0), int(last.get_value(0, 1) or 0)
-
-    def _commit(
-        self, connection: PostgresConnection, transaction: PostgresTransaction, last_change: int
-    ) -> int:
-        """Commit; returns the change counter after it."""
-        statements = self._scripts.commit if transaction.has_changed else [COMMIT]
-        self._last_change, before = None, self._last_change
+                return connection
+        self._drop_writer()
+        self._check_available()
         try:
-            results = connection.finish(statements)
+            connection = self._writer = self._connect()
+            connection.begin_write(*first)
         except ConnectionLost as lost:
             self._drop_writer()
+            raise self._set_unavailable(str(lost)) from lost
+        except StatementRefused as refused:
+            self._drop_writer()
+            raise to_error(refused) from refused
+        return connection
+
+    def _commit(self, connection: StoreSession) -> None:
+        try:
+            connection.commit()
+        except ConnectionLost as lost:
+            self._drop_writer()
+            if lost.is_refused:
+                raise to_error(lost) from lost
             self._set_unavailable(str(lost))
+            self._is_unsettled = True
+            self._lost_backend = connection.backend
             raise unknown(str(lost)) from lost
         except StatementRefused as refused:
             self._roll_back(connection)
-            self._last_change = before
             raise to_error(refused) from refused
-        assert results[-1].command_status == COMMIT, "a broken transaction was to be committed"
-        return int(results[0].get_value(0, 0) or 0) if transaction.has_changed else last_change
 
-    def _roll_back(self, connection: PostgresConnection) -> None:
-        """Roll back, or close the connection if that fails."""
-        if connection.is_open and not connection.is_idle:
-            with contextlib.suppress(ConnectionLost, StatementRefused):
-                connection.script(ROLLBACK)
-        if not (connection.is_open and connection.is_idle):
+    def _roll_back(self, connection: StoreSession) -> None:
+        connection.roll_back()
+        if not connection.is_open:
             self._drop_writer()
 
     # --- reading --------------------------------------------------------------------------------
 
     def read(self, body: Callable[[Transaction], T]) -> T:
-        with self._reader(self._scripts.read) as (connection, _):
-            return body(PostgresTransaction(connection, self._queries))
-
-    def change_counter(self) -> int:
-        with self._reader(self._scripts.change_counter) as (_, found):
-            return int(found.get_value(0, 0) or 0)
-
-    @contextlib.contextmanager
-    def _reader(self, prelude: bytes) -> Iterator[tuple[PostgresConnection, PGresult]]:
-        """A connection that reads, and the result of the last statement of `prelude`."""
         if not self._free.acquire(timeout=READER_WAIT_S):
             raise unavailable("all of its connections are busy")
-        connection: PostgresConnection | None = None
+        connection: StoreSession | None = None
         try:
-            connection, result = self._begin_read(prelude)
-            yield connection, result
+            connection = self._begin_read()
+            return body(PostgresTransaction(connection, self._queries))
         except (ConnectionLost, StatementRefused) as error:
             raise to_error(error) from error
         finally:
@@ -221,42 +174,34 @@ class PostgresDatabase:
                 self._release(connection)
             self._free.release()
 
-    def _begin_read(self, prelude: bytes) -> tuple[PostgresConnection, PGresult]:
+    def _begin_read(self) -> StoreSession:
         while True:
             self._check_available()
             with self._state:
                 known = self._readers.pop() if self._readers else None
             try:
                 connection = known or self._connect()
-                return connection, connection.script(prelude)[-1]
+                connection.begin_read()
             except ConnectionLost as lost:
                 # An idle connection may have been lost long ago: try the next one.
                 if known is None:
                     raise self._set_unavailable(str(lost)) from lost
+            else:
+                return connection
 
-    def _release(self, connection: PostgresConnection) -> None:
-        if connection.is_open and not connection.is_idle:
-            with contextlib.suppress(ConnectionLost, StatementRefused):
-                connection.script(ROLLBACK)
-        if connection.is_open and connection.is_idle and not self._closed.is_set():
+    def _release(self, connection: StoreSession) -> None:
+        connection.roll_back()
+        if connection.is_open and not self._closed.is_set():
             with self._state:
                 self._readers.append(connection)
         else:
             connection.close()
 
-    # --- peers ----------------------------------------------------------------------------------
-
-    def notify_peers(self) -> None:
-        self._peer_notifier.notify()
-
-    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        return self._peer_notifier.listen(callback)
-
     # --- connections ----------------------------------------------------------------------------
 
     def close(self) -> None:
         self._closed.set()
-        self._peer_notifier.close()
+        self.elections.close()
         with self._state:
             thread, readers, self._readers = self._reconnecting, self._readers, []
         if thread is not None:
@@ -265,17 +210,8 @@ class PostgresDatabase:
             connection.close()
         self._drop_writer()
 
-    def _connect(self) -> PostgresConnection:
-        return PostgresConnection(
-            self.address.url, name=APPLICATION, limit_ms=self.options.statement_ms
-        )
-
-    def _open_writer(self) -> PostgresConnection:
-        try:
-            self._writer = self._connect()
-        except ConnectionLost as lost:
-            raise self._set_unavailable(str(lost)) from lost
-        return self._writer
+    def _connect(self) -> StoreSession:
+        return StoreSession(self.address, self._settings, limit_ms=self.options.statement_ms)
 
     def _drop_writer(self) -> None:
         connection, self._writer = self._writer, None
@@ -304,14 +240,13 @@ class PostgresDatabase:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             try:
                 connection = self._connect()
-                connection.script(self._scripts.change_counter)
             except (ConnectionLost, StatementRefused) as error:
                 self._problem = str(error)
                 continue
             self._set_available(connection)
             return
 
-    def _set_available(self, connection: PostgresConnection) -> None:
+    def _set_available(self, connection: StoreSession) -> None:
         with self._state:
             self._readers.append(connection)
             self._problem = self._reconnecting = None

@@ -29,6 +29,15 @@ class Query(NamedTuple):
     types: dict[str, str | None]  # of each parameter, in their order; None: the query names none
     is_change: bool
 
+    @property
+    def guarded_text(self) -> bytes:
+        """The statement with one more parameter: the number of rows that it has to change."""
+        place = len(self.types) + 1
+        return (
+            b"WITH changed AS (%b RETURNING 1) " % self.text
+            + b"SELECT check_count(count(*), $%d::bigint) FROM changed" % place
+        )
+
 
 @cache
 def postgres_queries() -> dict[str, Query]:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 from rota.errors import StoreError
 from rota.store.postgres import schema
 from rota.store.postgres.address import Address, address_of
-from rota.store.postgres.connection import ConnectionLost, PostgresConnection, StatementRefused
+from rota.store.postgres.connection import PostgresConnection
+from rota.store.postgres.link import ConnectionLost, StatementRefused
 
 LIMIT_MS = 5_000
 

@@ -12,12 +12,11 @@ refuses a schema that is more than one version ahead.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
-from typing import NamedTuple
 
 import structlog
 
 from rota.errors import StoreError, StoreTooNew
-from rota.store.postgres.address import Address, PostgresOptions
+from rota.store.postgres.address import Address
 from rota.store.postgres.connection import PostgresConnection
 
 log = structlog.get_logger("rota.store")
@@ -26,57 +25,6 @@ OLDEST_SERVER = 140_000
 DURABLE = frozenset({"on", "remote_apply"})
 POST = ".post.sql"
 MIGRATION_MS = 600_000  # of one statement of a migration
-
-
-# Joins are made in the order in which they are written, along indexes, as on SQLite. Statistics
-# mislead the planner: a table may be empty in one minute and hold a million rows in the next.
-PLANS = {
-    "jit": "off",
-    "join_collapse_limit": "1",
-    "from_collapse_limit": "1",
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-    "enable_material": "off",
-    "enable_memoize": "off",
-    "enable_sort": "off",
-}
-
-
-class TransactionScripts(NamedTuple):
-    """The scripts that begin and end the transactions of a database."""
-
-    write: bytes
-    commit: tuple[bytes, ...]  # of a transaction that changed something
-    read: bytes
-    change_counter: bytes
-
-
-def transaction_scripts(address: Address, options: PostgresOptions) -> TransactionScripts:
-    name = f'"{address.schema}"'
-    settings = {
-        "search_path": f"{address.schema}, pg_temp",
-        "statement_timeout": str(options.statement_ms),
-        "lock_timeout": str(options.lock_ms),
-        "idle_in_transaction_session_timeout": str(options.idle_ms),
-        **PLANS,
-    }
-    pairs = [f"set_config('{one}', '{value}', true)" for one, value in settings.items()]
-    common = f"SELECT {', '.join(pairs)}; "
-    # A sequence that was never called holds its first number.
-    counter = "CASE WHEN is_called THEN last_value ELSE 0 END"
-    now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-    return TransactionScripts(
-        write=(
-            f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {common}"  # noqa: S608 - a checked name
-            f"SELECT pg_advisory_xact_lock({address.key('write')}); "
-            f"SELECT {counter}, {now_ms} FROM {name}.turn"
-        ).encode(),
-        commit=(f"SELECT nextval('{name}.turn')".encode(), b"COMMIT"),
-        read=f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {common}".encode(),
-        change_counter=f"SELECT {counter} FROM {name}.turn".encode(),  # noqa: S608 - a checked name
-    )
 
 
 # --- the files ----------------------------------------------------------------------------------

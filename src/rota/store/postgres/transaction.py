@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from psycopg.pq import Format
 from psycopg.pq.abc import PGresult
 
 from rota.store.database import Row, Transaction
@@ -14,19 +15,15 @@ T = TypeVar("T")
 
 
 class PostgresTransaction(Transaction):
+    is_remote = True
+
     def __init__(
         self,
         connection: PostgresConnection,
         queries: Mapping[str, Query],
-        *,
-        changed_by_peer: bool = False,
-        now_ms: int | None = None,
     ) -> None:
         self._connection = connection
         self._queries = queries
-        self.changed_by_peer = changed_by_peer
-        self.now_ms = now_ms
-        self.has_changed = False  # whether a statement has changed a row
 
     def rows(self, query: str, /, **parameters: object) -> list[Row]:
         return self._connection.rows(self._select(query, parameters))
@@ -62,19 +59,29 @@ class PostgresTransaction(Transaction):
             found = self._queries[query]
             self._send(found, encoded_columns(found, names, listed))
 
+    def pipeline_exactly(self, expected: int, query: str, /, **parameters: object) -> None:
+        found = self._queries[query]
+        self._send_guarded(expected, found, encoded(found, parameters))
+
+    def pipeline_each(
+        self, query: str, names: Sequence[str], rows: Sequence[Sequence[object]], /
+    ) -> None:
+        if rows:
+            found = self._queries[query]
+            self._send_guarded(len(rows), found, encoded_columns(found, names, rows))
+
+    def _send_guarded(self, expected: int, query: Query, parameters: Encoded) -> None:
+        values, formats = parameters
+        self._connection.send(
+            query.guarded_text, [*values, str(expected).encode()], [*formats, Format.TEXT]
+        )
+
     def _select(self, query: str, parameters: Mapping[str, object]) -> PGresult:
         found = self._queries[query]
-        result = self._connection.run(found.text, *encoded(found, parameters))
-        if found.is_change and result.command_tuples:
-            self.has_changed = True
-        return result
+        return self._connection.run(found.text, *encoded(found, parameters))
 
     def _send(self, query: Query, parameters: Encoded) -> None:
-        self.has_changed = True  # to know it would mean to wait for the outcome
         self._connection.send(query.text, *parameters)
 
     def _run(self, query: Query, parameters: Encoded) -> int:
-        changed = self._connection.run(query.text, *parameters).command_tuples or 0
-        if changed:
-            self.has_changed = True
-        return changed
+        return self._connection.run(query.text, *parameters).command_tuples or 0

@@ -36,11 +36,6 @@ VALUES (:run, :number, :at_ms, :event, :decisions, :links)
 SELECT number, at_ms, event, decisions, coalesce(links, '{}') AS links FROM journal
  WHERE run = :run AND number > :after ORDER BY number LIMIT :limit
 
--- name: journal_lengths
--- The number of the last journal entry of each run.
-SELECT r.id, coalesce((SELECT max(j.number) FROM journal AS j WHERE j.run = r.id), 0)
-  FROM carray(:ids) AS wanted CROSS JOIN run AS r ON r.id = wanted.value
-
 -- name: set_timer
 -- Insert a timer of a run.
 INSERT OR REPLACE INTO run_timer (due_at_ms, run, kind, number)
@@ -85,6 +80,11 @@ INSERT INTO run_task (task, run, token) VALUES (:task, :run, :token)
 -- name: tasks
 -- The run and the token that each of these tasks works for.
 SELECT task, run, token FROM run_task WHERE task IN carray(:tasks)
+
+-- name: leased_tasks
+-- The run and the token of the tasks that workers run.
+SELECT r.task, r.run, r.token FROM lease AS l CROSS JOIN run_task AS r ON r.task = l.id
+ WHERE l.incarnation <> 0
 
 -- name: has_tasks
 -- Whether any task works for a run.

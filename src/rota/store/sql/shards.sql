@@ -17,24 +17,6 @@ SELECT s.name, s.shard_count, s.pinned, s.min_protocol, s.generation,
 SELECT name, shard_count, pinned, min_protocol, generation, superseded
   FROM service WHERE name = :name
 
--- name: service_state
--- The number, version and soft state of a service.
-SELECT number, version, agenda AS soft_state FROM service WHERE name = :name
-
--- name: versions
--- The version of every service.
-SELECT name, version FROM service
-
--- name: set_version
--- Store the version and the soft state of a service.
-UPDATE service SET version = :version, agenda = :soft_state WHERE number = :service
-
--- name: seen_since
--- Members with a heartbeat since a time.
-SELECT m.service, m.worker_id, s.seen_ms
-  FROM member_seen AS s CROSS JOIN member AS m ON m.number = s.member
- WHERE s.seen_ms >= :since_ms
-
 -- name: members
 -- The members of a service.
 SELECT m.number, m.details, s.seen_ms

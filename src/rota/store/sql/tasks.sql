@@ -7,6 +7,11 @@ SELECT max(coalesce((SELECT max(id) FROM task), 0), coalesce((SELECT max(id) FRO
 INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms)
 VALUES (:id, :lane, :priority, :payload, :options, :key, :created_at_ms)
 
+-- name: queue_new
+-- Queue a new task.
+INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
+VALUES (:lane, :rank, :id, 0, 0, :since_ms)
+
 -- name: queue_range
 -- Queue new tasks whose ids follow each other.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
@@ -42,21 +47,29 @@ WITH RECURSIVE open (lane) AS (
 )
 SELECT lane FROM open WHERE lane IS NOT NULL
 
--- name: head
--- The next queued tasks of a lane: higher priority first, then the oldest.
-SELECT r.lane, r.rank, r.id, r.fence, r.attempt, t.payload, t.options, t.key, t.created_at_ms
+-- name: queued_after
+-- The queued tasks of a lane after a place: higher priority first, then the oldest. Without the
+-- payloads that are too large.
+SELECT r.lane, r.rank, r.id, r.fence, r.attempt,
+       CASE WHEN length(t.payload) <= :most_bytes THEN t.payload END,
+       t.options, t.key, t.created_at_ms,
+       (SELECT run FROM run_task WHERE task = r.id), (SELECT token FROM run_task WHERE task = r.id)
   FROM ready AS r CROSS JOIN task AS t ON t.id = r.id
- WHERE r.lane = :lane
+ WHERE r.lane = :lane AND (r.rank, r.id) > (:rank, :id)
  ORDER BY r.rank, r.id
  LIMIT :limit
+
+-- name: queued
+-- Those of these tasks that are queued.
+SELECT r.lane, r.rank, r.id, r.fence, r.attempt, t.payload, t.options, t.key, t.created_at_ms,
+       (SELECT run FROM run_task WHERE task = r.id), (SELECT token FROM run_task WHERE task = r.id)
+  FROM carray(:ids) AS wanted
+ CROSS JOIN task AS t ON t.id = wanted.value
+ CROSS JOIN ready AS r ON r.lane = t.lane AND r.rank = -t.priority AND r.id = t.id
 
 -- name: dequeue
 -- Take tasks of one lane and rank out of the queue.
 DELETE FROM ready WHERE lane = :lane AND rank = :rank AND id IN carray(:ids)
-
--- name: count_queued_between
--- Number of queued tasks in a range of ids of one lane and rank.
-SELECT count(*) FROM ready WHERE lane = :lane AND rank = :rank AND id BETWEEN :first AND :last
 
 -- name: dequeue_between
 -- Take a range of ids of one lane and rank out of the queue.
@@ -95,9 +108,9 @@ SELECT id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms, holder
 -- Number of leases of these incarnations.
 SELECT incarnation, count(*) FROM lease WHERE incarnation IN carray(:incarnations) GROUP BY incarnation
 
--- name: lease_count_in_lane
--- Number of leases that an incarnation has in one lane.
-SELECT count(*) FROM lease WHERE incarnation = :incarnation AND lane = :lane
+-- name: all_leases
+-- Every lease.
+SELECT id, lane, incarnation, fence, attempt, started_at_ms, deadline_ms, holder, owner FROM lease
 
 -- name: stage_finished
 -- Insert the end of a task into the staging table; see `finish_running`.
@@ -163,8 +176,8 @@ DELETE FROM task WHERE id BETWEEN :first AND :last
 DELETE FROM lease WHERE id = :id AND fence = :fence
 
 -- name: attempt_logs
--- The logs of ended attempts of live tasks, and what their time limit to start is made of.
-SELECT id, log, options, created_at_ms FROM task WHERE id IN carray(:ids)
+-- Of live tasks: logs of ended attempts, what the time limit to start is made of, and the place.
+SELECT id, log, options, created_at_ms, lane, -priority FROM task WHERE id IN carray(:ids)
 
 -- name: set_log
 -- Store the log of ended attempts of a live task.
@@ -360,6 +373,6 @@ SELECT count(*) FROM history WHERE state = 'failed' AND lane IN carray(:lanes)
 -- Number of cancelled tasks of these lanes.
 SELECT count(*) FROM history WHERE state = 'cancelled' AND lane IN carray(:lanes)
 
--- name: lanes_of
--- The lanes of these live tasks.
-SELECT DISTINCT lane FROM task WHERE id IN carray(:ids)
+-- name: places
+-- The places of these live tasks in the queue.
+SELECT lane, -priority, id FROM task WHERE id IN carray(:ids)

@@ -3,31 +3,9 @@
 SELECT w.id, w.incarnation, w.state, w.last_heartbeat_ms, w.registration, w.load
   FROM carray(:ids) AS wanted CROSS JOIN worker AS w ON w.id = CAST(wanted.value AS TEXT)
 
--- name: with_lease_counts
--- The workers of these ids, and the number of leases of each.
-SELECT w.id, w.incarnation, w.state, w.last_heartbeat_ms, w.registration, w.load,
-       (SELECT count(*) FROM lease WHERE incarnation = w.incarnation)
-  FROM carray(:ids) AS wanted CROSS JOIN worker AS w ON w.id = CAST(wanted.value AS TEXT)
-
--- name: has_open_breakers
--- Whether any circuit breaker is open.
-SELECT 1 FROM quality WHERE is_open = 1 LIMIT 1
-
--- name: has_cancelled
--- Whether any worker has to be notified of a cancellation.
-SELECT 1 FROM cancelled LIMIT 1
-
 -- name: all
 -- Every worker.
 SELECT id, incarnation, state, last_heartbeat_ms, registration, load FROM worker ORDER BY id
-
--- name: heartbeats
--- The last heartbeat of every worker, and the registration that has its interval.
-SELECT id, last_heartbeat_ms, registration FROM worker
-
--- name: count
--- Number of workers.
-SELECT count(*) FROM worker
 
 -- name: put
 -- Insert or update a worker.
@@ -74,9 +52,9 @@ VALUES (:worker_id, :name, :is_open, :statistics, :breaker)
     ON CONFLICT (worker_id, name) DO UPDATE
    SET is_open = excluded.is_open, statistics = excluded.statistics, breaker = excluded.breaker
 
--- name: cancelled
--- Cancelled tasks that these incarnations have to be notified of.
-SELECT incarnation, id FROM cancelled WHERE incarnation IN carray(:incarnations)
+-- name: all_cancelled
+-- Cancelled tasks that incarnations have to be notified of.
+SELECT incarnation, id FROM cancelled
 
 -- name: add_cancelled
 -- Record that an incarnation has to be notified of a cancelled task.

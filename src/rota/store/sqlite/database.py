@@ -77,12 +77,9 @@ def path_of(url: str) -> str:
 class SqliteTransaction(Transaction):
     """Named queries on one connection, in the transaction that the database has opened."""
 
-    now_ms = None  # SQLite uses the coordinator's clock
-
     def __init__(self, connection: apsw.Connection, queries: dict[str, SqliteQuery]) -> None:
         self._connection = connection
         self._queries = queries
-        self.changed_by_peer = True
 
     def rows(self, query: str, /, **parameters: object) -> list[Row]:
         return self._run(query, parameters).fetchall()
@@ -155,6 +152,7 @@ def _set_of(values: list[object]) -> object:
 
 class SqliteDatabase:
     is_shared = False  # the lock file ensures it
+    elections = None
 
     def __init__(self, path: str, *, vfs: str | None = None, locked: bool = True) -> None:
         self.path = path
@@ -193,7 +191,6 @@ class SqliteDatabase:
             try:
                 answer = body(self._transaction)
                 self._writer.execute("COMMIT")
-                self._transaction.changed_by_peer = False
             except apsw.ConstraintError as error:
                 self._roll_back()
                 # The rows contradict each other: a defect of Rota, not of the disk.
@@ -202,6 +199,9 @@ class SqliteDatabase:
                 self._roll_back()
                 raise
             return answer
+
+    def administer(self, body: Callable[[Transaction], T]) -> T:
+        return self.write(body)
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:
@@ -233,16 +233,6 @@ class SqliteDatabase:
     def drop_legacy(self) -> list[int]:
         """One coordinator a file: nothing is left for older versions."""
         return []
-
-    def change_counter(self) -> int:
-        return 0
-
-    def notify_peers(self) -> None:
-        """There are no peers."""
-
-    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        del callback
-        return self.notify_peers
 
     def close(self) -> None:
         while True:

@@ -20,6 +20,7 @@ from rota.store.tasks.lanes import Lanes
 
 MANY = 16  # equal decisions that are worth a statement of their own
 TASK_COLUMNS = ("id", "lane", "priority", "payload", "options", "key", "created_at_ms")
+QUEUE_COLUMNS = ("lane", "rank", "id", "since_ms")
 LEASE_COLUMNS = ("lane", "incarnation", "fence", "attempt", "started_at_ms", "deadline_ms")
 
 T = TypeVar("T")
@@ -53,7 +54,14 @@ def insert(tx: Transaction, lanes: Lanes, added: Sequence[AddTask], *, is_queued
         if _is_special(one):
             special.append(one)
     tx.pipeline_many("tasks.add", TASK_COLUMNS, rows)
-    if is_queued and added:
+    if is_queued and len(added) < MANY:
+        places = [
+            (lane, -priority, number, created_at_ms)
+            for one, (number, lane, priority, *_, created_at_ms) in zip(added, rows, strict=True)
+            if one.due_at_ms is None
+        ]
+        tx.pipeline_many("tasks.queue_new", QUEUE_COLUMNS, places)
+    elif is_queued:
         for first, last in _ready_ranges(added) if special else [(added[0].id, added[-1].id)]:
             tx.pipeline("tasks.queue_range", first=first, last=last)
     if special:
@@ -144,14 +152,22 @@ def group_equal(items: Sequence[T], keys: Sequence[Hashable]) -> tuple[list[list
 # --- leasing ------------------------------------------------------------------------------------
 
 
-def dequeue(tx: Transaction, lane: int, rank: int, ids: list[int]) -> int:
-    """Take tasks of one lane and rank out of the queue; returns how many were there."""
-    if len(ids) >= MANY:
-        place = {"lane": lane, "rank": rank, "first": min(ids), "last": max(ids)}
-        # They are at the head of their lane, so there is rarely another task between them.
-        if tx.value("tasks.count_queued_between", **place) == len(ids):
-            return tx.execute("tasks.dequeue_between", **place)
-    return tx.execute("tasks.dequeue", lane=lane, rank=rank, ids=ids)
+def dequeue(tx: Transaction, lane: int, rank: int, ids: list[int], *, are_next: bool) -> None:
+    """Take tasks of one lane and rank out of the queue.
+
+    Are next: there is no other task between them.
+    """
+    if are_next:
+        tx.pipeline_exactly(
+            len(ids),
+            "tasks.dequeue_between",
+            lane=lane,
+            rank=rank,
+            first=min(ids),
+            last=max(ids),
+        )
+    else:
+        tx.pipeline_exactly(len(ids), "tasks.dequeue", lane=lane, rank=rank, ids=ids)
 
 
 def write_leases(tx: Transaction, leases: Sequence[LeaseTask], lanes: Sequence[int]) -> None:

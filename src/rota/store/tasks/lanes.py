@@ -91,7 +91,7 @@ class Lanes:
         unused = tx.column("queues.unused_lanes")
         if len(unused) <= 1:
             return 0
-        tx.execute("queues.drop_lanes", numbers=unused)
+        tx.pipeline("queues.drop_lanes", numbers=unused)
         self._add(tx, self.by_number[unused[-1]])
         self.load(tx)
         return len(unused) - 1
@@ -113,7 +113,7 @@ class Lanes:
     def _add(self, tx: Transaction, lane: Lane) -> int:
         number = self._last + 1
         text = msgspec.json.encode(lane.requires).decode()
-        tx.execute(
+        tx.pipeline(
             "queues.add_lane", number=number, queue=lane.queue, name=lane.name, requires=text
         )
         self._cache(number, lane)
@@ -131,18 +131,28 @@ class Lanes:
     def number_of(self, lane: Lane) -> int:
         return self._numbers[lane.queue, lane.name, lane.requires]
 
+    def number_for(self, task: NewTask) -> int:
+        """The number of the lane of a task that was added."""
+        known = self._numbers.get((task.queue, task.name, task.requires))
+        return self.number_of(lane_of(task)) if known is None else known
+
     # --- reading ----------------------------------------------------------------------------------
 
     def current(self) -> Mapping[int, Lane]:
         """The lanes by number, without those that were dropped."""
-        # Copied in one step: readers call this from their threads while the writer adds a lane.
-        known = list(self._numbers.items())
-        return {number: Lane(*key) for key, number in known}
+        return {number: Lane(*key) for key, number in self._known().items()}
 
     def matching(self, *, queue: str | None = None, name: str | None = None) -> list[int]:
-        known = list(self._numbers.items())
         return [
             number
-            for (in_queue, named, _), number in known
+            for (in_queue, named, _), number in self._known().items()
             if queue in {None, in_queue} and name in {None, named}
         ]
+
+    def _known(self) -> dict[LaneKey, int]:
+        """A copy for readers, which call from their threads while the writer adds a lane.
+
+        The copy is one step. A list of the items is not: the garbage collector may run while it is
+        made, and let another thread go on.
+        """
+        return self._numbers.copy()

@@ -24,7 +24,7 @@ def prune(tx: Transaction, finished_before_ms: int, limit: int, *, now_ms: int =
     ids = tx.column("tasks.prunable", before_ms=finished_before_ms, limit=limit)
     if ids:
         _delete_keys_and_labels(tx, ids)
-        tx.execute("tasks.drop_history", ids=ids)
+        tx.pipeline("tasks.drop_history", ids=ids)
     return ids
 
 
@@ -35,7 +35,7 @@ def _clean_partition(
     ids = tx.column("partitions.ids", first=cleaned, end=end, limit=limit)
     if ids:
         _delete_keys_and_labels(tx, ids)
-        tx.execute("partitions.set_cleaned", cleaned_to=ids[-1] + 1, first_id=first)
+        tx.pipeline("partitions.set_cleaned", cleaned_to=ids[-1] + 1, first_id=first)
     if len(ids) < limit:
         tx.rows("partitions.drop", first_id=first)
     return ids
@@ -47,5 +47,5 @@ def _delete_keys_and_labels(tx: Transaction, ids: list[TaskId]) -> None:
         for task_id, options in tx.rows("tasks.options", ids=ids)
         for label in normalised_labels(row_types.decode_options(options).labels)
     ]
-    tx.execute_many("tasks.drop_label", ("label", "id"), labels)
-    tx.execute("tasks.drop_keys", ids=ids)
+    tx.pipeline_many("tasks.drop_label", ("label", "id"), labels)
+    tx.pipeline("tasks.drop_keys", ids=ids)

@@ -31,7 +31,7 @@ class QueueStore:
         return set(self._tx.column("queues.known"))
 
     def set_paused(self, queue: str, *, paused: bool, at_ms: int) -> None:
-        self._tx.execute("queues.set_paused", name=queue, paused=int(paused), changed_at_ms=at_ms)
+        self._tx.pipeline("queues.set_paused", name=queue, paused=int(paused), changed_at_ms=at_ms)
 
     def lane_counts(self) -> dict[int, LaneCounts]:
         found: dict[int, LaneCounts] = {}
@@ -53,7 +53,7 @@ class InboxStore:
 
     def put(self, key: str, task: bytes, *, at_ms: int) -> None:
         """Insert a task, as a program does that shares the database with the coordinator."""
-        self._tx.execute("inbox.put", key=key, task=task, created_at_ms=at_ms)
+        self._tx.pipeline("inbox.put", key=key, task=task, created_at_ms=at_ms)
 
     def take(self, limit: int, *, most_bytes: int) -> list[InboxTask]:
         """Delete and return the oldest tasks; at least one, if there is any."""

@@ -5,9 +5,11 @@ the order of the columns in `sql/tasks.sql`.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from rota.core import limits
 from rota.core.ids import TaskId
 from rota.core.tasks.model import (
     DEFAULT_OPTIONS,
@@ -26,10 +28,20 @@ _decode_error = msgspec.json.Decoder(TaskError).decode
 _decode_log = msgspec.json.Decoder(tuple[EndedAttempt, ...]).decode
 
 LaneTable = Mapping[int, Lane]
+Place = tuple[int, TaskId]  # of a task in the queue of its lane: rank and id
+FIRST_PLACE: Place = (-limits.MAX_PRIORITY - 1, TaskId(0))  # before every task
+
+
+class QueuedPlace(NamedTuple):
+    """The place of a task in the queue."""
+
+    lane: int
+    rank: int  # the negated priority
+    id: TaskId
 
 
 def queued(rows: Iterable[Row], lanes: LaneTable) -> list[TaskRecord]:
-    """Convert rows of `tasks.head`, in one loop: there may be thousands."""
+    """Convert rows of `tasks.queued_after` and `queued`, in one loop: there may be thousands."""
     state = TaskState.QUEUED
     return [
         TaskRecord(
@@ -43,13 +55,27 @@ def queued(rows: Iterable[Row], lanes: LaneTable) -> list[TaskRecord]:
             created_at_ms=created_at_ms,
             attempt=attempt,
             fence=fence,
+            run=run,
+            token=token,
         )
-        for lane, rank, number, fence, attempt, payload, options, key, created_at_ms in rows
+        for (
+            lane,
+            rank,
+            number,
+            fence,
+            attempt,
+            payload,
+            options,
+            key,
+            created_at_ms,
+            run,
+            token,
+        ) in rows
     ]
 
 
 def leases(rows: Iterable[Row], lanes: LaneTable) -> dict[TaskId, Lease]:
-    """Convert rows of `tasks.leases` and `tasks.leases_of`; by task."""
+    """Convert rows of `tasks.leases`, `leases_of` and `all_leases`; by task."""
     return {
         task_id: Lease(
             task_id, lanes[lane], incarnation, fence, attempt, started, deadline, holder, owner

@@ -4,9 +4,7 @@ A live task has a row in `task` (what does not change) and in exactly one of `re
 and `lease` (its state). A finished task is a row of `history` and nothing else.
 """
 
-import heapq
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -23,12 +21,12 @@ from rota.core.snapshot import last_line, logged
 from rota.core.tasks import error_fingerprints
 from rota.core.tasks.keys import KeyPlace
 from rota.core.tasks.model import Lease, TaskError, TaskOptions, TaskRecord, TaskState, start_by_ms
-from rota.store.database import Row, Transaction
+from rota.store.database import Transaction
 from rota.store.tasks import bulk, pruning, row_types
 from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.row_types import Place, QueuedPlace
 
 FEW = 3  # tasks that are moved one by one: staging takes three statements
-NOT_LIVE = "a finished task was live, at its fence"
 FINISH_COLUMNS = (
     "state",
     "fence",
@@ -98,34 +96,27 @@ class TaskStore:
         """The lanes with queued tasks."""
         return self._tx.column("tasks.open_lanes")
 
-    def head(self, lanes: Sequence[int], limit: int) -> list[TaskRecord]:
-        """The next tasks of all these lanes: higher priority first, then the oldest."""
-        if len(lanes) == 1:
-            rows = self._tx.rows("tasks.head", lane=lanes[0], limit=limit)
-        else:
-            rows = self._merged_head(lanes, limit)
+    def queued_after(
+        self, lane: int, place: Place, *, limit: int, most_bytes: int
+    ) -> list[tuple[Place, TaskRecord | None]]:
+        """The next tasks of a lane after a place; None: its payload has more than `most_bytes`."""
+        rank, task_id = place
+        rows = self._tx.rows(
+            "tasks.queued_after",
+            lane=lane,
+            rank=rank,
+            id=task_id,
+            limit=limit,
+            most_bytes=most_bytes,
+        )
+        whole = row_types.queued((row for row in rows if row[5] is not None), self._lanes.by_number)
+        tasks = {task.id: task for task in whole}
+        return [((row[1], row[2]), tasks.get(row[2])) for row in rows]
+
+    def queued(self, ids: list[int]) -> list[TaskRecord]:
+        """Those of these tasks that are queued."""
+        rows = self._tx.rows("tasks.queued", ids=ids)
         return row_types.queued(rows, self._lanes.by_number)
-
-    def _merged_head(self, lanes: Sequence[int], limit: int) -> list[Row]:
-        """Merge the heads of the lanes, reading each only as far as needed.
-
-        Each lane is read in growing steps, so that many lanes do not cost `limit` rows each.
-        """
-        first_step = max(1, min(limit, 2 * limit // len(lanes)))
-
-        def in_order(lane: int) -> Iterator[tuple[int, int, Row]]:
-            step, seen = first_step, 0
-            while seen < limit:
-                wanted = min(limit, seen + step)
-                rows = self._tx.rows("tasks.head", lane=lane, limit=wanted)
-                for row in rows[seen:]:
-                    yield row[1], row[2], row
-                if len(rows) < wanted:
-                    return
-                seen, step = len(rows), step * 2
-
-        merged = heapq.merge(*(in_order(lane) for lane in lanes))
-        return [row for _, _, row in islice(merged, limit)]
 
     def lease(
         self,
@@ -133,25 +124,24 @@ class TaskStore:
         tasks: dict[TaskId, TaskRecord],
         *,
         unqueued: Collection[TaskId] = (),
+        are_next: bool = False,
     ) -> None:
         """Lease tasks; those of one lane and priority leave the queue by one statement.
 
-        `unqueued` are the tasks that were added and never put into the queue.
+        `unqueued` are the tasks that were added and never put into the queue. Are next: the others
+        are the first of their lanes.
         """
         tx, queued = self._tx, TaskState.QUEUED
         known = [tasks[one.id] for one in leases]
         lanes = self._numbers(known)
         places: dict[tuple[int, int], list[int]] = {}
-        taken = 0
         for one, task, lane in zip(leases, known, lanes, strict=True):
-            if one.id in unqueued:
-                taken += 1
-            elif one.was is queued:
+            if one.was is queued and one.id not in unqueued:
                 places.setdefault((lane, -task.priority), []).append(one.id)
-        taken += sum(bulk.dequeue(tx, *place, ids) for place, ids in places.items())
+        for place, ids in places.items():
+            bulk.dequeue(tx, *place, ids, are_next=are_next)
         if scheduled := [(one.id,) for one in leases if one.was is TaskState.SCHEDULED]:
-            taken += tx.execute_many("tasks.unschedule_one", ("id",), scheduled)
-        assert taken == len(leases), "a leased task was in exactly one place"
+            tx.pipeline_each("tasks.unschedule_one", ("id",), scheduled)
         bulk.write_leases(tx, leases, lanes)
 
     def _numbers(self, tasks: Sequence[TaskRecord]) -> list[int]:
@@ -168,6 +158,9 @@ class TaskStore:
         rows = self._tx.rows("tasks.leases", ids=ids) if ids else []
         return row_types.leases(rows, self._lanes.by_number)
 
+    def all_leases(self) -> dict[TaskId, Lease]:
+        return row_types.leases(self._tx.rows("tasks.all_leases"), self._lanes.by_number)
+
     def leases_of(self, incarnations: list[int]) -> dict[TaskId, Lease]:
         """All leases of these incarnations of workers."""
         rows = self._tx.rows("tasks.leases_of", incarnations=incarnations)
@@ -179,10 +172,6 @@ class TaskStore:
         if incarnations:
             counts |= dict(self._tx.rows("tasks.lease_counts", incarnations=incarnations))
         return counts
-
-    def lease_count_in_lane(self, incarnation: int, lane: int) -> int:
-        query = "tasks.lease_count_in_lane"
-        return int(self._tx.value(query, incarnation=incarnation, lane=lane))
 
     def note_progress(self, notes: Sequence[NoteProgress]) -> None:
         rows = [(_blob(note.progress), _blob(note.partial), note.id, note.fence) for note in notes]
@@ -200,9 +189,8 @@ class TaskStore:
         if waiting:
             ready = [(one.id,) for one in waiting if one.was is TaskState.QUEUED]
             scheduled = [(one.id,) for one in waiting if one.was is not TaskState.QUEUED]
-            taken = self._tx.execute_many("tasks.dequeue_one", ("id",), ready)
-            taken += self._tx.execute_many("tasks.unschedule_one", ("id",), scheduled)
-            assert taken == len(waiting), "a waiting task is in the table of its state"
+            self._tx.pipeline_each("tasks.dequeue_one", ("id",), ready)
+            self._tx.pipeline_each("tasks.unschedule_one", ("id",), scheduled)
             self._move_to_history(waiting, "tasks.finish_waiting")
         bulk.drop(self._tx, "tasks", [one.id for one in finished])
 
@@ -212,7 +200,8 @@ class TaskStore:
             groups, others = [*groups, *([one] for one in others)], []
         for group in groups:
             one = group[0]
-            moved = self._tx.execute(
+            self._tx.pipeline_exactly(
+                len(group),
                 "tasks.finish_alike",
                 ids=[each.id for each in group],
                 fence=one.fence,
@@ -222,13 +211,12 @@ class TaskStore:
                 finished_at_ms=one.finished_at_ms,
                 result=_blob(one.result),
             )
-            assert moved == len(group), NOT_LIVE
         if others:
             self._move_to_history(others, "tasks.finish_running")
         bulk.drop(self._tx, "leases", [one.id for one in running])
 
     def _move_to_history(self, finished: Sequence[FinishTask], query: str) -> None:
-        moved = self._tx.execute_many(
+        self._tx.pipeline_each(
             query,
             FINISH_COLUMNS,
             [
@@ -246,24 +234,22 @@ class TaskStore:
                 for one in finished
             ],
         )
-        assert moved == len(finished), NOT_LIVE
 
-    def requeue(self, requeued: Sequence[RequeueTask], *, now_ms: int) -> set[int]:
-        """End leases without finishing; returns the lanes with a task that can be leased now."""
+    def requeue(self, requeued: Sequence[RequeueTask], *, now_ms: int) -> list[QueuedPlace]:
+        """End leases without finishing; returns the places of the tasks that are queued now."""
         tx, ids = self._tx, [one.id for one in requeued]
         leases = [(one.id, one.fence) for one in requeued]
-        dropped = tx.execute_many("tasks.drop_lease_at_fence", ("id", "fence"), leases)
-        assert dropped == len(requeued), "a requeued task was leased, at its fence"
+        tx.pipeline_each("tasks.drop_lease_at_fence", ("id", "fence"), leases)
         before = {row[0]: row for row in tx.rows("tasks.attempt_logs", ids=ids)}
         logs = [
             (_encode(logged(row_types.log(before[one.id][1]), one.ended)), one.id)
             for one in requeued
         ]
-        tx.execute_many("tasks.set_log", ("log", "id"), logs)
+        tx.pipeline_many("tasks.set_log", ("log", "id"), logs)
         # A limit that was over while its task was leased is gone. The core decides if it counts.
         self._limit_starts(
             (number, row_types.decode_options(options), created_at_ms)
-            for number, _, options, created_at_ms in before.values()
+            for number, _, options, created_at_ms, _, _ in before.values()
             if options is not None
         )
         if now := [
@@ -276,7 +262,11 @@ class TaskStore:
             if one.due_at_ms is not None
         ]:
             tx.pipeline_many("tasks.reschedule", ("due_at_ms", "id", "fence", "attempt"), later)
-        return self._lanes_of([one.id for one in requeued if one.due_at_ms is None])
+        return [
+            QueuedPlace(lane=before[one.id][4], rank=before[one.id][5], id=one.id)
+            for one in requeued
+            if one.due_at_ms is None
+        ]
 
     def _limit_starts(self, tasks: Iterable[tuple[int, TaskOptions, int]]) -> None:
         """Add the start limits of tasks, each with its options and creation time."""
@@ -288,37 +278,38 @@ class TaskStore:
         if limits:
             self._tx.pipeline_many("tasks.add_start_limit", ("start_by_ms", "id"), limits)
 
-    def queue(self, ids: list[int], *, now_ms: int) -> set[int]:
-        """Queue scheduled tasks; returns their lanes."""
-        moved = self._tx.execute("tasks.queue_scheduled", since_ms=now_ms, ids=ids)
-        assert moved == len(ids), "a task that is due was scheduled"
-        self._tx.execute("tasks.drop_scheduled", ids=ids)
-        return self._lanes_of(ids)
+    def queue(self, ids: list[int], *, now_ms: int) -> list[QueuedPlace]:
+        """Queue scheduled tasks; returns their places."""
+        self._tx.pipeline_exactly(len(ids), "tasks.queue_scheduled", since_ms=now_ms, ids=ids)
+        self._tx.pipeline("tasks.drop_scheduled", ids=ids)
+        return [QueuedPlace(*row) for row in self._tx.rows("tasks.places", ids=ids)]
 
-    def revive(self, revived: Sequence[ReviveTask], *, now_ms: int) -> set[int]:
-        """Queue finished tasks again; returns their lanes.
+    def revive(self, revived: Sequence[ReviveTask], *, now_ms: int) -> list[QueuedPlace]:
+        """Queue finished tasks again; returns their places.
 
         Fences continue to rise, start limits begin again.
         """
-        ids: list[int] = [one.id for one in revived]
+        revived_ids = [one.id for one in revived]
+        ids: list[int] = [*revived_ids]
         before = self.by_ids(ids)
         rows = [
             (None if one.options is None else _encode(one.options), _log_of(before[one.id]), one.id)
             for one in revived
         ]
-        self._tx.execute_many("tasks.revive", ("options", "log", "id"), rows)
+        self._tx.pipeline_each("tasks.revive", ("options", "log", "id"), rows)
         self._limit_starts(
             (one.id, one.options, before[one.id].created_at_ms)
             for one in revived
             if one.options is not None
         )
         queued = [(now_ms, number) for number in ids]
-        self._tx.execute_many("tasks.queue_revived", ("since_ms", "id"), queued)
-        self._tx.execute("tasks.drop_history", ids=ids)
-        return self._lanes_of(ids)
-
-    def _lanes_of(self, ids: list[int]) -> set[int]:
-        return set(self._tx.column("tasks.lanes_of", ids=ids)) if ids else set()
+        self._tx.pipeline_each("tasks.queue_revived", ("since_ms", "id"), queued)
+        self._tx.pipeline("tasks.drop_history", ids=ids)
+        numbers = self._numbers([before[one] for one in revived_ids])
+        return [
+            QueuedPlace(number, -before[one].priority, one)
+            for number, one in zip(numbers, revived_ids, strict=True)
+        ]
 
     # --- time -------------------------------------------------------------------------------
 
@@ -332,7 +323,7 @@ class TaskStore:
         """The tasks past their time limit to start; each is returned once."""
         ids = self._tx.column("tasks.unstarted", now_ms=now_ms, limit=limit)
         if ids:
-            self._tx.execute("tasks.drop_start_limits", now_ms=now_ms, ids=ids)
+            self._tx.pipeline("tasks.drop_start_limits", now_ms=now_ms, ids=ids)
         return ids
 
     def next_due_ms(self) -> int | None:

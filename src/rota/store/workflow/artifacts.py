@@ -29,7 +29,7 @@ class ArtifactStore:
         """
         fields = asdict(artifact)
         replaced = self._tx.column("artifacts.unstage", **fields)
-        self._tx.execute("artifacts.stage", **fields, content=content, owner=owner)
+        self._tx.pipeline("artifacts.stage", **fields, content=content, owner=owner)
         return _files(replaced)
 
     def staged_usage(self, task_id: int, fence: int) -> Amount:
@@ -49,7 +49,7 @@ class ArtifactStore:
     def commit(self, attempts: Iterable[tuple[int, int]], *, now_ms: int) -> None:
         """Commit what completed attempts have staged; each pair is a task and a fence."""
         rows = [(now_ms, task, fence) for task, fence in attempts]
-        self._tx.execute_many("artifacts.commit", ("committed_at_ms", "task", "fence"), rows)
+        self._tx.pipeline_many("artifacts.commit", ("committed_at_ms", "task", "fence"), rows)
 
     def drop_staged(self, tasks: list[int]) -> list[str]:
         """Drop what ended attempts of these tasks have staged."""

@@ -29,7 +29,7 @@ class WorkflowStore:
             return StoredVersion(known, is_new=False)
         number = (self.newest(name) or 0) + 1
         version = Version(name=name, version=number, hash=content_hash, created_at_ms=now_ms)
-        self._tx.execute("workflows.add", **asdict(version), definition=canonical(definition))
+        self._tx.pipeline("workflows.add", **asdict(version), definition=canonical(definition))
         return StoredVersion(version, is_new=True)
 
     def newest(self, name: str) -> int | None:

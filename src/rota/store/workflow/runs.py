@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rota.core.ids import TaskId
 from rota.core.workflow.decisions import RunDecision
 from rota.core.workflow.events import RunEvent
 from rota.core.workflow.records import JournalEntry, RunRecord
@@ -138,11 +139,6 @@ class RunStore:
             _journal_entry, "runs.journal", run=run_id, after=after, limit=limit
         )
 
-    def journal_lengths(self, ids: list[int]) -> dict[int, int]:
-        return dict(self._tx.rows("runs.journal_lengths", ids=ids))
-
-    # --- tasks of runs --------------------------------------------------------------------------
-
     def add_tasks(self, tasks: Iterable[tuple[int, int, int]]) -> None:
         """Record tasks of runs: of each, the task, the run and the token."""
         self._tx.pipeline_many("runs.add_task", ("task", "run", "token"), tasks)
@@ -151,6 +147,11 @@ class RunStore:
         """Of these tasks, those that work for a run."""
         rows = self._tx.rows("runs.tasks", tasks=ids)
         return {task: RunToken(run, token) for task, run, token in rows}
+
+    def leased_tasks(self) -> dict[TaskId, tuple[int, int]]:
+        """The run and the token of tasks that workers run."""
+        rows = self._tx.rows("runs.leased_tasks")
+        return {TaskId(task): (run, token) for task, run, token in rows}
 
     def has_tasks(self) -> bool:
         return bool(self._tx.value("runs.has_tasks"))
@@ -170,7 +171,7 @@ class RunStore:
         self._tx.pipeline_many("runs.drop_timer", ("run", "kind", "number"), timers)
 
     def drop_all_timers(self, run_id: int) -> None:
-        self._tx.execute("runs.drop_timers", run=run_id)
+        self._tx.pipeline("runs.drop_timers", run=run_id)
 
     def due_timers(self, now_ms: int, limit: int) -> list[RunTimer]:
         return self._tx.records(RunTimer, "runs.due_timers", now_ms=now_ms, limit=limit)
@@ -199,5 +200,5 @@ class RunStore:
         ids = self._tx.column("runs.prunable", before_ms=finished_before_ms, limit=limit)
         if ids:
             for rows in ("keys", "journals", "tasks", "runs"):
-                self._tx.execute(f"runs.drop_{rows}", ids=ids)
+                self._tx.pipeline(f"runs.drop_{rows}", ids=ids)
         return ids

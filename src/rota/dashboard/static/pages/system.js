@@ -19,18 +19,25 @@ function System() {
     <div class="grid">
       <div class="span-4">
         ${system.data && html`<${Panel} title="This coordinator"><div class="body"><${Facts} items=${[
-          ["version", system.data.version], ["Python", system.data.python], ["platform", system.data.platform], ["started", html`<${Time} at=${system.data.started_at_ms} />`],
+          ["version", system.data.version], ["Python", system.data.python], ["platform", system.data.platform], ["started", html`<${Time} at=${system.data.started_at_ms} />`], ...leadership(system.data),
           ["store", system.data.store.kind], ["at", html`<code>${system.data.store.place}</code>`], ["size", bytes(system.data.store.size_bytes)],
           ["you are", me.value && `${me.value.name}: ${me.value.scopes.join(", ")}`]]} /></div><//>
         <${Panel} title="Figures since the start"><div class="body"><${Facts} items=${Object.entries(system.data.figures).map(([name, value]) => [name.replaceAll("_", " "), html`<span class="number">${Number.isInteger(value) ? whole(value) : value.toFixed(2)}</span>`])} /></div><//>`}
       </div>
       <div class="span-8">
         ${health.data && html`<${Panel} title="Parts"><div class="scroll"><table><tbody>${health.data.checks.map((one) => html`<tr key=${one.component}><td class="tight"><${Badge} state=${one.isHealthy ? "healthy" : "unhealthy"}>${one.isHealthy ? "well" : "not well"}<//></td><td>${one.component.replace("duty:", "duty: ").replaceAll("_", " ")}</td><td class="soft">${ago(one.detail)}</td></tr>`)}</tbody></table></div><//>`}
-        ${system.data && system.data.replicas.length > 1 && html`<${Panel} title="Coordinators on this store"><div class="scroll"><table><tbody>${system.data.replicas.map((one) => html`<tr key=${one.name}><td class="tight"><${Badge} state=${one.is_away ? "unhealthy" : "healthy"}>${one.is_away ? "away" : "here"}<//></td><td>${one.is_here ? html`<b>${one.name}</b>` : one.name}</td><td class="nowrap">${one.url || one.host}</td><td class="soft">${one.version}</td><td class="soft nowrap">seen <${Time} at=${one.seen_ms} /></td></tr>`)}</tbody></table></div><//>`}
+        ${system.data && system.data.replicas.length > 1 && html`<${Panel} title="Coordinators on this store"><div class="scroll"><table class="replicas"><tbody>${system.data.replicas.map((one) => html`<tr key=${one.name}><td class="tight"><${Badge} state=${one.is_away ? "unhealthy" : "healthy"}>${one.is_away ? "away" : "here"}<//></td><td>${one.is_here ? html`<b>${one.name}</b>` : one.name}</td><td>${one.role === "leader" ? html`<b>leader</b>` : one.role}</td><td class="nowrap">${one.url || one.host}</td><td class="soft">${one.version}</td><td class="soft nowrap">seen <${Time} at=${one.seen_ms} /></td></tr>`)}</tbody></table></div><//>`}
         ${system.data && html`<${Panel} title="Settings"><div class="scroll"><table><tbody>${system.data.settings.map((one) => html`<tr key=${one.name}><td class="nowrap"><code>${one.name}</code></td><td class="value">${one.is_default ? html`<span class="soft">${show(one)}</span>` : html`<b>${show(one)}</b>`}</td><td class="soft hide-narrow">${one.description}</td></tr>`)}</tbody></table></div><//>
         <${Panel} title="Limits"><details class="body"><summary>${system.data.limits.length} limits of the contract</summary><${Facts} items=${system.data.limits.map((one) => [one.name.toLowerCase(), html`<span class="number">${one.name.endsWith("_MS") ? `${whole(one.value)} ms` : whole(one.value)}</span>`])} /></details><//>`}
       </div>
     </div>`;
+}
+
+/** Who leads the store, where coordinators share one. */
+function leadership({ role, leader }) {
+  if (!leader) return [];
+  return [["role", role], ["leader", leader.is_here ? "this coordinator" : leader.name], ["leader at", html`<code>${leader.address}</code>`],
+    ["leads since", html`<${Time} at=${leader.since_ms} />`], ["epoch", html`<span class="number">${whole(leader.epoch)}</span>`], ["changes of leader", html`<span class="number">${whole(leader.epoch - 1)}</span>`]];
 }
 
 /** What the checks say about times is for machines: in words that people read. */

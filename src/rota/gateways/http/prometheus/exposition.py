@@ -17,9 +17,11 @@ from prometheus_client.registry import Collector
 
 from rota.core.access import Caller, may_see_worker
 from rota.engine.coordinator import Coordinator
+from rota.engine.metrics.links import LinkTraffic
 from rota.engine.metrics.metrics import Metrics
 from rota.engine.queries.autoscaling import WorkSelection
 from rota.engine.queries.queues import QueueFigures
+from rota.engine.replicas.membership import ReplicaFigures
 from rota.gateways.http.prometheus.families import (
     LabelledRow,
     Row,
@@ -29,6 +31,7 @@ from rota.gateways.http.prometheus.families import (
     gauge,
     gauges,
 )
+from rota.gateways.http.prometheus.replicas import replica_families
 from rota.gateways.http.prometheus.services import service_families, total_families, wire_families
 from rota.gateways.http.resources.workers import scale
 from rota.gateways.http.routing.endpoint import Traffic
@@ -47,6 +50,8 @@ class Observed(NamedTuple):
     answers: Mapping[tuple[str, str, int], int]
     in_flight: int
     uptime_s: float
+    replica: ReplicaFigures
+    links: LinkTraffic
     is_whole: bool = True  # False: the metrics of some queues and services alone
 
 
@@ -73,6 +78,8 @@ async def observe(
         answers=dict(traffic.answers),
         in_flight=traffic.in_flight,
         uptime_s=max(0, now_ms - coordinator.started_at_ms) / 1000,
+        replica=coordinator.membership.figures,
+        links=coordinator.metrics().links.total(),
         is_whole=caller.queues is None and caller.services is None,
     )
 
@@ -171,6 +178,26 @@ GAUGES: tuple[Row[Metrics], ...] = (
     ),
     ("changes_waiting", "Changes waiting for their commit.", lambda one: one.waiting),
     ("lease_calls_waiting", "Calls waiting for work.", lambda one: one.waiting_leases),
+    (
+        "held_workers",
+        "Workers held in memory: all that are registered.",
+        lambda one: len(one.working_set.workers),
+    ),
+    (
+        "held_leases",
+        "Leases held in memory: all of them.",
+        lambda one: len(one.working_set.leases),
+    ),
+    (
+        "held_tasks",
+        "Queued tasks held in memory: the next ones of each lane.",
+        lambda one: one.working_set.task_count,
+    ),
+    (
+        "held_task_bytes",
+        "Size of the queued tasks that are held in memory whole.",
+        lambda one: one.working_set.task_bytes,
+    ),
 )
 
 QUEUE_GAUGES: tuple[Row[QueueFigures], ...] = (
@@ -261,6 +288,7 @@ def _of_the_whole(observed: Observed) -> Iterator[Metric]:
         ("duty",),
         [((duty,), at_ms / 1000) for duty, at_ms in metrics.duty_runs_ms.items()],
     )
+    yield from replica_families(observed.replica, observed.links)
     yield from total_families(metrics)
     yield from wire_families(metrics.wire)
     yield counter(

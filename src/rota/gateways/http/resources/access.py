@@ -79,8 +79,9 @@ async def login(call: HttpCall[LoginRequest, NoQuery]) -> HttpResponse:
     """
     check_browser(call.services.authenticator, call.headers, is_change=True)
     caller = await call.services.authenticator.identify(call.body.token)
-    answer = encoded(_me(caller))
-    return answer._replace(headers=(set_cookie(call.headers, call.body.token),))
+    is_tls = call.settings.tls_cert is not None
+    cookie = set_cookie(call.headers, call.body.token, is_tls=is_tls)
+    return encoded(_me(caller))._replace(headers=(cookie,))
 
 
 @routes.post("/api/logout", None, answer=LoggedOut, errors=(Forbidden,))

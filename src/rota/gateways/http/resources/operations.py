@@ -1,4 +1,4 @@
-"""Health checks, metrics, the overview, and the coordinator itself."""
+"""Metrics, the overview, and the coordinator itself."""
 
 import asyncio
 import platform
@@ -10,21 +10,18 @@ from rota import __version__
 from rota.addresses import without_password
 from rota.core import access, limits
 from rota.core.access import Action, Caller
-from rota.core.replicas import is_away
+from rota.core.replicas import Leader, Replica, Role, is_away
 from rota.core.tasks.model import TaskState
 from rota.core.workers.model import WorkerState
 from rota.engine.coordinator import Coordinator
 from rota.engine.metrics.metrics import Metrics
 from rota.engine.queries.dashboard import Backlog, StateCounts
-from rota.errors import Unavailable
 from rota.gateways.http.prometheus import exposition
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
-from rota.gateways.http.routing.responses import HttpResponse, encoded
+from rota.gateways.http.routing.responses import HttpResponse
 from rota.gateways.http.views.workers import worker_view
 from rota.messages import (
-    Answer,
-    Check,
-    HealthAnswer,
+    LeaderView,
     LimitView,
     Overview,
     ReplicaView,
@@ -35,97 +32,7 @@ from rota.messages import (
 from rota.messages.dashboard import ShardCounts
 from rota.settings import Settings
 
-DUTY_SILENCE_MS = 60_000  # all are due every ten seconds or less; one silent for longer is stuck
-
 routes = Routes("Operations")
-
-
-class Alive(Answer, frozen=True, kw_only=True):
-    status: str
-
-
-@routes.get("/health", None, answer=HealthAnswer, other_statuses=(503,))
-async def health(call: HttpCall[None, NoQuery]) -> HttpResponse:
-    """Show whether the coordinator and each of its parts are healthy."""
-    coordinator = call.coordinator
-    now_ms = coordinator.clock.now_ms()
-    checks = _checks(coordinator, now_ms)
-    is_healthy = all(check.isHealthy for check in checks)
-    answer = HealthAnswer(
-        status="healthy" if is_healthy else "unhealthy",
-        checks=checks,
-        components=checks,
-        uptime=max(0, now_ms - coordinator.started_at_ms) / 1000,
-        timestamp=now_ms,
-        version=__version__,
-        warnings=call.services.authenticator.warnings(),
-    )
-    return encoded(answer, 200 if is_healthy else 503)
-
-
-def _checks(coordinator: Coordinator, now_ms: int) -> list[Check]:
-    has_store = coordinator.store_problem is None
-    checks = [
-        Check(
-            component="store",
-            isHealthy=has_store,
-            # This needs no token; the reason is in the log.
-            detail=None if has_store else "cannot be used; the log has the reason",
-        ),
-        Check(
-            component="engine",
-            isHealthy=coordinator.is_ready,
-            detail=None if coordinator.is_ready else "starting or stopping",
-        ),
-    ]
-    checks.append(shards_check(coordinator, coordinator.steady_clock.now_ms()))
-    for duty, ran_at_ms in sorted(coordinator.metrics().duty_runs_ms.items()):
-        silence_ms = max(0, now_ms - ran_at_ms)
-        checks.append(
-            Check(
-                component=f"duty:{duty}",
-                isHealthy=silence_ms <= DUTY_SILENCE_MS,
-                detail=f"last run {silence_ms} ms ago",
-            )
-        )
-    return checks
-
-
-def shards_check(coordinator: Coordinator, now_ms: int) -> Check:
-    """Whether every shard has an owner if it can, and no move is stuck."""
-    policy = coordinator.rules.shards
-    stranded = stuck = 0
-    for service in list(coordinator.metrics().services.values()):
-        gauges, since_ms = service.gauges, service.stranded_since_ms
-        if gauges is None:
-            continue
-        if since_ms is not None and now_ms - since_ms > policy.lease_ms:
-            stranded += gauges.stranded
-        stuck += gauges.oldest_revoke_ms > policy.stuck_ms
-    # This needs no token; the names of the services are in the metrics.
-    problems = []
-    if stranded:
-        problems.append(f"shards without an owner for more than {policy.lease_ms} ms: {stranded}")
-    if stuck:
-        problems.append(f"services whose shards do not move within {policy.stuck_ms} ms: {stuck}")
-    detail = "; ".join(problems) or None
-    return Check(component="shards", isHealthy=detail is None, detail=detail)
-
-
-@routes.get("/health/live", None)
-async def live(_call: HttpCall[None, NoQuery]) -> Alive:
-    """Answer as long as the process runs."""
-    return Alive(status="alive")
-
-
-@routes.get("/health/ready", None, errors=(Unavailable,))
-async def ready(call: HttpCall[None, NoQuery]) -> Alive:
-    """Show whether the coordinator accepts requests."""
-    if not call.coordinator.is_ready:
-        raise Unavailable("the coordinator is starting or stopping")
-    if call.coordinator.store_problem is not None:
-        raise Unavailable("the store cannot be used at the moment")
-    return Alive(status="ready")
 
 
 @routes.get("/metrics", Action.READ, answer=str, media_type="text/plain")
@@ -162,7 +69,8 @@ async def overview(call: HttpCall[None, NoQuery]) -> Overview:
         queues=len(names.known if own is None else names.known & {*own}),
         paused_queues=sorted(names.paused if own is None else names.paused & {*own}),
         stuck=sum(one.figures.queued for one in waiting if one.why.is_stuck),
-        shards=_shards(coordinator, call.caller.services),
+        shards=await _shards(coordinator, call.caller.services),
+        leader=leader(coordinator) if own is None and call.caller.services is None else None,
     )
 
 
@@ -188,19 +96,26 @@ async def _workers(coordinator: Coordinator, settings: Settings, caller: Caller)
     return dict(counts)
 
 
-def _shards(coordinator: Coordinator, own: tuple[str, ...] | None) -> ShardCounts:
-    found = [
-        one.gauges
-        for name, one in list(coordinator.metrics().services.items())
-        if one.gauges and (own is None or name in own)
-    ]
-    shards, unowned = sum(one.shard_count for one in found), sum(one.unowned for one in found)
+async def _shards(coordinator: Coordinator, own: tuple[str, ...] | None) -> ShardCounts:
+    if coordinator.membership.role is Role.LEADER:
+        counts = [
+            (one.gauges.shard_count, one.gauges.unowned, one.gauges.revoking)
+            for name, one in list(coordinator.metrics().services.items())
+            if one.gauges and (own is None or name in own)
+        ]
+    else:  # only the leader sweeps
+        counts = [
+            (one.shard_count, one.unowned, one.moving)
+            for one in await coordinator.queries.services.all()
+            if own is None or one.name in own
+        ]
+    shards, unowned = sum(one[0] for one in counts), sum(one[1] for one in counts)
     return ShardCounts(
-        services=len(found),
+        services=len(counts),
         shards=shards,
         owned=shards - unowned,
         unowned=unowned,
-        moving=sum(one.revoking for one in found),
+        moving=sum(one[2] for one in counts),
     )
 
 
@@ -231,13 +146,30 @@ async def show(call: HttpCall[None, NoQuery]) -> SystemView:
             if name.isupper() and isinstance(value, int)
         ],
         replicas=await replicas(coordinator),
+        role=coordinator.membership.role,
+        leader=leader(coordinator),
         warnings=call.services.authenticator.warnings(),
+    )
+
+
+def leader(coordinator: Coordinator) -> LeaderView | None:
+    """The leader that this coordinator last knew; None: the store is not shared."""
+    known = coordinator.membership.leader
+    if known is None:
+        return None
+    return LeaderView(
+        name=known.name,
+        address=known.address,
+        epoch=known.epoch,
+        since_ms=known.since_ms,
+        is_here=known.name == coordinator.membership.name,
     )
 
 
 async def replicas(coordinator: Coordinator) -> list[ReplicaView]:
     """The coordinators that work on the store, this one among them."""
-    own = coordinator.presence.replica
+    membership = coordinator.membership
+    own = membership.presence.replica
     found = await coordinator.queries.dashboard.replicas() if coordinator.is_shared else []
     others = [one for one in found if one.name != own.name]
     now_ms = coordinator.clock.now_ms()
@@ -251,9 +183,16 @@ async def replicas(coordinator: Coordinator) -> list[ReplicaView]:
             seen_ms=one.seen_ms,
             is_away=is_away(one, now_ms=now_ms),
             is_here=one is own,
+            role=membership.role if one is own else _role(one, membership.leader, now_ms=now_ms),
         )
         for one in sorted([own, *others], key=lambda one: one.name)
     ]
+
+
+def _role(other: Replica, leader: Leader | None, *, now_ms: int) -> Role | None:
+    if leader is not None and leader.name == other.name:
+        return Role.LEADER
+    return None if is_away(other, now_ms=now_ms) else Role.FOLLOWER
 
 
 def _figures(figures: Metrics) -> dict[str, float]:

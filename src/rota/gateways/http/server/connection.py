@@ -8,7 +8,7 @@ is closed.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol, cast
 from urllib.parse import unquote
@@ -38,7 +38,7 @@ HIGH_WATER_BYTES = 64 * 1024  # of a body that the application has not received
 
 
 class OpenConnection(Protocol):
-    """What the server knows of an open connection, HTTP or WebSocket."""
+    """What the server knows of an open connection, of HTTP or of what it was upgraded to."""
 
     def shutdown(self) -> None:
         """End the connection once what is under way on it has been answered."""
@@ -87,6 +87,7 @@ class Upgraded(Protocol):
 
 
 Upgrade = Callable[[RequestHead, OpenConnections], Upgraded]
+Upgrades = Mapping[bytes, Upgrade]  # by the name of the protocol, in lower case
 
 
 def _split_target(target: bytes) -> tuple[str, bytes, bytes]:
@@ -113,13 +114,15 @@ def _has_body(headers: list[Header]) -> bool:
     )
 
 
-def _is_websocket(headers: list[Header]) -> bool:
+def _wanted_protocol(headers: list[Header]) -> bytes | None:
+    """The protocol that a request asks to go on with."""
     upgrades = [value.lower() for name, value in headers if name == b"upgrade"]
-    return upgrades[-1:] == [b"websocket"] and any(
+    is_wanted = any(
         b"upgrade" in [token.strip() for token in value.lower().split(b",")]
         for name, value in headers
         if name == b"connection"
     )
+    return upgrades[-1] if upgrades and is_wanted else None
 
 
 def _address(found: Any) -> tuple[str, int] | None:
@@ -136,12 +139,12 @@ class HttpConnection(asyncio.Protocol):
         app: AsgiApplication,
         open_connections: OpenConnections,
         turns: ReadQueue,
-        upgrade: Upgrade,
+        upgrades: Upgrades,
     ) -> None:
         self._app = app
         self._open = open_connections
         self._turns = turns
-        self._upgrade = upgrade
+        self._upgrades = upgrades
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         # A request behind one that closes the connection is passed over, and is no error.
@@ -159,7 +162,8 @@ class HttpConnection(asyncio.Protocol):
         self._active: HttpExchange | None = None  # the request that is being answered
         self.pipeline: deque[HttpExchange] = deque()  # requests that wait for their turn
         self._unparsed = b""  # what came behind requests that wait for their turn
-        self._upgrading: RequestHead | None = None  # the head that was read last, if it asks so
+        # The head that was read last, if it asks for an upgrade that is granted.
+        self._upgrading: tuple[RequestHead, Upgrade] | None = None
         self._last_error: RotaError | None = None  # the refusal that ends the connection
         self._ignores_input = False  # further input is discarded, or is for another protocol
         self._busy_poll: BusyPoll | None = None  # made when it is needed
@@ -176,6 +180,7 @@ class HttpConnection(asyncio.Protocol):
         self.endpoints = Endpoints(
             _address(transport.get_extra_info("peername")),
             _address(transport.get_extra_info("sockname")),
+            transport.get_extra_info("ssl_object") is not None,
         )
         self._open.add(self)
         self._deadlines.connected_at_s = self._loop.time()
@@ -297,7 +302,7 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade as upgrade:
             rest = data[upgrade.args[0] :]
             if self._upgrading is not None:
-                self._switch_protocol(self._upgrading, bytes(rest) + bytes(behind))
+                self._switch_protocol(*self._upgrading, bytes(rest) + bytes(behind))
                 return
             # The upgrade is not granted; what follows is HTTP as before.
             self._parse(rest)
@@ -421,7 +426,7 @@ class HttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         parser, target, headers = self._parser, self._target, self._headers
         is_next = self._reading is None or self._reading.is_complete
-        is_upgrade = parser.should_upgrade() and self._is_granted_upgrade(is_next=is_next)
+        upgrade = self._granted_upgrade(is_next=is_next) if parser.should_upgrade() else None
         version = parser.get_http_version()
         split = _split_short_target if len(target) <= MAX_CACHED_TARGET else _split_target
         path, raw_path, query = split(target)
@@ -438,8 +443,8 @@ class HttpConnection(asyncio.Protocol):
             self.endpoints,
             version != "1.0" and parser.should_keep_alive(),
         )
-        if is_upgrade:
-            self._upgrading = head
+        if upgrade is not None:
+            self._upgrading = head, upgrade
             return
         self._reading = exchange = HttpExchange(
             head, self._transport, self._on_complete, expects_continue=self._expects_continue
@@ -450,14 +455,15 @@ class HttpConnection(asyncio.Protocol):
             self._transport.pause_reading()
             self.pipeline.append(exchange)
 
-    def _is_granted_upgrade(self, *, is_next: bool) -> bool:
+    def _granted_upgrade(self, *, is_next: bool) -> Upgrade | None:
         if _has_body(self._headers):
             # The parser takes the body of such a request for what follows it.
             raise Invalid("a request that asks for an upgrade cannot have a body")
-        is_granted = _is_websocket(self._headers)
-        if is_granted and not is_next:
-            raise Invalid("a WebSocket cannot be opened before earlier requests are answered")
-        return is_granted
+        wanted = _wanted_protocol(self._headers)
+        upgrade = None if wanted is None else self._upgrades.get(wanted)
+        if upgrade is not None and not is_next:
+            raise Invalid("a connection is not upgraded before earlier requests are answered")
+        return upgrade
 
     def on_chunk_header(self) -> None:
         self._meter.take_chunk()
@@ -479,9 +485,9 @@ class HttpConnection(asyncio.Protocol):
 
     # --- another protocol -----------------------------------------------------------------------
 
-    def _switch_protocol(self, head: RequestHead, rest: bytes) -> None:
+    def _switch_protocol(self, head: RequestHead, upgrade: Upgrade, rest: bytes) -> None:
         try:
-            upgraded = self._upgrade(head, self._open)
+            upgraded = upgrade(head, self._open)
         except RotaError as error:
             self._refuse(error)
             return

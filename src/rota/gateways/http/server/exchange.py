@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import structlog
 from msgspec import Struct
@@ -27,6 +27,12 @@ from rota.gateways.http.server.transport import ServerTransport
 log = structlog.get_logger("rota.http")
 
 BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+SCHEMES = {
+    ("http", False): "http",
+    ("http", True): "https",
+    ("websocket", False): "ws",
+    ("websocket", True): "wss",
+}
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _UNSAFE_NAME = re.compile(rb'[\x00-\x20\x7f()<>@,;:\\"\[\]={}]')
 _UNSAFE_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -37,6 +43,7 @@ class Endpoints(Struct, frozen=True):
 
     client: tuple[str, int] | None
     server: tuple[str, int] | None
+    is_encrypted: bool = False
 
 
 class RequestHead(Struct, frozen=True):
@@ -51,14 +58,14 @@ class RequestHead(Struct, frozen=True):
     endpoints: Endpoints
     keep_alive: bool = True
 
-    def scope(self, kind: str, scheme: str, extensions: dict[str, Any]) -> dict[str, Any]:
+    def scope(self, kind: Literal["http", "websocket"], extensions: dict[str, Any]) -> Any:
         """Build the ASGI scope of this request."""
         return {
             "type": kind,
             "asgi": {"version": "3.0", "spec_version": "2.4"},
             "http_version": self.http_version,
             "method": self.method,
-            "scheme": scheme,
+            "scheme": SCHEMES[kind, self.endpoints.is_encrypted],
             "server": self.endpoints.server,
             "client": self.endpoints.client,
             "root_path": "",
@@ -161,7 +168,7 @@ class HttpExchange:
     async def run(self, app: AsgiApplication) -> None:
         """Have the application answer; its failure is answered with 500."""
         try:
-            await app(self.head.scope("http", "http", {ANSWERING: self}), self.receive, self.send)
+            await app(self.head.scope("http", {ANSWERING: self}), self.receive, self.send)
         except Exception:
             log.exception("application_failed", method=self.head.method, path=self.head.path)
         if self.is_gone or self.is_complete:

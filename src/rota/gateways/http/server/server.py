@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 import structlog
 
-from rota.gateways.http.server.connection import HttpConnection, OpenConnections, Upgrade
+from rota.gateways.http.server.connection import HttpConnection, OpenConnections, Upgrades
 from rota.gateways.http.server.exchange import AsgiApplication
 from rota.gateways.http.server.scheduling import ReadQueue
+from rota.gateways.http.server.tls import ServerTls, TlsConnection
 
 log = structlog.get_logger("rota.http")
 
@@ -97,10 +98,13 @@ class Listener:
 class HttpServer:
     """Serves an application on one listening socket. Belongs to the event loop."""
 
-    def __init__(self, app: AsgiApplication, upgrade: Upgrade) -> None:
-        """`upgrade` takes over the connections of WebSocket handshakes."""
+    def __init__(
+        self, app: AsgiApplication, upgrades: Upgrades, tls: ServerTls | None = None
+    ) -> None:
+        """`upgrades` take over the connections that ask for another protocol, such as WebSocket."""
         self._app = app
-        self._upgrade = upgrade
+        self._tls = tls
+        self._upgrades = upgrades
         self._listener: Listener | None = None
         self.open = OpenConnections()
         self.turns = ReadQueue(asyncio.get_running_loop(), app.is_crowded)
@@ -108,8 +112,13 @@ class HttpServer:
     def start(self, listening: socket.socket) -> None:
         self._listener = Listener(listening, self._connect)
 
-    def _connect(self) -> HttpConnection:
-        return HttpConnection(self._app, self.open, self.turns, self._upgrade)
+    def _connect(self) -> asyncio.Protocol:
+        if self._tls is None:
+            return self._connect_http()
+        return TlsConnection(self._tls, self._connect_http, self.open)
+
+    def _connect_http(self) -> HttpConnection:
+        return HttpConnection(self._app, self.open, self.turns, self._upgrades)
 
     async def stop(self) -> None:
         """Accept no more, have requests under way answered, then close every connection."""

@@ -80,7 +80,7 @@ class ServerTransport:
         """Write the end of a response, after everything that was put off."""
         if self._pieces:
             self._flush()
-        if not self.is_lingering:
+        if not self.is_closing():  # a stop may have closed it meanwhile
             self.bare.write(data)
 
     def _flush(self) -> None:

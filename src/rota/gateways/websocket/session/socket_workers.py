@@ -158,7 +158,7 @@ class SocketWorkers:
 
     async def _lease_work(self, socket_worker: SocketWorker) -> None:
         worker, coordinator = socket_worker.worker, self._coordinator
-        while coordinator.is_ready and socket_worker.connection.is_open:
+        while not coordinator.is_stopping and socket_worker.connection.is_open:
             free = await socket_worker.wait_for_slot()
             await socket_worker.connection.wait_for_capacity()
             asking = LeaseWork(

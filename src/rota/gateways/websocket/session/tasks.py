@@ -146,5 +146,5 @@ async def _ended(call: SocketCall, task_id: TaskId, name: str) -> TaskAnswer | F
         if task.state in FINISHED:
             text = task.error.message if task.error is not None else f"task {name!r} was cancelled"
             return FrameError(error=text, code=f"task_{task.state}")
-        if not coordinator.is_ready:
+        if coordinator.is_stopping:
             raise Unavailable("the coordinator is stopping; ask again")

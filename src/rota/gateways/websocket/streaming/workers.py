@@ -180,9 +180,7 @@ class WorkerStreams:
         self._by_connection: dict[Connection, WorkerStream] = {}
         self._by_incarnation: dict[int, WorkerStream] = {}
         self.beats = HeartbeatBatcher(coordinator)
-        coordinator.subscribe(
-            Cancellations(self._push_cancellations, lambda: bool(self._by_incarnation))
-        )
+        coordinator.subscribe(Cancellations(self._push_cancellations))
 
     def __len__(self) -> int:
         return len(self._by_connection)

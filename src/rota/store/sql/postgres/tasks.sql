@@ -7,6 +7,12 @@ SELECT * FROM unnest(:id::bigint[], :lane::bigint[], :priority::bigint[], :paylo
                      :options::bytea[], :key::text[],
                      :created_at_ms::bigint[])
 
+-- name: queue_new
+INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
+SELECT lane, rank, id, 0, 0, since_ms
+  FROM unnest(:lane::bigint[], :rank::bigint[], :id::bigint[], :since_ms::bigint[])
+    AS one (lane, rank, id, since_ms)
+
 -- name: add_scheduled
 INSERT INTO scheduled (due_at_ms, id, fence, attempt)
 SELECT due_at_ms, id, 0, 0 FROM unnest(:due_at_ms::bigint[], :id::bigint[]) AS one (due_at_ms, id)

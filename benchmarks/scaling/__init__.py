@@ -1,0 +1,1 @@
+"""Several coordinators on one PostgreSQL: their rates, their takeovers, and what they hold."""

@@ -1,0 +1,97 @@
+"""Everything that runs only while this coordinator leads its store: pipeline, writer, duties."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from rota.core.context import Rules
+from rota.core.replies import CommandBase, Done, Taken
+from rota.engine.clock import Clock
+from rota.engine.commit.pipeline import Pipeline
+from rota.engine.commit.request import Delivery, QueuedCommand
+from rota.engine.commit.writer import InlineWriter, ThreadWriter, Writer
+from rota.engine.duties import INBOX
+from rota.engine.metrics.metrics import Metrics
+from rota.engine.queries.queries import Queries
+from rota.engine.scheduler import DutyScheduler
+from rota.settings import Settings
+from rota.store.database import Database
+from rota.store.tasks.lanes import Lanes
+from rota.store.workflow.blobs import Blobs
+
+Execute = Callable[[CommandBase[Done | Taken]], Awaitable[Done | Taken]]
+
+
+class EngineParts(Struct, frozen=True, kw_only=True):
+    """What a coordinator has for good, and its time as the leader uses."""
+
+    database: Database
+    settings: Settings
+    metrics: Metrics
+    queries: Queries
+    clock: Clock
+    steady_clock: Clock
+    rules: Rules
+    dice: Callable[[], float]
+    blobs: Blobs | None
+    replica: str  # the name of this coordinator
+    is_inline: bool  # no threads, for tests
+
+
+class Leading:
+    """One time as the leader. It ends with `stop`, and another begins with an empty memory."""
+
+    def __init__(
+        self,
+        parts: EngineParts,
+        lanes: Lanes,
+        deliver: Callable[[Delivery], None],
+        execute: Execute,
+    ) -> None:
+        self.pipeline = pipeline = Pipeline(
+            parts.database,
+            lanes,
+            parts.metrics,
+            clock=parts.clock,
+            steady_clock=parts.steady_clock,
+            rules=parts.rules,
+            dice=parts.dice,
+            blobs=parts.blobs,
+            replica=parts.replica,
+        )
+        self.writer: Writer = (
+            InlineWriter(pipeline.run, deliver)
+            if parts.is_inline
+            else ThreadWriter(pipeline.run, deliver, is_remote=parts.database.is_shared)
+        )
+        self.duties = DutyScheduler(
+            execute,
+            parts.queries,
+            parts.metrics,
+            parts.settings,
+            clock=parts.clock,
+            steady_clock=parts.steady_clock,
+            # Applications commit to the inbox of a shared store beside the coordinators.
+            intervals=(
+                {INBOX.name: parts.settings.inbox_interval_ms} if parts.database.is_shared else {}
+            ),
+        )
+
+    def recover(self, *, is_start: bool) -> None:
+        """Load the state of the store. Blocks on the store. `is_start`: no caller waits yet."""
+        self.pipeline.recover(is_start=is_start)
+
+    def start(self) -> None:
+        self.writer.start(asyncio.get_running_loop())
+        self.duties.start()
+
+    async def stop(self) -> None:
+        """Execute all accepted commands, then end."""
+        await self.duties.stop()
+        await self.writer.stop()
+        self.pipeline.close()
+
+    def waiting_calls(self) -> list[QueuedCommand]:
+        """The lease calls that wait for work; another leader has to serve them now."""
+        return self.pipeline.lease_calls.waitlist.calls()

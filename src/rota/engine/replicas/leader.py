@@ -1,0 +1,191 @@
+"""The leader's side of its links: executes the commands of followers, and tells them of commits."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from rota.core.replies import Granted
+from rota.engine.commit.request import Delivery, QueuedCommand
+from rota.engine.replicas.link.frames import (
+    Abandon,
+    Committed,
+    FollowerFrame,
+    Forward,
+    LeaderFrame,
+    OnFollowerFrame,
+    OnLost,
+    PeerConnection,
+    Refused,
+    Replied,
+    Resigned,
+    Resigning,
+)
+from rota.errors import Internal, NotLeader, RotaError, TooLarge
+
+log = structlog.get_logger("rota.replicas")
+
+ToFollower = PeerConnection[LeaderFrame]
+Enqueue = Callable[..., QueuedCommand]
+
+LAST_FORWARDS_S = 0.5  # how long a leader that resigns waits for what its followers have sent
+
+
+class FollowerSession:
+    """One follower that is connected to this leader."""
+
+    def __init__(self, name: str, connection: ToFollower, enqueue: Enqueue) -> None:
+        """`enqueue` queues a command with its reply callback, as for a caller of this leader."""
+        self.name = name
+        self._connection = connection
+        self._enqueue = enqueue
+        self._waiting: dict[int, QueuedCommand] = {}  # lease calls, by the follower's number
+        self._is_resigning = False
+        self.is_over = asyncio.Event()  # nothing more is to come from the follower
+
+    def receive(self, frame: FollowerFrame) -> None:
+        match frame:
+            case Forward():
+                self._execute(frame)
+            case Abandon(number=number):
+                entry = self._waiting.get(number)
+                if entry is not None and not entry.future.done():
+                    entry.is_abandoned = True
+                    entry.future.set_result(Granted([]))
+                    self._resolved(number, entry)
+            case Resigned():
+                self.is_over.set()
+
+    def send(self, frame: LeaderFrame) -> None:
+        self._connection.send(frame)
+
+    def resign(self) -> None:
+        """Take no more commands; the follower holds them for the next leader."""
+        self._is_resigning = True
+        self._connection.send(Resigning())
+
+    def end(self) -> None:
+        """Note that the follower is gone: the lease calls of its callers no longer wait here."""
+        self._is_resigning = True
+        self.is_over.set()
+        for entry in self._waiting.values():
+            entry.is_abandoned = True
+            entry.future.cancel()
+        self._waiting.clear()
+
+    def close(self) -> None:
+        self.end()
+        self._connection.close()
+
+    def _execute(self, frame: Forward) -> None:
+        number = frame.number
+        if self._is_resigning:
+            self._connection.send(Refused(number, NotLeader()))
+            return
+        try:
+            if frame.can_wait:
+                entry = self._enqueue(frame.command, can_wait=True)
+                self._waiting[number] = entry
+                entry.on_resolved = lambda: self._resolved(number, entry)
+            else:
+                entry = self._enqueue(
+                    frame.command, on_reply=lambda outcome: self._reply(number, outcome)
+                )
+            entry.is_of_follower = True
+        except RotaError as error:
+            self._connection.send(Refused(number, error))
+
+    def _resolved(self, number: int, entry: QueuedCommand) -> None:
+        if self._waiting.pop(number, None) is not None:
+            self._reply(number, entry.future.exception() or entry.future.result())
+
+    def _reply(self, number: int, outcome: object) -> None:
+        if isinstance(outcome, RotaError):
+            self._connection.send(Refused(number, outcome))
+        elif isinstance(outcome, Exception):
+            self._connection.send(Refused(number, Internal("the leader failed; see its log")))
+        else:
+            self._send_reply(number, outcome)
+
+    def _send_reply(self, number: int, reply: Any) -> None:
+        try:
+            self._connection.send(Replied(number, reply))
+        except TooLarge as error:
+            # The worker does not list tasks that it never saw, so they return to their queue.
+            log.warning("reply_too_large", follower=self.name, problem=error.detail)
+            self._connection.send(Refused(number, error))
+
+
+class FollowerSessions:
+    """All followers that are connected to this leader."""
+
+    def __init__(self, enqueue: Enqueue) -> None:
+        self._enqueue = enqueue
+        self._sessions: dict[FollowerSession, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(one.name for one in self._sessions)
+
+    def accept(self, name: str, connection: ToFollower) -> tuple[OnFollowerFrame, OnLost]:
+        """Serve a follower; return the receivers of its frames and of the loss of its link."""
+        session = FollowerSession(name, connection, self._enqueue)
+        self._sessions[session] = None
+        log.info("follower_connected", follower=name)
+
+        def lost(error: Exception | None) -> None:
+            if self._sessions.pop(session, session) is None:
+                session.end()
+                log.info("follower_disconnected", follower=name, problem=str(error or ""))
+
+        return session.receive, lost
+
+    def tell(self, delivery: Delivery, *, now_ms: int) -> None:
+        """Send the notifications of a commit to every follower."""
+        if self._sessions and delivery.last_seq:
+            frame = committed(delivery, now_ms=now_ms)
+            for session in self._sessions:
+                session.send(frame)
+
+    def resign(self) -> None:
+        for session in self._sessions:
+            session.resign()
+
+    async def wait_until_resigned(self) -> None:
+        """Wait until every follower knows, so that each command is executed or returned to it."""
+        try:
+            async with asyncio.timeout(LAST_FORWARDS_S):
+                for session in list(self._sessions):
+                    await session.is_over.wait()
+        except TimeoutError:
+            log.warning("resignation_not_acknowledged", followers=self.names)
+
+    def close(self) -> None:
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions:
+            session.close()
+
+
+def committed(delivery: Delivery, *, now_ms: int) -> Committed:
+    submitted: dict[str, int] = {}
+    finished: dict[tuple[str, str], int] = {}
+    for counts in delivery.counts:
+        for queue, count in counts.submitted.items():
+            submitted[queue] = submitted.get(queue, 0) + count
+        for place, count in counts.finished.items():
+            finished[place] = finished.get(place, 0) + count
+    return Committed(
+        ended=delivery.ended,
+        pushes=delivery.pushes,
+        sessions=sorted(delivery.sessions),
+        cancelled=delivery.cancelled,
+        granted_locks=delivery.granted_locks,
+        last_seq=delivery.last_seq,
+        submitted=submitted,
+        finished=[(queue, state, count) for (queue, state), count in finished.items()],
+        now_ms=now_ms,
+    )

@@ -1,0 +1,111 @@
+"""The leases that the writer holds in memory: all of them, at about 250 bytes each.
+
+A worker's leases are found by its incarnation. Their number is the room that the worker has used.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from rota.core.decisions import LeaseTask
+from rota.core.ids import TaskId
+from rota.core.tasks.model import JOB_INCARNATION, Lease, TaskRecord
+from rota.store.database import Transaction
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.tasks import TaskStore
+from rota.store.workflow.runs import RunStore
+
+
+class HeldLeases:
+    """The leases as the store has them. Each decision is noted when it is written."""
+
+    def __init__(self) -> None:
+        self.by_task: dict[TaskId, Lease] = {}
+        self._tasks: dict[int, dict[TaskId, None]] = {}  # by incarnation
+        self.run_tokens: dict[TaskId, tuple[int, int]] = {}  # run and token, unless it is a job
+
+    def __len__(self) -> int:
+        return len(self.by_task)
+
+    @classmethod
+    def load(cls, tx: Transaction, lanes: Lanes) -> "HeldLeases":
+        held = cls()
+        held.by_task = TaskStore(tx, lanes).all_leases()
+        for lease in held.by_task.values():
+            held._tasks.setdefault(lease.incarnation, {})[lease.id] = None
+        held.run_tokens = RunStore(tx).leased_tasks()
+        return held
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def of_tasks(self, ids: Iterable[TaskId]) -> dict[TaskId, Lease]:
+        """Return the leases of these tasks; tasks that are not running are left out."""
+        by_task = self.by_task
+        return {one: by_task[one] for one in ids if one in by_task}
+
+    def of_incarnations(self, incarnations: Iterable[int]) -> dict[TaskId, Lease]:
+        by_task = self.by_task
+        return {
+            task_id: by_task[task_id]
+            for one in incarnations
+            for task_id in self._tasks.get(one, ())
+        }
+
+    def count(self, incarnation: int) -> int:
+        return len(self._tasks.get(incarnation, ()))
+
+    def is_running(self, incarnation: int, name: str) -> bool:
+        """Whether an incarnation runs a task of this name, from any lane."""
+        by_task = self.by_task
+        return any(by_task[one].lane.name == name for one in self._tasks.get(incarnation, ()))
+
+    def run_tokens_of(
+        self, ids: Iterable[TaskId]
+    ) -> tuple[dict[TaskId, tuple[int, int]], list[int]]:
+        """Return the run and token of tasks that work for one, and the tasks not known here."""
+        found: dict[TaskId, tuple[int, int]] = {}
+        unknown: list[int] = []
+        for task_id in ids:
+            lease = self.by_task.get(task_id)
+            if lease is None or lease.incarnation == JOB_INCARNATION:
+                unknown.append(task_id)
+            elif task_id in self.run_tokens:
+                found[task_id] = self.run_tokens[task_id]
+        return found, unknown
+
+    # --- decisions ------------------------------------------------------------------------------
+
+    def note_leased(
+        self, decisions: Iterable[LeaseTask], known: Mapping[TaskId, TaskRecord]
+    ) -> None:
+        """Note leases; `known` has their tasks."""
+        by_task, tasks = self.by_task, self._tasks
+        for one in decisions:
+            task_id, incarnation = one.id, one.incarnation
+            task = known[task_id]
+            by_task[task_id] = Lease(
+                task_id,
+                task.lane,
+                incarnation,
+                one.fence,
+                one.attempt,
+                one.started_at_ms,
+                one.deadline_ms,
+                one.holder,
+                one.owner,
+            )
+            held = tasks.get(incarnation)
+            if held is None:
+                held = tasks[incarnation] = {}
+            held[task_id] = None
+            if task.run is not None and task.token is not None:
+                self.run_tokens[task_id] = task.run, task.token
+
+    def note_ended(self, ids: Iterable[TaskId]) -> None:
+        by_task, tasks, run_tokens = self.by_task, self._tasks, self.run_tokens
+        for task_id in ids:
+            incarnation = by_task.pop(task_id).incarnation
+            held = tasks[incarnation]
+            del held[task_id]
+            if not held:
+                del tasks[incarnation]
+            if run_tokens:
+                run_tokens.pop(task_id, None)

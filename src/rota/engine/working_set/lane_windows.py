@@ -1,0 +1,272 @@
+"""Windows over the heads of the lanes: the queued tasks that are next, held in memory.
+
+Theory of operation. The window of a lane has every queued task of the lane up to its bound, in the
+order in which they are leased. A window without a bound has all of them. A lane without a window
+has no queued task. So the lanes that have work are known without a read, and so are the next tasks
+of a lane, until its window is empty. Then it is filled again with the tasks after its bound. That
+read never begins at the start of the lane, where a database may have to step over deleted rows.
+
+A task that is queued enters the window if its place is within the bound, and otherwise stays in the
+store alone. A window that grows too long is cut, and gets a bound.
+
+Limits. A place takes about 120 bytes. All windows together have about `MOST_PLACES` places, a few
+for each lane when there are many lanes. A window is cut at twice its part of them. So a million
+queued tasks take no more memory than some ten thousand. Beside its place, a task is held whole as
+long as all held tasks have no more than `MOST_BYTES`. Any other task is read by its id when it is
+leased.
+"""
+
+import heapq
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+
+from rota.core.decisions import AddTask
+from rota.core.dispatch.matching import turn
+from rota.core.ids import TaskId
+from rota.core.snapshot import added_task
+from rota.core.tasks.model import TaskRecord, of_run
+from rota.store.database import Transaction
+from rota.store.tasks.bulk import MANY
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.row_types import FIRST_PLACE, Place, QueuedPlace
+from rota.store.tasks.tasks import TaskStore
+
+MOST_PLACES = 16_384  # of all windows, to which they are cut
+MOST_PER_READ = 512  # tasks by which a window grows at a time, unless more are asked for
+MOST_BYTES = 32 * 1024 * 1024  # of all tasks that are held whole
+MOST_PAYLOAD_BYTES = 64 * 1024  # of a task that is held whole
+RECORD_BYTES = 600  # of a task that is held whole, beside its payload
+
+
+class LaneWindow:
+    """The queued tasks of one lane, up to a bound."""
+
+    def __init__(self, bound: Place | None = None) -> None:
+        self.places: deque[Place] = deque()  # in the order of the queue
+        self.tasks: dict[TaskId, TaskRecord] = {}  # those that are held whole
+        self.bound = bound  # the last place that the window covers; None: it covers the lane
+
+    def covers(self, place: Place) -> bool:
+        return self.bound is None or place <= self.bound
+
+    def remove(self, places: Sequence[Place]) -> None:
+        """Remove places that the window covers, and has."""
+        held = self.places
+        for place in places:
+            if held and held[0] == place:  # nearly always: it is next
+                held.popleft()
+                continue
+            index = bisect_left(held, place)
+            assert index < len(held) and held[index] == place, "a queued task was in its window"  # noqa: PT018
+            del held[index]
+
+    def cut(self, length: int) -> list[Place]:
+        """Keep so many places, at least one; return those that are cut off."""
+        gone = [self.places.pop() for _ in range(len(self.places) - length)]
+        self.bound = self.places[-1]
+        return gone
+
+
+class LaneWindows:
+    """The windows of all lanes. Each decision is noted when it is written."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self.by_lane: dict[int, LaneWindow] = {}
+        self.place_count = 0
+        self.held_bytes = 0  # of the tasks that are held whole
+        self._lanes = lanes
+
+    @classmethod
+    def load(cls, tx: Transaction, lanes: Lanes) -> "LaneWindows":
+        """Load which lanes have queued tasks; the windows are filled at their first use."""
+        windows = cls(lanes)
+        for number in TaskStore(tx, lanes).open_lanes():
+            windows.by_lane[number] = LaneWindow(bound=FIRST_PLACE)
+        return windows
+
+    def open_lanes(self) -> list[int]:
+        """Return the lanes that may have queued tasks."""
+        return sorted(self.by_lane)
+
+    # --- the next tasks -------------------------------------------------------------------------
+
+    def head(self, tx: Transaction, lanes: Collection[int], most: int) -> list[TaskRecord]:
+        """Return the next tasks of all these lanes: higher priority first, then the oldest."""
+        open_lanes = [lane for lane in lanes if lane in self.by_lane]
+        if not open_lanes:
+            return []
+        step = max(1, min(most, 2 * most // len(open_lanes)))
+        in_order = [self._in_order(tx, lane, step) for lane in open_lanes]
+        merged = in_order[0] if len(in_order) == 1 else heapq.merge(*in_order)
+        found = [*islice(merged, most)]
+        held: dict[TaskId, TaskRecord] = {}
+        missing: list[int] = []
+        for (_, task_id), lane in found:
+            task = self.by_lane[lane].tasks.get(task_id)
+            if task is None:
+                missing.append(task_id)
+            else:
+                held[task_id] = task
+        if missing:
+            held |= {task.id: task for task in TaskStore(tx, self._lanes).queued(missing)}
+        for lane in open_lanes:
+            self._drop_if_empty(lane)
+        return [held[task_id] for (_, task_id), _ in found]
+
+    def _in_order(self, tx: Transaction, lane: int, step: int) -> Iterator[tuple[Place, int]]:
+        """Yield the places of a lane, and read more of them when the window ends."""
+        window, seen = self.by_lane[lane], 0
+        while True:
+            for place in islice(window.places, seen, None):
+                yield place, lane
+            seen = len(window.places)
+            if window.bound is None:
+                return
+            self._fill(tx, lane, window, step)
+
+    def _fill(self, tx: Transaction, lane: int, window: LaneWindow, wanted: int) -> None:
+        """Read the tasks after the bound of a window."""
+        assert window.bound is not None
+        count = max(wanted, min(MOST_PER_READ, self._part()))
+        room = max(0, MOST_BYTES - self.held_bytes) // count - RECORD_BYTES
+        tasks = TaskStore(tx, self._lanes).queued_after(
+            lane, window.bound, limit=count, most_bytes=min(room, MOST_PAYLOAD_BYTES)
+        )
+        for place, task in tasks:
+            window.places.append(place)
+            if task is not None:
+                self._hold(window, task)
+        self.place_count += len(tasks)
+        window.bound = None if len(tasks) < count else window.places[-1]
+
+    # --- decisions ------------------------------------------------------------------------------
+
+    def may_cover(self, lanes: Collection[int], added: Sequence[AddTask]) -> bool:
+        """Whether the windows of these lanes may cover one of many new tasks; their ids rise.
+
+        Behind a long queue none is covered, and each need not be looked at.
+        """
+        if len(added) < MANY:
+            return True
+        first = -max(one.task.priority for one in added), added[0].id
+        windows = [self.by_lane.get(lane) for lane in lanes]
+        return any(window is None or window.covers(first) for window in windows)
+
+    def note_added(
+        self,
+        decisions: Iterable[AddTask],
+        run_tokens: Mapping[TaskId, tuple[int, int]] = MappingProxyType({}),
+    ) -> None:
+        """Note new tasks that are queued, unless they are scheduled.
+
+        Run tokens: the run and the token of those that work for one.
+        """
+        lanes = self._lanes
+        for one in decisions:
+            if one.due_at_ms is None:
+                lane = lanes.number_for(one.task)
+                window = self._window(lane)
+                place = (-one.task.priority, one.id)
+                bound = window.bound
+                if bound is None or place <= bound:
+                    task = added_task(one, lanes.by_number[lane])
+                    if run_tokens:
+                        task = of_run(task, run_tokens.get(one.id))
+                    self._enter(window, place, task)
+
+    def note_queued(self, places: Iterable[QueuedPlace]) -> None:
+        """Note tasks that have come back to the queue; they are read when they are leased."""
+        for lane, rank, task_id in places:
+            window = self._window(lane)
+            if window.covers((rank, task_id)):
+                self._enter(window, (rank, task_id), None)
+
+    def note_unclaimed(self, tasks: Iterable[tuple[int, TaskRecord]]) -> None:
+        """Note new tasks, each with its lane, that were offered first and are queued now."""
+        for lane, task in tasks:
+            window = self._window(lane)
+            if window.covers(turn(task)):
+                self._enter(window, turn(task), task)
+
+    def note_left(self, tasks: Iterable[TaskRecord]) -> None:
+        """Note that these tasks have left the queue."""
+        places: dict[int, list[Place]] = {}
+        numbers: dict[int, int] = {}  # each lane is looked up once
+        for task in tasks:
+            number = numbers.get(id(task.lane))
+            if number is None:
+                number = numbers[id(task.lane)] = self._lanes.number_of(task.lane)
+            places.setdefault(number, []).append(turn(task))
+        for lane, gone in places.items():
+            self._leave(lane, gone)
+
+    def _window(self, lane: int) -> LaneWindow:
+        """Return the window of a lane in which a task is queued; a new one covers the lane."""
+        window = self.by_lane.get(lane)
+        if window is None:
+            window = self.by_lane[lane] = LaneWindow()
+        return window
+
+    def _enter(self, window: LaneWindow, place: Place, task: TaskRecord | None) -> None:
+        """Enter a task that the window covers."""
+        places = window.places
+        if not places or place > places[-1]:  # nearly always
+            places.append(place)
+        else:
+            insort(places, place)
+        self.place_count += 1
+        if task is not None:
+            self._hold(window, task)
+        if len(places) * len(self.by_lane) > 2 * MOST_PLACES or self.place_count > 2 * MOST_PLACES:
+            self._shorten(window)
+
+    def _leave(self, lane: int, places: list[Place]) -> None:
+        window = self.by_lane.get(lane)
+        assert window is not None, "a lane with queued tasks has a window"
+        covered = [place for place in places if window.covers(place)]
+        window.remove(covered)
+        self._forget(window, covered)
+        self._drop_if_empty(lane)
+
+    # --- limits ---------------------------------------------------------------------------------
+
+    def _part(self) -> int:
+        """Return the number of places that each window may keep."""
+        return max(1, MOST_PLACES // max(1, len(self.by_lane)))
+
+    def _hold(self, window: LaneWindow, task: TaskRecord) -> None:
+        """Hold a task whole, if there is room for it."""
+        payload_bytes = len(task.payload)
+        held_bytes = self.held_bytes + RECORD_BYTES + payload_bytes
+        if payload_bytes <= MOST_PAYLOAD_BYTES and held_bytes <= MOST_BYTES:
+            window.tasks[task.id] = task
+            self.held_bytes = held_bytes
+
+    def _shorten(self, grown: LaneWindow) -> None:
+        """Cut a window that has grown beyond twice its part, or all if they are too long."""
+        part = self._part()
+        if len(grown.places) > 2 * part:
+            self._cut(grown, part)
+        if self.place_count > 2 * MOST_PLACES + len(self.by_lane):
+            for window in self.by_lane.values():
+                if len(window.places) > part:
+                    self._cut(window, part)
+
+    def _cut(self, window: LaneWindow, length: int) -> None:
+        self._forget(window, window.cut(length))
+
+    def _forget(self, window: LaneWindow, places: Collection[Place]) -> None:
+        self.place_count -= len(places)
+        held = window.tasks
+        for _, task_id in places:
+            task = held.pop(task_id, None)
+            if task is not None:
+                self.held_bytes -= RECORD_BYTES + len(task.payload)
+
+    def _drop_if_empty(self, lane: int) -> None:
+        window = self.by_lane.get(lane)
+        if window is not None and not window.places and window.bound is None:
+            del self.by_lane[lane]

@@ -1,0 +1,79 @@
+"""The working set: what batches decide on, held in memory and written through.
+
+Theory of operation. Only the leader writes to the store. So what it has loaded once stays true, if
+each batch notes here what it writes there. A batch notes its decisions as it writes them,
+before its commit. Until the commit nothing but the batch reads them here. When the commit fails, or
+when its outcome is unknown, the working set is loaded again before the next batch uses it: a batch
+that begins on a working set whose last batch has not committed loads it first. There is no undo,
+so none can be wrong.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from rota.core.decisions import FinishTask, LeaseTask
+from rota.core.ids import TaskId
+from rota.core.tasks.model import TaskRecord, TaskState
+from rota.engine.working_set.held_leases import HeldLeases
+from rota.engine.working_set.held_workers import HeldWorkers
+from rota.engine.working_set.lane_windows import LaneWindows
+from rota.store.database import Transaction
+from rota.store.tasks.lanes import Lanes
+
+
+class WorkingSet:
+    def __init__(self) -> None:
+        self.workers = HeldWorkers()
+        self.leases = HeldLeases()
+        self.windows = LaneWindows(Lanes())
+        self.is_fresh = False  # whether the last batch that began has loaded it
+        self._is_certain = False  # False: not what the store has, or perhaps not
+
+    @property
+    def task_count(self) -> int:
+        """The number of queued tasks that are held."""
+        return self.windows.place_count
+
+    @property
+    def task_bytes(self) -> int:
+        """The size of the queued tasks that are held whole."""
+        return self.windows.held_bytes
+
+    def begin(self, tx: Transaction, lanes: Lanes) -> None:
+        """Begin a batch: load everything again unless the last batch has committed."""
+        self.is_fresh = not self._is_certain
+        if self.is_fresh:
+            self.load(tx, lanes)
+        self._is_certain = False
+
+    def commit(self) -> None:
+        """Note that the batch has committed."""
+        self._is_certain = True
+
+    def load(self, tx: Transaction, lanes: Lanes) -> None:
+        self.workers = HeldWorkers.load(tx)
+        self.leases = HeldLeases.load(tx, lanes)
+        self.windows = LaneWindows.load(tx, lanes)
+
+    # --- decisions ------------------------------------------------------------------------------
+
+    def note_finished(
+        self, decisions: Sequence[FinishTask], tasks: Mapping[TaskId, TaskRecord]
+    ) -> None:
+        """Note the ends of tasks; `tasks` has those that were queued."""
+        running, queued = TaskState.RUNNING, TaskState.QUEUED
+        self.leases.note_ended([one.id for one in decisions if one.was is running])
+        self.windows.note_left([tasks[one.id] for one in decisions if one.was is queued])
+
+    def note_leased(
+        self,
+        decisions: Sequence[LeaseTask],
+        tasks: Mapping[TaskId, TaskRecord],
+        *,
+        unqueued: Collection[TaskId] = (),
+    ) -> None:
+        """Note leases of these tasks; `unqueued` were never put into the queue."""
+        queued = TaskState.QUEUED
+        self.leases.note_leased(decisions, tasks)
+        self.windows.note_left(
+            [tasks[one.id] for one in decisions if one.was is queued and one.id not in unqueued]
+        )

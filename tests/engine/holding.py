@@ -1,0 +1,71 @@
+"""Is what the writer holds in memory what the store has?"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from rota.engine.coordinator import Coordinator
+from rota.engine.working_set import lane_windows
+from rota.engine.working_set.lane_windows import RECORD_BYTES, LaneWindows
+from rota.engine.working_set.working_set import WorkingSet
+from rota.store.database import Transaction
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.row_types import FIRST_PLACE
+from rota.store.tasks.tasks import TaskStore
+from rota.store.workers import WorkerStore
+
+MANY = 10**9
+
+
+@contextmanager
+def small_windows() -> Iterator[None]:
+    """Let windows be cut and filled again all the time."""
+    with patch.multiple(
+        lane_windows, MOST_PLACES=3, MOST_PER_READ=1, MOST_BYTES=3 * lane_windows.RECORD_BYTES
+    ):
+        yield
+
+
+def check_working_set(coordinator: Coordinator) -> None:
+    """Compare a coordinator's working set with one that is freshly loaded from its store.
+
+    After a batch that failed there is nothing to compare: the next batch loads it again.
+    """
+    if coordinator._leading is None:
+        return  # it has stopped, or another coordinator leads
+    pipeline = coordinator.leading.pipeline
+    if pipeline._held._is_certain:
+        pipeline._database.read(lambda tx: _check(pipeline._held, tx, pipeline._lanes))
+
+
+def _check(held: WorkingSet, tx: Transaction, lanes: Lanes) -> None:
+    fresh = WorkingSet()
+    fresh.load(tx, lanes)
+    assert held.workers.by_id == fresh.workers.by_id
+    assert held.workers.last_incarnation == fresh.workers.last_incarnation
+    assert held.workers.cancelled == fresh.workers.cancelled
+    assert held.workers.open_breakers == fresh.workers.open_breakers
+    stored = WorkerStore(tx).qualities([*held.workers.qualities])
+    assert held.workers.qualities == {one: stored.get(one, {}) for one in held.workers.qualities}
+    assert held.workers._quality_count == sum(map(len, stored.values()))
+    assert held.leases.by_task == fresh.leases.by_task
+    assert held.leases._tasks == fresh.leases._tasks
+    assert held.leases.run_tokens == fresh.leases.run_tokens
+    _check_windows(held.windows, TaskStore(tx, lanes))
+
+
+def _check_windows(windows: LaneWindows, tasks: TaskStore) -> None:
+    stored_lanes = set(tasks.open_lanes())
+    assert stored_lanes <= windows.by_lane.keys()
+    for lane, window in windows.by_lane.items():
+        stored = tasks.queued_after(lane, FIRST_PLACE, limit=MANY, most_bytes=MANY)
+        covered = {place: task for place, task in stored if window.covers(place)}
+        assert [*window.places] == [*covered]
+        whole = {task.id: task for task in covered.values() if task is not None}
+        assert window.tasks.items() <= whole.items()
+        assert window.places or window.bound is not None, "a lane without work has no window"
+    of_all = [*windows.by_lane.values()]
+    assert windows.place_count == sum(len(one.places) for one in of_all)
+    assert windows.held_bytes == sum(
+        RECORD_BYTES + len(task.payload) for one in of_all for task in one.tasks.values()
+    )
