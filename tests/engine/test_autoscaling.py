@@ -10,7 +10,11 @@ from rota.core.workers.model import WorkerState
 from rota.core.workers.statistics import EMPTY, Outcome, record
 from rota.engine.queries import autoscaling
 from rota.engine.queries.autoscaling import GroupDemand, WorkSelection
-from rota.engine.queries.autoscaling_inputs import ScaleInputs, mean_durations
+from rota.engine.queries.autoscaling_inputs import (
+    ScaleInputs,
+    mean_durations,
+    read_inputs,
+)
 from rota.store import scaling
 from rota.store.database import Transaction
 from rota.store.scaling import RecentStatistics
@@ -164,12 +168,11 @@ async def test_many_that_ask_at_once_share_one_reading(
     async with running(tmp_path / "rota.db", inline=False) as engine:
         await engine.submit()
         reads: list[int] = []
-        read = autoscaling.read_inputs
 
         # Not every read of the store: a coordinator that begins to lead reads counters beside it.
         def counted(tx: Transaction, lanes: Lanes, *, now_ms: int) -> ScaleInputs:
             reads.append(now_ms)
-            return read(tx, lanes, now_ms=now_ms)
+            return read_inputs(tx, lanes, now_ms=now_ms)
 
         monkeypatch.setattr(autoscaling, "read_inputs", counted)
 
