@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from rota.core import limits
+from rota.core.flows.model import Concurrencies, FairKey, FlowSpec, Rates, flow_spec
 from rota.core.ids import TaskId
 
 Name = Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_LENGTH)]
@@ -148,6 +149,10 @@ class NewTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     # Idempotency, within the queue: the same key again gives the task it named first.
     key: Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None = None
     labels: Labels | None = None  # to search by
+    concurrency: Concurrencies | None = None  # limits on how many tasks of a key run at once
+    rate: Rates | None = None  # limits on how many tasks of a key start in a period
+    # The tenant of the task: tenants of a queue that have work share its starts by their weights.
+    fair_key: FairKey | None = None
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,6 +166,9 @@ class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     backoff: Backoff | None = None
     labels: Labels | None = None
     retried_at_ms: int | None = None  # of a task with `start_within_ms`: when it was last retried
+    concurrency: Concurrencies | None = None
+    rate: Rates | None = None
+    fair_key: str | None = None
 
 
 DEFAULT_OPTIONS = TaskOptions()
@@ -192,6 +200,9 @@ def options_of(task: NewTask) -> TaskOptions:
         and task.delay_ms is None
         and task.run_at_ms is None
         and task.start_within_ms is None
+        and task.concurrency is None
+        and task.rate is None
+        and task.fair_key is None
     ):
         return DEFAULT_OPTIONS
     return TaskOptions(
@@ -202,7 +213,15 @@ def options_of(task: NewTask) -> TaskOptions:
         max_attempts=task.max_attempts,
         backoff=task.backoff,
         labels=task.labels,
+        concurrency=task.concurrency,
+        rate=task.rate,
+        fair_key=task.fair_key,
     )
+
+
+def flow_of(task: "NewTask | TaskOptions") -> FlowSpec | None:
+    """The flow of a task inside its lane; None: it has no limits and no tenant."""
+    return flow_spec(task.concurrency, task.rate, task.fair_key)
 
 
 def retried_options(options: TaskOptions, *, now_ms: int) -> TaskOptions:
@@ -269,6 +288,7 @@ class TaskRecord(Struct, frozen=True, kw_only=True, gc=False):
     log: tuple[EndedAttempt, ...] = ()
     run: int | None = None  # of the workflow, with the token; filled in where it is needed
     token: int | None = None
+    flow: int | None = None  # the number of its flow, while it is live
 
     @property
     def last_error(self) -> TaskError | None:

@@ -1,13 +1,17 @@
 """Submission: new tasks, or the existing ones that have the same keys."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
+from rota.core.access import Caller
 from rota.core.commands import SubmitTasks
 from rota.core.context import Context
 from rota.core.decisions import AddTask, Decision, FinishTask
-from rota.core.ids import TaskId, next_ids
+from rota.core.flows.declaring import check_use
+from rota.core.flows.model import check_limits, listed_concurrency, named_limits
+from rota.core.ids import TaskId, next_ids, to_text
 from rota.core.replies import Submitted, Taken
 from rota.core.snapshot import Snapshot, added_task
 from rota.core.tasks import attempts
@@ -21,8 +25,10 @@ from rota.core.tasks.model import (
     TaskRecord,
     TaskState,
     due_at_ms,
+    flow_of,
     lane_of,
 )
+from rota.errors import KeyBusy, QueueFull
 
 
 def key_place(task: NewTask, space: KeySpace = KeySpace.CALLER) -> KeyPlace | None:
@@ -37,9 +43,60 @@ def submit(
     for task in command.tasks:
         if task.key is not None:
             check_key_size(task.queue, task.key)
+        if flow_of(task) is not None:
+            check_limits(task.concurrency, task.rate)
+            _check_use(snapshot, task, command.by)
     if snapshot.lane_room is not None:
         _take_lanes(snapshot, snapshot.lane_room, command)
-    return _accept(snapshot, command.tasks, command.key_space, context)
+    owner = "" if command.by is None else command.by.binding
+    added, submitted = _accept(snapshot, command.tasks, command.key_space, context, owner=owner)
+    _check_room(snapshot, added)
+    return added, submitted
+
+
+def _check_use(snapshot: Snapshot, task: NewTask, by: Caller | None) -> None:
+    """Refuse a task that names a limit which its submitter must not use."""
+    for wanted in named_limits(task.concurrency, task.rate):
+        use = snapshot.limits.get(wanted.key)
+        if use is not None:
+            check_use(use.record, wanted, by)
+
+
+def _check_room(snapshot: Snapshot, added: Sequence[AddTask]) -> None:
+    """Refuse new tasks when their queue, or a key that must not be waited for, is full.
+
+    The submission is refused as a whole, so nothing is counted until all of it fits.
+    """
+    queued: Counter[str] = Counter()
+    loads: Counter[str] = Counter()
+    for one in added:
+        task = one.task
+        if snapshot.queue_room and one.due_at_ms is None:
+            queued[task.queue] += 1
+            room = snapshot.queue_room.get(task.queue)
+            if room is not None and queued[task.queue] > room:
+                raise QueueFull(
+                    f"queue {task.queue!r} has as many queued tasks as it may have; "
+                    "submit again later",
+                    queue=task.queue,
+                )
+        for wanted in listed_concurrency(task.concurrency):
+            use = snapshot.limits.get(wanted.key)
+            load = loads[wanted.key] + (0 if use is None else use.load)
+            if wanted.on_full == "reject" and load >= wanted.limit:
+                holder = None if use is None or use.holder is None else to_text(TaskId(use.holder))
+                raise KeyBusy(
+                    f"{load} of {wanted.limit} tasks of the key {wanted.key!r} run or wait already",
+                    key=wanted.key,
+                    holder=holder,
+                )
+            loads[wanted.key] += 1
+    for queue, count in queued.items():
+        if queue in snapshot.queue_room:
+            snapshot.queue_room[queue] -= count
+    for key, count in loads.items():
+        if key in snapshot.limits:
+            snapshot.limits[key].load += count
 
 
 def _take_lanes(snapshot: Snapshot, room: LaneRoom, command: SubmitTasks) -> None:
@@ -54,7 +111,12 @@ def _take_lanes(snapshot: Snapshot, room: LaneRoom, command: SubmitTasks) -> Non
 
 
 def _accept(
-    snapshot: Snapshot, tasks: Sequence[NewTask], space: KeySpace, context: Context
+    snapshot: Snapshot,
+    tasks: Sequence[NewTask],
+    space: KeySpace,
+    context: Context,
+    *,
+    owner: str = "",
 ) -> tuple[list[AddTask], Submitted]:
     now_ms = context.now_ms
     ids = next_ids(len(tasks), last=snapshot.last_task_id, now_ms=now_ms)
@@ -68,7 +130,7 @@ def _accept(
             items.append(snapshot.keys[place])
             continue
         kept = task if place is None else _with_kept_key(task, place)
-        decision = AddTask(TaskId(number), kept, now_ms, due_at_ms(task, now_ms=now_ms))
+        decision = AddTask(TaskId(number), kept, now_ms, due_at_ms(task, now_ms=now_ms), owner)
         if place is not None:
             snapshot.note_added(decision, lane_of(task))
         added.append(decision)

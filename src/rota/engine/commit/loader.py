@@ -31,13 +31,16 @@ from rota.core.commands import (
     TaskCommand,
 )
 from rota.core.context import Context
+from rota.core.flows.model import LimitUse, named_limits
 from rota.core.ids import TaskId
 from rota.core.snapshot import Snapshot
 from rota.core.tasks.inbox import UNACCEPTED, read_item
 from rota.core.tasks.keys import KeyPlace, kept_key
+from rota.core.tasks.model import NewTask
 from rota.core.tasks.submission import key_place
 from rota.core.workers.model import Health
 from rota.core.workers.registry import health_of
+from rota.engine.working_set.held_flows import HeldFlows
 from rota.engine.working_set.held_leases import HeldLeases
 from rota.engine.working_set.working_set import WorkingSet
 from rota.store.access import TokenStore
@@ -90,6 +93,8 @@ def load(
         ]
         wanted += [item.task for item in snapshot.inbox]
         snapshot.lane_room = lanes.room_for(tx, wanted, context.now_ms)
+        if held.flows.is_used:
+            _load_limits(held.flows, snapshot, wanted)
     if not kinds.isdisjoint(NAMES_WORKERS):
         _load_workers(tasks, held, snapshot, commands, context, unwell=unwell)
     if not kinds.isdisjoint(DUTIES):
@@ -126,6 +131,19 @@ def _load_tasks(
         snapshot.keys = tasks.by_keys(keys)
     if ids:
         _remember_tasks(tasks, leases, snapshot, ids)
+
+
+def _load_limits(flows: HeldFlows, snapshot: Snapshot, wanted: Iterable[NewTask]) -> None:
+    """Load the limits that new tasks name, and the room of queues that have a bound."""
+    limits = flows.limits
+    for task in wanted:
+        for one in named_limits(task.concurrency, task.rate):
+            record = limits.by_key.get(one.key)
+            if record is not None and one.key not in snapshot.limits:
+                load = limits.running.get(one.key, 0) + limits.waiting.get(one.key, 0)
+                snapshot.limits[one.key] = LimitUse(record, load, limits.holder_of(one.key))
+        if task.queue in flows.depths and task.queue not in snapshot.queue_room:
+            snapshot.queue_room[task.queue] = flows.queue_room(task.queue)
 
 
 def _load_inbox(

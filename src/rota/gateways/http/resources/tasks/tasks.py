@@ -86,7 +86,9 @@ async def submit(call: HttpCall[NewTask | NewTasks, NoQuery]) -> HttpResponse:
         return encoded([], 201)
     if is_batch:
         call.services.quotas.reserve_submission(call.reservation, len(tasks))
-    reply = await call.coordinator.execute(SubmitTasks(tasks), is_alone=True)
+    reply = await call.coordinator.execute(
+        SubmitTasks(tasks, by=call.caller if call.caller.is_bound else None), is_alone=True
+    )
     assert isinstance(reply, Submitted)
     views = _views(reply.items)
     is_new = not all(view.duplicate for view in views)
