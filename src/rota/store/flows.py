@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from rota.core.flows.model import FlowSpec, LimitRecord
+from rota.core.flows.model import FIRST_KEY, FlowSpec, LimitRecord
 from rota.core.flows.queue_settings import QueueSettings
 from rota.core.ids import TaskId
 from rota.store.database import Transaction
+from rota.store.kv import keys_with_prefix
 from rota.store.tasks.row_types import FIRST_FLOW, QueuedPlace
 
 _encode = msgspec.json.Encoder().encode
@@ -73,6 +74,15 @@ class FlowStore:
     def limits(self) -> dict[str, LimitRecord]:
         records = (_decode_limit(record) for record in self._tx.column("flows.limits"))
         return {one.key: one for one in records}
+
+    def limit_page(self, *, prefix: str, after: str, limit: int) -> list[LimitRecord]:
+        """Limits whose keys begin with a prefix, in the order of their keys."""
+        wanted = keys_with_prefix(prefix)
+        first = max(wanted.first, FIRST_KEY)
+        rows = self._tx.column(
+            "flows.limit_page", first=first, after=after, end=wanted.end, limit=limit
+        )
+        return [_decode_limit(record) for record in rows]
 
     def put_limits(self, records: Iterable[LimitRecord]) -> None:
         rows = [(one.key, _encode(one)) for one in records]

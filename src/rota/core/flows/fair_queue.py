@@ -69,7 +69,7 @@ class FairQueue:
     def __init__(self) -> None:
         self._flows: dict[int, tuple[Place, Flow]] = {}  # by number, with the current entry
         self._of_tenant: dict[Tenant, list[tuple[Place, int]]] = {}  # heaps
-        self._tenants: list[tuple[int, float, int, Tenant]] = []  # a heap
+        self._tenants: list[tuple[int, float, str, Tenant]] = []  # a heap
         self._entries: dict[Tenant, tuple[int, float]] = {}  # the entry of each that counts
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class FairQueue:
             if now == (rank, virtual_time):
                 return flow
             self._entries[tenant] = now
-            heapq.heapreplace(self._tenants, (*now, id(tenant), tenant))
+            heapq.heapreplace(self._tenants, (*now, tenant.key, tenant))
         return None
 
     def order(self) -> tuple[int, float, Place] | None:
@@ -129,7 +129,7 @@ class FairQueue:
         known = self._entries.get(tenant)
         if known is None or now < known:
             self._entries[tenant] = now
-            heapq.heappush(self._tenants, (*now, id(tenant), tenant))
+            heapq.heappush(self._tenants, (*now, tenant.key, tenant))
 
     def _first_of(self, tenant: Tenant) -> Flow | None:
         """The first flow of a tenant; entries that no longer count are dropped."""

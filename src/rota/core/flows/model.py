@@ -18,6 +18,7 @@ Hold = Literal["attempt", "task"]
 OnFull = Literal["wait", "reject", "cancel_running", "cancel_queued"]
 RateMode = Literal["smooth", "window"]
 LimitKind = Literal["concurrency", "rate"]
+FIRST_KEY = "\x02"  # keys of callers; those before are for limits of queues
 
 
 class Concurrency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +76,8 @@ def check_limits(concurrency: Concurrencies | None, rate: Rates | None) -> None:
     seen: set[str] = set()
     for one in named_limits(concurrency, rate):
         field = "rate" if isinstance(one, Rate) else "concurrency"
+        if one.key < FIRST_KEY or "\x00" in one.key:
+            raise Invalid(f"{field}.key: must not begin with a control character", field=field)
         if one.key in seen:
             raise Invalid(f"{field}: the key {one.key!r} is named twice", field=field)
         seen.add(one.key)
@@ -162,3 +165,5 @@ class LimitUse(Struct):
     record: LimitRecord
     load: int = 0  # tasks that run or are queued
     holder: int | None = None  # a task that has one of its slots
+    running: list[int] = []  # tasks that have a slot, where a new task may cancel them
+    queued: list[int] = []  # tasks that wait, where a new task may cancel them

@@ -29,7 +29,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 DEFAULT_SETTINGS = QueueSettings()
-QUEUE_KEY = "\x00queue:"  # before the name of a queue in the keys of its own limits
+QUEUE_KEY = "\x01queue:"  # before the name of a queue in the keys of its own limits
 
 
 def limits_of_queue(queue: str, settings: QueueSettings) -> list[LimitRecord]:

@@ -28,6 +28,7 @@ from rota.core.tasks.model import (
     flow_of,
     lane_of,
 )
+from rota.core.tasks.operations import cancel_task
 from rota.errors import KeyBusy, QueueFull
 
 
@@ -38,7 +39,7 @@ def key_place(task: NewTask, space: KeySpace = KeySpace.CALLER) -> KeyPlace | No
 
 def submit(
     snapshot: Snapshot, command: SubmitTasks, context: Context
-) -> tuple[list[AddTask], Submitted]:
+) -> tuple[list[Decision], Submitted]:
     """Accept each task once: for a key that its queue knows, return the task it names."""
     for task in command.tasks:
         if task.key is not None:
@@ -51,7 +52,7 @@ def submit(
     owner = "" if command.by is None else command.by.binding
     added, submitted = _accept(snapshot, command.tasks, command.key_space, context, owner=owner)
     _check_room(snapshot, added)
-    return added, submitted
+    return [*_make_room(snapshot, added, context), *added], submitted
 
 
 def _check_use(snapshot: Snapshot, task: NewTask, by: Caller | None) -> None:
@@ -94,9 +95,26 @@ def _check_room(snapshot: Snapshot, added: Sequence[AddTask]) -> None:
     for queue, count in queued.items():
         if queue in snapshot.queue_room:
             snapshot.queue_room[queue] -= count
-    for key, count in loads.items():
-        if key in snapshot.limits:
-            snapshot.limits[key].load += count
+
+
+def _make_room(snapshot: Snapshot, added: Sequence[AddTask], context: Context) -> list[Decision]:
+    """Count the new tasks of each key, and cancel earlier ones where a new task says so."""
+    decisions: list[Decision] = []
+    for one in added:
+        for wanted in listed_concurrency(one.task.concurrency):
+            use = snapshot.limits.get(wanted.key)
+            if use is None:
+                continue
+            use.load += 1
+            if wanted.on_full not in {"cancel_running", "cancel_queued"}:
+                continue
+            others = use.running if wanted.on_full == "cancel_running" else use.queued
+            while others and use.load > wanted.limit:
+                task = snapshot.tasks.get(TaskId(others.pop(0)))
+                if task is not None and task.state.may_become(TaskState.CANCELLED):
+                    decisions += cancel_task(snapshot, task, context)
+                    use.load -= 1
+    return decisions
 
 
 def _take_lanes(snapshot: Snapshot, room: LaneRoom, command: SubmitTasks) -> None:

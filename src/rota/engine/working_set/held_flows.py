@@ -212,6 +212,16 @@ class HeldFlows:
                 if before is not None and after.limit != before.limit:
                     self.wake(wanted.key, now_ms=now_ms)
 
+    def queued_tasks(self, tx: Transaction, key: str, most: int) -> list[TaskId]:
+        """Queued tasks that name a limit."""
+        found: list[TaskId] = []
+        for flow in self.open.values():
+            if key in flow.spec.keys:
+                found += FlowStore(tx).queued_ids(flow.number, most - len(found))
+                if len(found) >= most:
+                    break
+        return found
+
     def is_named(self, key: str) -> bool:
         """Whether a live task names a limit, or an attempt still has a slot of it."""
         return key in self.limits.running or any(

@@ -7,6 +7,7 @@ attempts. It is counted when the working set is loaded, and never stored.
 
 import heapq
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from types import MappingProxyType
 
 import msgspec
@@ -78,6 +79,15 @@ class HeldLimits:
         return next(
             (one for one, spec in self.slots.items() if any(s.key == key for s in spec.slots)), None
         )
+
+    def holders(self, key: str, most: int) -> list[TaskId]:
+        """Tasks that have a slot of this key, but for attempts that are cancelled already."""
+        found = (
+            one
+            for one, spec in self.slots.items()
+            if self.kept.get(one) is None and any(slot.key == key for slot in spec.slots)
+        )
+        return [*islice(found, most)]
 
     def opens_at_ms(self, key: str, cost: int = 1, *, now_ms: int) -> int | None:
         """When a rate lets the next start through; None: now, or it is no rate."""

@@ -185,7 +185,10 @@ class LaneWindows:
             return None
         if index >= len(window.places) and window.bound is not None:
             self._fill(tx, lane, window, wanted)
-        return window.places[index] if index < len(window.places) else None
+        if index < len(window.places):
+            return window.places[index]
+        self._drop_if_empty(lane)
+        return None
 
     def first(self, lane: int) -> tuple[Place | None, Place | None]:
         """Return the first place of a lane that is known, and the bound of its window."""

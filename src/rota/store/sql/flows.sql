@@ -40,6 +40,11 @@ SELECT r.lane, r.rank, r.id
 -- Every limit.
 SELECT record FROM flow_limit
 
+-- name: limit_page
+-- Limits in the order of their keys.
+SELECT record FROM flow_limit
+ WHERE key >= :first AND key > :after AND key < :end ORDER BY key LIMIT :limit
+
 -- name: put_limit
 -- Insert or update a limit.
 INSERT INTO flow_limit (key, record) VALUES (:key, :record)
