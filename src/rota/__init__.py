@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from rota.core.tasks.model import Backoff as Backoff
     from rota.core.tasks.model import TaskError as TaskError
     from rota.core.tasks.model import TaskState as TaskState
+    from rota.core.tasks.unique import Debounce as Debounce
+    from rota.core.tasks.unique import Unique as Unique
     from rota.errors import Invalid as Invalid
     from rota.errors import InvalidWorkflow as InvalidWorkflow
     from rota.errors import LockLost as LockLost
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from rota.errors import RotaError as RotaError
     from rota.errors import StaleEpoch as StaleEpoch
     from rota.errors import Unavailable as Unavailable
+    from rota.errors import UniqueConflict as UniqueConflict
     from rota.errors import VersionConflict as VersionConflict
     from rota.sdk.app import Rota as Rota
     from rota.sdk.client.client import Client as Client
@@ -47,8 +50,9 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "rota.core.tasks.model": "Backoff TaskError TaskState",
+    "rota.core.tasks.unique": "Debounce Unique",
     "rota.errors": "Invalid InvalidWorkflow LockLost NotFound Overloaded RotaError StaleEpoch "
-    "Unavailable VersionConflict",
+    "Unavailable UniqueConflict VersionConflict",
     "rota.sdk.app": "Rota",
     "rota.sdk.client.client": "Client",
     "rota.sdk.context": "TaskContext current",

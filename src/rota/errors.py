@@ -25,6 +25,7 @@ RotaError
 │   ├── StaleEpoch             the shard has been granted again since, or has no owner
 │   ├── IllegalState           the state of the task, run or worker does not allow this
 │   ├── ResultConflict         already finished, with another result
+│   ├── UniqueConflict         another task holds the key by which this one would be unique
 │   ├── VersionConflict        the value of a key has changed since
 │   └── LockLost               the lock was released, or it expired
 ├── InvalidWorkflow       422  the definition has problems, all of them listed
@@ -270,6 +271,19 @@ class IllegalState(Conflict):
 
 class ResultConflict(Conflict):
     code = "result_conflict"
+
+
+class UniqueConflict(Conflict):
+    """Another task of the queue holds the key by which a new one would be unique."""
+
+    code = "unique_conflict"
+
+    def __init__(self, task_id: str, state: str) -> None:
+        super().__init__(
+            f"task {task_id!r} is {state}, and this one must be unique beside it",
+            task_id=task_id,
+            state=state,
+        )
 
 
 class VersionConflict(Conflict):

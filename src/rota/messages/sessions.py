@@ -5,13 +5,14 @@ unknown fields are ignored. A payload is decoded only by the handler of its mess
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from rota.core import limits
 from rota.core.tasks.model import Labels, Name, TaskError
+from rota.core.tasks.unique import Debounce, Unique
 from rota.messages.base import Fence, Value
 
 RENAMED = {"sender": "from", "reply_to": "replyTo", "task_id": "taskId"}
@@ -122,6 +123,12 @@ class SubmittedTask(ClientMessage, frozen=True, kw_only=True):
     priority: Annotated[int, Meta(ge=-limits.MAX_PRIORITY, le=limits.MAX_PRIORITY)] = 0
     # Capabilities that a worker must have, all of them.
     requires: Annotated[list[Name], Meta(max_length=limits.MAX_REQUIRES)] = []
+    # Fails when not started by then, or is discarded.
+    start_within_ms: Annotated[int, Meta(ge=1, le=limits.MAX_DELAY_MS)] | None = None
+    on_expiry: Literal["fail", "discard"] = "fail"
+    # As in a new task over HTTP; the answer names the task that holds the key.
+    unique: Unique | None = None
+    debounce: Debounce | None = None
 
 
 class PinnedTask(ClientMessage, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from functools import cached_property
 from inspect import Parameter
+from string import Formatter
 from types import GenericAlias, SimpleNamespace, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -117,6 +118,26 @@ class Arguments:
         if self._is_positional:
             return msgspec.structs.astuple(values), {}
         return self._arrange(values)
+
+    def check_template(self, template: str, option: str) -> None:
+        """Refuse a template such as `user:{user_id}` that names no argument of the function."""
+        try:
+            fields = [field for _, field, _, _ in Formatter().parse(template) if field is not None]
+        except ValueError as error:
+            raise Invalid(f"task {self._task!r}, {option}: {error}", task=self._task) from None
+        for field in fields:
+            name = re.split(r"[.\[]", field, maxsplit=1)[0]
+            if name not in self.names:
+                raise Invalid(
+                    f"task {self._task!r}, {option}: {{{field}}} names no argument; write braces "
+                    "that stand for themselves twice",
+                    task=self._task,
+                )
+
+    def fill_template(self, template: str, payload: Raw) -> str:
+        """The template with the arguments of a call, and with defaults for those not given."""
+        values = self._decoder.decode(bytes(payload))
+        return template.format_map({name: getattr(values, name) for name in self.names})
 
     def _arrange(self, values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args: list[Any] = []

@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.tasks.model import Backoff, NewTask
+from rota.core.tasks.unique import Debounce, Unique
 from rota.errors import Invalid
 from rota.sdk.arguments import Arguments
 from rota.sdk.client.client import Client
@@ -35,6 +36,7 @@ R = TypeVar("R")
 
 Place = Literal["thread", "process", "loop"]
 _DEFAULTS = NewTask(name="defaults")
+_KEYED = ("unique", "debounce")  # options with a key that may name arguments of the call
 
 
 class Options(TypedDict, total=False):
@@ -51,6 +53,9 @@ class Options(TypedDict, total=False):
     backoff: Backoff | Mapping[str, Any]
     key: str  # a second task with the same key is a duplicate of the first
     labels: Mapping[str, str] | Sequence[str]
+    on_expiry: Literal["fail", "discard"]  # with `start_within_ms`
+    unique: Unique | Mapping[str, Any]  # its key may name arguments: "user:{user_id}"
+    debounce: Debounce | Mapping[str, Any]  # so may this one's
 
 
 class Submission(Struct, Generic[R], frozen=True):
@@ -99,7 +104,7 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.run_in: Place = run_in or ("loop" if self.is_async else "thread")
         self.arguments = Arguments(function, task=name)
-        self._template = template_of(name, options)
+        self._template = self._checked(template_of(name, options))
         if self.run_in == "process" and "<" in function.__qualname__:
             raise Invalid(
                 f"task {name!r} runs in a process, which imports its function by name: define the "
@@ -118,8 +123,17 @@ class Task(Generic[P, R]):
     def using(self, **options: Unpack[Options]) -> Self:
         """A copy of this task whose calls are enqueued with other options."""
         changed = copy.copy(self)
-        changed._template = template_of(self.name, options, self._template)  # noqa: SLF001 - own copy
+        template = template_of(self.name, options, self._template)
+        changed._template = self._checked(template)  # noqa: SLF001 - own copy
         return changed
+
+    def _checked(self, template: NewTask) -> NewTask:
+        """The template of calls, if the keys in it name arguments that the function has."""
+        for option in _KEYED:
+            given = getattr(template, option)
+            if given is not None and given.key is not None:
+                self.arguments.check_template(given.key, option)
+        return template
 
     @property
     def node_options(self) -> dict[str, Any]:
@@ -142,10 +156,15 @@ class Task(Generic[P, R]):
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission[R]:
         payload = self.arguments.encode(args, kwargs)
-        return Submission(
-            msgspec.structs.replace(self._template, payload=payload),
-            self.arguments.result_decoder,
-        )
+        task = msgspec.structs.replace(self._template, payload=payload)
+        for option in _KEYED:
+            given = getattr(task, option)
+            if given is not None and given.key is not None and "{" in given.key:
+                key = self.arguments.fill_template(given.key, payload)
+                task = msgspec.structs.replace(
+                    task, **{option: msgspec.structs.replace(given, key=key)}
+                )
+        return Submission(task, self.arguments.result_decoder)
 
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]: ...

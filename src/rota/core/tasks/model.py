@@ -13,6 +13,7 @@ from msgspec import Meta, Raw, Struct
 
 from rota.core import limits
 from rota.core.ids import TaskId
+from rota.core.tasks.unique import Debounce, Release, Unique, debounced_due_ms
 
 Name = Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_LENGTH)]
 Labels = (
@@ -141,13 +142,19 @@ class NewTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     # Unix time; a moment that has passed means now.
     run_at_ms: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     timeout_ms: Annotated[int, Meta(ge=1, le=limits.MAX_TIMEOUT_MS)] | None = None  # of one attempt
-    # Fails when not started by then.
+    # Fails when not started by then, or as `on_expiry` says.
     start_within_ms: Annotated[int, Meta(ge=1, le=limits.MAX_DELAY_MS)] | None = None
+    # A task that was not started in time has failed, or is discarded: cancelled, no failure.
+    on_expiry: Literal["fail", "discard"] = "fail"
     max_attempts: Annotated[int, Meta(ge=1, le=limits.MAX_ATTEMPTS)] = 3  # the first one counts
     backoff: Backoff | None = None
     # Idempotency, within the queue: the same key again gives the task it named first.
     key: Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None = None
     labels: Labels | None = None  # to search by
+    # One task at a time has the same key, or the same fields; not together with `debounce`.
+    unique: Unique | None = None
+    # Tasks in quick succession become one; not together with `delay_ms` and `run_at_ms`.
+    debounce: Debounce | None = None
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,6 +168,9 @@ class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     backoff: Backoff | None = None
     labels: Labels | None = None
     retried_at_ms: int | None = None  # of a task with `start_within_ms`: when it was last retried
+    on_expiry: Literal["fail", "discard"] = "fail"
+    unique: Unique | None = None
+    debounce: Debounce | None = None
 
 
 DEFAULT_OPTIONS = TaskOptions()
@@ -192,6 +202,9 @@ def options_of(task: NewTask) -> TaskOptions:
         and task.delay_ms is None
         and task.run_at_ms is None
         and task.start_within_ms is None
+        and task.unique is None
+        and task.debounce is None
+        and task.on_expiry == DEFAULT_OPTIONS.on_expiry
     ):
         return DEFAULT_OPTIONS
     return TaskOptions(
@@ -202,7 +215,19 @@ def options_of(task: NewTask) -> TaskOptions:
         max_attempts=task.max_attempts,
         backoff=task.backoff,
         labels=task.labels,
+        on_expiry=task.on_expiry,
+        unique=task.unique,
+        debounce=task.debounce,
     )
+
+
+def holds_key(options: TaskOptions) -> bool:
+    """Whether a task may hold a key, by which it is unique or debounced."""
+    return options.unique is not None or options.debounce is not None
+
+
+def holds_key_while_running(options: TaskOptions) -> bool:
+    return options.unique is not None and options.unique.release is Release.END
 
 
 def retried_options(options: TaskOptions, *, now_ms: int) -> TaskOptions:
@@ -227,6 +252,8 @@ def due_at_ms(task: NewTask, *, now_ms: int) -> int | None:
     """The moment a new task may run; None when that is now."""
     if task.run_at_ms is not None:
         return task.run_at_ms if task.run_at_ms > now_ms else None
+    if task.debounce is not None:
+        return debounced_due_ms(task.debounce, first_ms=now_ms, now_ms=now_ms)
     return now_ms + task.delay_ms if task.delay_ms else None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from rota.core.decisions import FinishTask, LeaseTask
 from rota.core.ids import TaskId
-from rota.core.tasks.model import TaskRecord, TaskState
+from rota.core.tasks.model import TaskRecord, TaskState, holds_key
 from rota.engine.working_set.held_leases import HeldLeases
 from rota.engine.working_set.held_workers import HeldWorkers
 from rota.engine.working_set.lane_windows import LaneWindows
@@ -55,6 +55,15 @@ class WorkingSet:
         self.windows = LaneWindows.load(tx, lanes)
 
     # --- decisions ------------------------------------------------------------------------------
+
+    def key_holders(
+        self, decisions: Sequence[FinishTask], tasks: Mapping[TaskId, TaskRecord]
+    ) -> list[TaskId]:
+        """Return the tasks that may hold a key when they end; `tasks` has those that waited."""
+        leased, running = self.leases.key_holders, TaskState.RUNNING
+        found = [one.id for one in decisions if one.id in leased] if leased else []
+        waiting = [tasks[one.id] for one in decisions if one.was is not running]
+        return found + [task.id for task in waiting if holds_key(task.options)]
 
     def note_finished(
         self, decisions: Sequence[FinishTask], tasks: Mapping[TaskId, TaskRecord]

@@ -51,6 +51,10 @@ async def assign(call: SocketCall) -> TaskAnswer:
         priority=asked.priority,
         requires=tuple(asked.requires),
         key=key_of(queue, asked.task_id),
+        start_within_ms=asked.start_within_ms,
+        on_expiry=asked.on_expiry,
+        unique=asked.unique,
+        debounce=asked.debounce,
     )
     reply = await call.coordinator.execute(
         SubmitTasks([task], call.connection.session_id, KeySpace.SESSION)
