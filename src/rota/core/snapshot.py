@@ -8,6 +8,7 @@ inside one transaction.
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 from msgspec import Struct
@@ -70,6 +71,7 @@ class Snapshot(Struct, kw_only=True):
     fleet: int = 0
     leases: dict[TaskId, Lease] = {}
     held: dict[int, int] = {}
+    repeated: AbstractSet[TaskId] = frozenset()  # leased tasks that were granted a second time
     tasks: dict[TaskId, TaskRecord] = {}
     finished: dict[TaskId, FinishTask] = {}  # in this batch
     requeued: dict[TaskId, RequeueTask] = {}  # in this batch

@@ -267,10 +267,12 @@ def release(
 def return_leases(
     snapshot: Snapshot, command: ReturnLeases, context: Context
 ) -> tuple[list[Decision], Done]:
+    """Take back leases whose answer got lost, unless the worker has been granted them again."""
     returned = [
         lease
         for task_id, fence in command.leases
         if (lease := snapshot.leases.get(task_id)) is not None
+        and task_id not in snapshot.repeated
         and lease.fence == fence
         and lease.incarnation == command.incarnation
     ]

@@ -301,6 +301,7 @@ def _load_results(
                 ids += [item.task_id for item in command.items]
             case ReturnLeases():
                 ids += [task_id for task_id, _ in command.leases]
+                snapshot.repeated = held.leases.repeated
             case _:
                 pass
     if not ids:

@@ -27,6 +27,9 @@ class HeldLeases:
         self.by_task: dict[TaskId, Lease] = {}
         self._tasks: dict[int, dict[TaskId, None]] = {}  # by incarnation
         self.run_tokens: dict[TaskId, tuple[int, int]] = {}  # run and token, unless it is a job
+        # Those that their worker was granted a second time, since the first answer was lost. Not in
+        # the store: after a restart such a lease may be returned, as if it had been granted once.
+        self.repeated: set[TaskId] = set()
         self.key_holders: set[TaskId] = set()  # those that may hold a key until their tasks end
 
     def __len__(self) -> int:
@@ -79,6 +82,9 @@ class HeldLeases:
                 found[task_id] = self.run_tokens[task_id]
         return found, unknown
 
+    def note_repeated(self, ids: Iterable[TaskId]) -> None:
+        self.repeated.update(ids)
+
     # --- decisions ------------------------------------------------------------------------------
 
     def note_leased(
@@ -111,9 +117,10 @@ class HeldLeases:
 
     def note_ended(self, ids: Iterable[TaskId]) -> None:
         by_task, tasks, run_tokens = self.by_task, self._tasks, self.run_tokens
-        if self.key_holders:
+        if self.key_holders or self.repeated:
             ids = [*ids]
             self.key_holders.difference_update(ids)
+            self.repeated.difference_update(ids)
         for task_id in ids:
             incarnation = by_task.pop(task_id).incarnation
             held = tasks[incarnation]
