@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from rota.sdk.client.client import Client as Client
     from rota.sdk.context import TaskContext as TaskContext
     from rota.sdk.context import current as current
+    from rota.sdk.groups.handles import ChainHandle as ChainHandle
+    from rota.sdk.groups.handles import GroupFailed as GroupFailed
+    from rota.sdk.groups.handles import GroupHandle as GroupHandle
+    from rota.sdk.groups.handles import MemberOutcome as MemberOutcome
     from rota.sdk.handles import PendingHandle as PendingHandle
     from rota.sdk.handles import TaskCancelled as TaskCancelled
     from rota.sdk.handles import TaskFailed as TaskFailed
@@ -56,6 +60,7 @@ _NAMES = {
     "rota.sdk.app": "Rota",
     "rota.sdk.client.client": "Client",
     "rota.sdk.context": "TaskContext current",
+    "rota.sdk.groups.handles": "ChainHandle GroupFailed GroupHandle MemberOutcome",
     "rota.sdk.handles": "PendingHandle TaskCancelled TaskFailed TaskHandle",
     "rota.sdk.kv": "Memory",
     "rota.sdk.locks": "Lock LockNotAcquired",

@@ -49,6 +49,13 @@ class Arguments:
         """The names of the parameters."""
         return frozenset(self._signature.parameters)
 
+    @property
+    def first(self) -> str | None:
+        """The name of the first parameter; None: there is none, or it takes more than one value."""
+        first = next(iter(self._signature.parameters.values()), None)
+        many = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+        return None if first is None or first.kind in many else first.name
+
     @cached_property
     def _hints(self) -> dict[str, Any]:
         return _resolved(self._function)

@@ -136,19 +136,21 @@ class Task(Generic[P, R]):
         return template
 
     @property
+    def template(self) -> NewTask:
+        """A call of this task, without its arguments."""
+        return self._template
+
+    @property
     def node_options(self) -> dict[str, Any]:
         """The options that a workflow's node of this task inherits: those that are not defaults."""
-        own = self._template
-        options = {
-            name: getattr(own, name)
-            for name in ("queue", "requires", "priority", "timeout_ms")
-            if getattr(own, name) != getattr(_DEFAULTS, name)
-        }
-        if (own.max_attempts, own.backoff) != (_DEFAULTS.max_attempts, _DEFAULTS.backoff):
-            options["retry"] = {"max_attempts": own.max_attempts}
-            if own.backoff is not None:
-                options["retry"]["backoff"] = msgspec.to_builtins(own.backoff)
-        return {"task": self.name, **options}
+        return node_options_of(self._template)
+
+    def partial(self, **given: Any) -> "PartialCall[R]":
+        """Keep arguments of a call in a chain, or of a callback: all but the first one."""
+        unknown = sorted(given.keys() - self.arguments.names)
+        if unknown:
+            raise Invalid(f"task {self.name!r} has no argument {unknown[0]!r}", task=self.name)
+        return PartialCall(self, given)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Submission[R]:
         """Check the arguments of a call and keep it for `enqueue_many`."""
@@ -200,6 +202,14 @@ class Task(Generic[P, R]):
         return handle
 
 
+class PartialCall(Generic[R]):
+    """A task with some of its arguments; the first one is the result of other tasks."""
+
+    def __init__(self, task: Task[..., R], given: Mapping[str, Any]) -> None:
+        self.task = task
+        self.given = given
+
+
 class FunctionTask(Task[P, R]):
     """A task made of a plain function."""
 
@@ -214,6 +224,20 @@ class CoroutineTask(Task[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         coroutine: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
         return coroutine
+
+
+def node_options_of(task: NewTask) -> dict[str, Any]:
+    """The fields of a workflow's node for a task: its name, and the options that it has."""
+    options = {
+        name: getattr(task, name)
+        for name in ("queue", "requires", "priority", "timeout_ms")
+        if getattr(task, name) != getattr(_DEFAULTS, name)
+    }
+    if (task.max_attempts, task.backoff) != (_DEFAULTS.max_attempts, _DEFAULTS.backoff):
+        options["retry"] = {"max_attempts": task.max_attempts}
+        if task.backoff is not None:
+            options["retry"]["backoff"] = msgspec.to_builtins(task.backoff)
+    return {"task": task.name, **options}
 
 
 def template_of(name: str, options: Options, base: NewTask | None = None) -> NewTask:
