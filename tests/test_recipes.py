@@ -13,6 +13,7 @@ import pytest
 
 from rota.cli.commands.tasks.submit import submit
 from rota.core.tasks.model import Backoff, NewTask, TaskOptions, options_of
+from rota.core.tasks.unique import Debounce, Unique
 from rota.core.workflow.definition.model import NODE_KINDS, NodeDefinition
 from rota.messages import TaskView
 from rota.sdk.task import Options
@@ -32,6 +33,9 @@ GIVEN = {
     "max_attempts": 7,
     "backoff": Backoff(initial_ms=7),
     "labels": ("seven",),
+    "on_expiry": "discard",
+    "unique": Unique(key="seven"),
+    "debounce": Debounce(key="seven", wait_ms=7),
 }
 
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from rota.core.tasks.model import Backoff as Backoff
     from rota.core.tasks.model import TaskError as TaskError
     from rota.core.tasks.model import TaskState as TaskState
+    from rota.core.tasks.unique import Debounce as Debounce
+    from rota.core.tasks.unique import Unique as Unique
     from rota.errors import Invalid as Invalid
     from rota.errors import InvalidWorkflow as InvalidWorkflow
     from rota.errors import LockLost as LockLost
@@ -18,11 +20,16 @@ if TYPE_CHECKING:
     from rota.errors import RotaError as RotaError
     from rota.errors import StaleEpoch as StaleEpoch
     from rota.errors import Unavailable as Unavailable
+    from rota.errors import UniqueConflict as UniqueConflict
     from rota.errors import VersionConflict as VersionConflict
     from rota.sdk.app import Rota as Rota
     from rota.sdk.client.client import Client as Client
     from rota.sdk.context import TaskContext as TaskContext
     from rota.sdk.context import current as current
+    from rota.sdk.groups.handles import ChainHandle as ChainHandle
+    from rota.sdk.groups.handles import GroupFailed as GroupFailed
+    from rota.sdk.groups.handles import GroupHandle as GroupHandle
+    from rota.sdk.groups.handles import MemberOutcome as MemberOutcome
     from rota.sdk.handles import PendingHandle as PendingHandle
     from rota.sdk.handles import TaskCancelled as TaskCancelled
     from rota.sdk.handles import TaskFailed as TaskFailed
@@ -47,11 +54,13 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "rota.core.tasks.model": "Backoff TaskError TaskState",
+    "rota.core.tasks.unique": "Debounce Unique",
     "rota.errors": "Invalid InvalidWorkflow LockLost NotFound Overloaded RotaError StaleEpoch "
-    "Unavailable VersionConflict",
+    "Unavailable UniqueConflict VersionConflict",
     "rota.sdk.app": "Rota",
     "rota.sdk.client.client": "Client",
     "rota.sdk.context": "TaskContext current",
+    "rota.sdk.groups.handles": "ChainHandle GroupFailed GroupHandle MemberOutcome",
     "rota.sdk.handles": "PendingHandle TaskCancelled TaskFailed TaskHandle",
     "rota.sdk.kv": "Memory",
     "rota.sdk.locks": "Lock LockNotAcquired",

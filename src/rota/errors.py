@@ -28,6 +28,7 @@ RotaError
 │   ├── KeyBusy                as many tasks of the key as its limit run or wait already
 │   ├── LimitKindConflict      the key is a limit of the other kind
 │   ├── ResultConflict         already finished, with another result
+│   ├── UniqueConflict         another task holds the key by which this one would be unique
 │   ├── VersionConflict        the value of a key has changed since
 │   └── LockLost               the lock was released, or it expired
 ├── InvalidWorkflow       422  the definition has problems, all of them listed
@@ -294,6 +295,19 @@ class LimitKindConflict(Conflict):
 
 class ResultConflict(Conflict):
     code = "result_conflict"
+
+
+class UniqueConflict(Conflict):
+    """Another task of the queue holds the key by which a new one would be unique."""
+
+    code = "unique_conflict"
+
+    def __init__(self, task_id: str, state: str) -> None:
+        super().__init__(
+            f"task {task_id!r} is {state}, and this one must be unique beside it",
+            task_id=task_id,
+            state=state,
+        )
 
 
 class VersionConflict(Conflict):

@@ -247,3 +247,25 @@ def test_options_of_one_task_do_not_go_with_a_file(
     ended: Result = rota("submit", "--file", file_of(tmp_path, "{}"), *more)
 
     assert ended.exit_code == ExitCode.UNUSABLE
+
+
+def test_a_unique_task_is_known_and_a_rejected_one_refused(rota: Command) -> None:
+    unique = '{"key": "user:7"}'
+    first = rota("submit", "add", "--queue", "unique", "--unique", unique)
+    again = rota("submit", "add", "--queue", "unique", "--unique", unique)
+    strict = '{"key": "user:7", "on_conflict": "reject"}'
+    refused = rota("submit", "add", "--queue", "unique", "--unique", strict)
+
+    assert again.stdout == first.stdout
+    assert refused.exit_code != 0
+    assert first.stdout.strip() in refused.stderr
+
+
+def test_a_debounced_task_with_a_time_limit_is_submitted(rota: Command) -> None:
+    debounce = '{"key": "d", "wait_ms": 60000}'
+    options = ("--debounce", debounce, "--start-within-ms", "90000", "--on-expiry", "discard")
+
+    task = document(rota("submit", "add", "--queue", "later", *options, "--json"))
+
+    assert (task["state"], task["on_expiry"]) == ("scheduled", "discard")
+    assert task["debounce"] == {"key": "d", "wait_ms": 60000}

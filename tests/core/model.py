@@ -29,6 +29,7 @@ from rota.core.decisions import (
     PutWorker,
     QueueTask,
     RemoveWorker,
+    ReplaceTask,
     RequeueTask,
     ReviveTask,
     TellCancelled,
@@ -36,8 +37,10 @@ from rota.core.decisions import (
 from rota.core.dispatch import matching
 from rota.core.ids import TaskId
 from rota.core.replies import Reply
-from rota.core.snapshot import Quality, added_task, logged, revived
+from rota.core.snapshot import KeyHolder, Quality, added_task, logged, replaced_task, revived
+from rota.core.tasks.keys import KeyPlace
 from rota.core.tasks.model import (
+    FINISHED,
     TASK_TRANSITIONS,
     Lane,
     Lease,
@@ -46,6 +49,7 @@ from rota.core.tasks.model import (
     lane_of,
     start_by_ms,
 )
+from rota.core.tasks.unique import HeldKey, Release
 from rota.core.workers.eviction_guards import SweepState
 from rota.core.workers.model import WORKER_TRANSITIONS, WorkerRecord
 from rota.errors import RotaError
@@ -67,6 +71,7 @@ class Model:
         self.last_incarnation = 0
         self.watch = SweepState()
         self.succeeded: list[TaskId] = []  # once for each time
+        self.holders: dict[KeyPlace, tuple[TaskId, HeldKey]] = {}
 
     def copy(self) -> "Model":
         other = Model(self.now_ms)
@@ -75,6 +80,7 @@ class Model:
         other.to_cancel = {key: set(ids) for key, ids in self.to_cancel.items()}
         other.last_task_id, other.last_incarnation = self.last_task_id, self.last_incarnation
         other.watch, other.succeeded = self.watch, list(self.succeeded)
+        other.holders = dict(self.holders)
         return other
 
     # --- one batch --------------------------------------------------------------------------------
@@ -139,6 +145,10 @@ class Model:
             for task in self.tasks.values()
             if task.key is not None
         }
+        snapshot.holders = {
+            place: KeyHolder(task_id, held.until_ms)
+            for place, (task_id, held) in self.holders.items()
+        }
         snapshot.workers, snapshot.fleet = dict(self.workers), len(self.workers)
         snapshot.qualities = dict(self.qualities)
         snapshot.to_cancel = {key: set(ids) for key, ids in self.to_cancel.items()}
@@ -169,11 +179,18 @@ class Model:
 
     # --- one decision -----------------------------------------------------------------------------
 
-    def _apply(self, decision: Decision) -> None:  # noqa: C901, PLR0912 - a table
+    def _apply(self, decision: Decision) -> None:  # noqa: C901, PLR0912, PLR0915 - a table
         match decision:
             case AddTask():
                 assert decision.id > max(self.tasks, default=0)
                 self.tasks[decision.id] = added_task(decision, lane_of(decision.task))
+                if decision.holds is not None:
+                    place = (decision.task.queue, decision.holds.key)
+                    self.holders[place] = (decision.id, decision.holds)
+            case ReplaceTask():
+                assert self.tasks[decision.id] == decision.before
+                assert decision.before.state in {TaskState.QUEUED, TaskState.SCHEDULED}
+                self.tasks[decision.id] = replaced_task(decision)
             case FinishTask():
                 self._finish(decision)
             case RequeueTask():
@@ -181,8 +198,7 @@ class Model:
             case QueueTask():
                 self._move(decision.id, TaskState.QUEUED, due_at_ms=None)
             case ReviveTask():
-                self._move(decision.id, TaskState.QUEUED)
-                ended = replace(self.tasks[decision.id], state=TaskState.FAILED)
+                ended = self.tasks[decision.id]
                 again = revived(ended, now_ms=self.now_ms)
                 assert again.options == (decision.options or ended.options)
                 self.tasks[decision.id] = again
@@ -226,6 +242,14 @@ class Model:
         assert state in TASK_TRANSITIONS[task.state], f"{task.state} to {state}"
         self.tasks[task_id] = replace(task, state=state, **changes)
 
+    def _release(self, task_id: TaskId, *, at: tuple[Release, ...]) -> None:
+        """Take the keys of a task from it that it lets go of at one of these points."""
+        self.holders = {
+            place: (holder, held)
+            for place, (holder, held) in self.holders.items()
+            if holder != task_id or held.release not in at
+        }
+
     def _change_worker(self, worker_id: str, **changes: object) -> None:
         self.workers[worker_id] = replace(self.workers[worker_id], **changes)
 
@@ -237,6 +261,7 @@ class Model:
         assert (task.state, task.fence) == (decision.was, decision.fence)
         if decision.was is TaskState.RUNNING:
             self._drop_lease(decision.id, decision.fence)
+        self._release(decision.id, at=(Release.START, Release.END))
         if decision.state is TaskState.SUCCEEDED:
             self.succeeded.append(decision.id)
         self._move(
@@ -272,6 +297,7 @@ class Model:
         assert task.state is decision.was
         assert decision.fence == task.fence + 1, "a fence rises by one"
         assert decision.attempt == task.attempt + 1
+        self._release(decision.id, at=(Release.START,))
         holder = next(
             (one.id for one in self.workers.values() if one.incarnation == decision.incarnation),
             decision.holder,
@@ -315,6 +341,9 @@ class Model:
         keyed = [task for task in self.tasks.values() if task.key is not None]
         keys = [(task.lane.queue, task.key) for task in keyed]
         assert len(keys) == len(set(keys)), "a key was accepted twice"
+        for holder, key in self.holders.values():
+            assert self.tasks[holder].state not in FINISHED, "a finished task holds a key"
+            assert key.release is Release.END or self.tasks[holder].fence == 0, "not released"
         told = {incarnation for incarnation, ids in self.to_cancel.items() if ids}
         assert told <= incarnations.keys(), "nobody is left to be told"
 
@@ -328,6 +357,7 @@ class Model:
                 sorted((key, sorted(ids)) for key, ids in self.to_cancel.items() if ids),
                 [(key, quality.breaker) for key, quality in sorted(self.qualities.items())],
                 self.succeeded,
+                sorted(self.holders.items()),
                 self.watch,
             ]
         )

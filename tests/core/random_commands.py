@@ -32,6 +32,7 @@ from rota.core.commands import (
 )
 from rota.core.ids import TaskId
 from rota.core.tasks.model import JOB_INCARNATION, NewTask, TaskError
+from rota.core.tasks.unique import Debounce, Unique
 from rota.core.workers.model import WorkerState
 from tests.core.model import LANES, Model
 from tests.core.snapshots import NO_WAIT
@@ -66,6 +67,20 @@ RESULTS: tuple[dict[str, Any], ...] = (
     {"ok": False, "retry_in_ms": 0},
     {"ok": False, "snooze_ms": 10},
     {"result": Raw(b"1")},
+)
+
+
+UNIQUE = (
+    Unique(key="u"),
+    Unique(key="u", while_="queued"),
+    Unique(key="u", on_conflict="replace"),
+    Unique(key="u", on_conflict="reject", for_ms=700),
+    Unique(key="u", while_="queued", on_conflict="replace"),
+    Unique(by=("payload",), while_="queued"),
+)
+DEBOUNCED = (
+    Debounce(key="d", wait_ms=300, max_wait_ms=500),
+    Debounce(key="d", wait_ms=20, keep="first"),
 )
 
 
@@ -104,6 +119,9 @@ def _new_task(first: int, second: int, third: int) -> NewTask:
         delay_ms=10 if third == 4 else None,
         timeout_ms=500 if second == 1 else None,
         start_within_ms=800 if second == 2 else None,
+        on_expiry="discard" if first == 2 else "fail",
+        unique=UNIQUE[first] if third == 5 and second != 1 else None,
+        debounce=DEBOUNCED[first % 2] if third == 5 and second == 1 else None,
     )
 
 

@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rota.core.commands import LeaseWork
 from rota.core.decisions import LeaseTask
 from rota.core.dispatch import matching
 from rota.core.dispatch.matching import LeaseCall
+from rota.core.ids import TaskId
 from rota.core.snapshot import Quality
-from rota.core.tasks.model import Lane, TaskRecord, TaskState
+from rota.core.tasks.model import Lane, Lease, TaskRecord, TaskState
 from rota.core.workers.circuit_breaker import Breaker, BreakerState
 from rota.core.workers.model import WorkerState
 from rota.core.workers.selection import Strategy
@@ -252,3 +254,51 @@ def test_every_strategy_gives_each_task_once_and_never_passes_a_capacity(
     for worker in snapshot.workers.values():
         before = workers[int(worker.id[1:])][1]
         assert snapshot.held[worker.incarnation] <= max(before, worker.max_concurrent_tasks)
+
+
+# --- answers that were lost ---------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 2), st.none() | st.sets(st.integers(1, 6)), st.integers(1, 4)),
+        max_size=5,
+    ),
+    st.dictionaries(st.integers(1, 6), st.tuples(st.integers(1, 2), st.booleans())),
+)
+def test_a_lease_that_no_call_of_its_worker_lists_is_granted_again_once(
+    asked: list[tuple[int, set[int] | None, int]], leased: dict[int, tuple[int, bool]]
+) -> None:
+    calls = [
+        LeaseWork(
+            worker_id=f"w{number}",
+            incarnation=number,
+            most=most,
+            running=None if running is None else tuple(map(TaskId, running)),
+        )
+        for number, running, most in asked
+    ]
+    held: dict[int, list[Lease]] = {}
+    for number, (incarnation, is_over) in leased.items():
+        deadline_ms = NOW_MS if is_over else None
+        lease = Lease(TaskId(number), LANES[1], incarnation, 1, 1, 0, deadline_ms)
+        held.setdefault(incarnation, []).append(lease)
+
+    repeated = matching.leases_to_repeat(calls, held, now_ms=NOW_MS)
+
+    given_again = [one for ids in repeated.values() for one in ids]
+    assert len(given_again) == len(set(given_again))
+    for number, ids in repeated.items():
+        call = calls[number]
+        ours = [one for one in calls if one.incarnation == call.incarnation]
+        listed = {one for other in ours for one in other.running or ()}
+        assert call.running is not None
+        assert all(one.running is None for one in calls[number + 1 :] if one in ours)
+        missing = [
+            lease.id
+            for lease in held.get(call.incarnation, [])
+            if lease.id not in listed and lease.deadline_ms is None
+        ]
+        assert ids == missing[: call.most]
+    asking = {call.incarnation for call in calls if call.running is not None}
+    assert {calls[number].incarnation for number in repeated} == asking

@@ -56,6 +56,8 @@ def _check(held: WorkingSet, tx: Transaction, lanes: Lanes) -> None:
     _check_windows(held.windows, tasks, set(tasks.open_lanes()))
     _check_windows(held.flows.windows, tasks, {*fresh.flows.open})
     _check_flows(held.flows, fresh.flows)
+    # A task that an operator has retried no longer holds its key, and may be among those held.
+    assert fresh.leases.key_holders <= held.leases.key_holders <= held.leases.by_task.keys()
 
 
 def _check_flows(held: HeldFlows, fresh: HeldFlows) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import httpx
 import pytest
@@ -238,9 +238,20 @@ async def test_a_key_that_cannot_be_kept_as_it_is_is_refused(api: Api, raw: str)
     assert {refusal(answer) for answer in answers} == {(400, "invalid", "key")}
 
 
-@pytest.mark.parametrize("raw", ["a/b", "", "a/"])
-async def test_a_slash_that_is_not_encoded_ends_the_key(api: Api, raw: str) -> None:
-    answer = await api.client.put(f"/api/memory/{raw}", json={"value": 1})
+@pytest.mark.parametrize("raw", ["a/b", "a/b/c", "a/", "a//b", "a/%2F/b", "a%2Fb/c", "%25/a"])
+async def test_a_slash_in_a_key_may_be_encoded_or_not(api: Api, raw: str) -> None:
+    made = await api.client.put(f"/api/memory/{raw}", json={"value": 1})
+    seen = await api.get(f"/api/memory/{encoded(unquote(raw))}")
+    gone = await api.delete(f"/api/memory/{raw}")
+
+    assert (made.status_code, made.json()["key"]) == (200, unquote(raw))
+    assert seen.json() == made.json()
+    assert gone.status_code == 200
+    assert await listed(api) == []
+
+
+async def test_a_path_without_a_key_is_no_key(api: Api) -> None:
+    answer = await api.client.put("/api/memory/", json={"value": 1})
 
     assert answer.status_code in {404, 405}
     assert await listed(api) == []

@@ -198,3 +198,16 @@ async def test_a_bad_lease_call_names_its_field(api: Api, body: Any, field: str)
     answer = await worker.call("lease", {"incarnation": worker.incarnation, **body})
 
     assert (answer.status_code, answer.json()["field"]) == (400, field)
+
+
+async def test_a_lease_call_with_running_gets_again_what_was_lost(api: Api) -> None:
+    worker = await api.register(max_concurrent_tasks=1)
+    task = await api.submit()
+    (lost,) = await worker.lease()
+    body = {"incarnation": worker.incarnation, "running": ["nonsense", "0" * 16]}
+
+    again = await worker.call("lease", body)
+    known = await worker.call("lease", {**body, "running": [task["id"]]})
+
+    assert again.json()["leases"] == [lost]
+    assert known.json()["leases"] == []

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any, assert_type
 
-from rota import PendingHandle, Rota, TaskHandle
+from rota import ChainHandle, GroupHandle, PendingHandle, Rota, TaskHandle
 from rota.sdk.task import CoroutineTask, FunctionTask
 from rota.testing import perform
 
@@ -43,7 +43,13 @@ def test_handles_know_the_type_of_their_result() -> None:
         pending = app.enqueue_many([plain.bind("a")], conn=connection)
         assert_type(pending, list[PendingHandle[bytes]])
 
+        assert_type(app.group([plain.bind("a")]), GroupHandle[bytes])
+        assert_type(app.chain(plain.bind("a"), asynchronous), ChainHandle[int])
+        assert_type(app.chain(plain.bind("a"), plain, asynchronous.partial()), ChainHandle[int])
+        assert_type(app.chain(plain.bind("a")).result(), bytes)
+
     async def never_awaited() -> None:
+        assert_type(await (await app.agroup([plain.bind("a")])).aresult(), list[bytes])
         assert_type(await plain.aenqueue("a"), TaskHandle[bytes])
         assert_type(await asynchronous.delay("a").aresult(), int)
 

@@ -30,7 +30,13 @@ from rota.core.replies import (
     Submitted,
 )
 from rota.core.tasks.model import FINISHED, TaskState
-from rota.errors import RotaError, StaleIncarnation, TaskNotFound, WorkerNotFound
+from rota.errors import (
+    RotaError,
+    StaleIncarnation,
+    TaskNotFound,
+    UniqueConflict,
+    WorkerNotFound,
+)
 from tests.simulation.book import Arrival, Book, WorkerCall
 from tests.simulation.invariants import JOB_INCARNATION, demand
 from tests.simulation.trace import Violation
@@ -73,6 +79,10 @@ def check_refusal(book: Book, arrival: Arrival, error: Exception) -> None:
             demand(not is_wrong, f"incarnation {event.incarnation} is current and was refused")
         case TaskNotFound() if isinstance(event, StartJob | CompleteJob):
             _check_unknown(book, event.task_id)
+        case UniqueConflict():
+            holder = int(error.facts["task_id"], 16)
+            is_there = book.observer.was_in(holder, LIVE, since=since)
+            demand(is_there, f"task {holder:x} had ended, and another was refused for its sake")
         case RotaError():
             pass
         case _:
@@ -92,12 +102,13 @@ def _check_submitted(book: Book, event: SubmitTasks, reply: Submitted, *, above:
             if known is not None and known not in book.forgotten:
                 demand(known == item.id, f"key {task.key!r} has two tasks")
             book.keys[task.queue, task.key] = item.id
-        else:
+        elif task.unique is None:
             is_new = item.id not in book.acknowledged
             demand(is_new, f"two submissions were answered with task {item.id:x}")
         if isinstance(item, AddTask):
             demand(item.id > above, f"new task {item.id:x} has no higher id than those before it")
-        book.acknowledged[item.id] = bytes(task.payload)
+        if task.unique is None or isinstance(item, AddTask):
+            book.acknowledged[item.id] = bytes(task.payload)
         book.highest_id = max(book.highest_id, item.id)
 
 

@@ -21,6 +21,7 @@ from rota.core.commands import (
 from rota.core.ids import TaskId
 from rota.core.replies import JobChanged, Reply, Submitted
 from rota.core.tasks.model import FINISHED, Backoff, NewTask, TaskError
+from rota.core.tasks.unique import Unique
 from rota.core.workers.model import WorkerState
 from rota.errors import Overloaded, QueueNotFound, RotaError, Unavailable
 from tests.simulation.invariants import demand
@@ -114,6 +115,32 @@ class Submitter(Client):
             key=name if chance() < 0.6 else None,
             labels=["odd"] if self._count % 2 else None,
         )
+
+
+class UniqueSubmitter(Client):
+    """Submits tasks that shall not be there twice at a time."""
+
+    mean_pause_s = 0.3
+
+    async def act(self) -> None:
+        dice = self._dice
+        self._count += 1
+        unique = Unique(
+            key=f"u{dice.randint(1, 4)}",
+            while_=dice.choice(("queued", "unfinished")),
+            on_conflict=dice.choice(("return", "return", "reject")),
+        )
+        task = NewTask(
+            name=dice.choice(NAMES),
+            payload=Raw(b'"%s/%d"' % (self.name.encode(), self._count)),
+            delay_ms=dice.choice((None, None, 500)),
+            max_attempts=dice.choice((1, 2)),
+            backoff=Backoff(initial_ms=100, max_ms=1_000),
+            unique=unique,
+        )
+        reply = await self.ask(SubmitTasks([task]))
+        if isinstance(reply, Submitted):
+            self._world.known += [item.id for item in reply.items]
 
 
 class Operator(Client):

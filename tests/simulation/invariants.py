@@ -6,6 +6,7 @@ Rules on pictures alone. What callers were told is held against the store in `le
 from collections import Counter
 
 from rota.core.tasks.model import Lane
+from rota.core.tasks.unique import Release
 from tests.simulation.picture import LeaseRow, Picture, WorkerRow
 from tests.simulation.trace import Violation
 
@@ -20,6 +21,15 @@ def demand(claim: bool, text: str) -> None:  # noqa: FBT001 - read as a sentence
 def check_picture(now: Picture) -> None:
     _check_places(now)
     _check_leases(now)
+    _check_released(now)
+
+
+def _check_released(now: Picture) -> None:
+    """A task holds the key by which it is unique no longer than it says."""
+    for (_, key), (task_id, release) in now.held.items():
+        demand(task_id in now.live, f"task {task_id:x} has ended and holds key {key!r}")
+        is_late = release == Release.START and now.fence_of(task_id) > 0
+        demand(not is_late, f"task {task_id:x} has started and holds key {key!r}")
 
 
 def _check_places(now: Picture) -> None:

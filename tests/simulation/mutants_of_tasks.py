@@ -12,11 +12,12 @@ from rota.core.decisions import Decision, FinishTask, ForgetHistory, RequeueTask
 from rota.core.replies import Done
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import attempts, operations, submission
-from rota.core.tasks.model import Lease, TaskRecord, TaskState
+from rota.core.tasks.model import Lease, TaskRecord, TaskState, holds_key
 from rota.engine.commit.pipeline import Pipeline
 from rota.engine.working_set.working_set import WorkingSet
 from rota.store.database import Transaction
 from rota.store.sqlite.database import SqliteDatabase
+from rota.store.tasks import tasks
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workers import WorkerStore
@@ -150,6 +151,45 @@ def forgets_keys() -> Iterator[None]:
         return submit(snapshot, keyless, context)
 
     with patch.object(submission, "submit", forgetful):
+        yield
+
+
+@mutant(profiles.UNIQUE_TASKS)
+def unique_key_kept() -> Iterator[None]:
+    """A task that has started or ended still holds its key."""
+    with skipping("unique.release"):
+        yield
+
+
+@mutant(profiles.UNIQUE_TASKS)
+def unique_key_released_early() -> Iterator[None]:
+    """Every task lets go of its key when it starts."""
+    with patch.object(tasks, "_releases_at_start", lambda _, options: holds_key(options)):
+        yield
+
+
+@mutant(profiles.UNIQUE_TASKS, seeds=40)
+def unique_key_released_twice() -> Iterator[None]:
+    """A task that has no key any more takes the key of the next one from it when it ends."""
+    finish = TaskStore.finish
+
+    def greedy(self: TaskStore, finished: Any, holding: Any = ()) -> None:
+        ended = self.by_ids([*holding]).values()
+        places = [
+            (task.lane.queue, f"key:{task.options.unique.key}")
+            for task in ended
+            if task.options.unique is not None
+        ]
+        finish(self, finished, [one.task_id for one in self.key_holders(places).values()])
+
+    with patch.object(TaskStore, "finish", greedy):
+        yield
+
+
+@mutant(profiles.UNIQUE_TASKS)
+def unique_keys_forgotten_at_start() -> Iterator[None]:
+    """A coordinator that starts does not know which running tasks hold a key."""
+    with patch.object(TaskStore, "leased_key_holders", lambda _: set()):
         yield
 
 

@@ -6,6 +6,7 @@ import apsw
 import msgspec
 
 from rota.core.tasks.model import EndedAttempt, Lane, TaskOptions
+from rota.core.tasks.unique import Unique
 from rota.core.workers.model import WorkerRecord
 from tests.simulation.trace import Violation
 
@@ -26,6 +27,12 @@ class LiveRow(NamedTuple):
     def max_attempts(self) -> int:
         options = TaskOptions() if self.options is None else _decode_options(self.options)
         return options.max_attempts
+
+    @property
+    def unique(self) -> Unique | None:
+        if self.options is None or b'"unique"' not in self.options:
+            return None
+        return _decode_options(self.options).unique
 
     @property
     def ended(self) -> tuple[EndedAttempt, ...]:
@@ -86,6 +93,7 @@ class Picture(NamedTuple):
     history: dict[int, FinishedRow]
     workers: dict[str, WorkerRow]
     keys: dict[tuple[str, str], int]  # by queue and key
+    held: dict[tuple[str, str], tuple[int, str]]  # by queue and key: who is unique, until when
     notices: set[int]  # incarnations that are to be told of a cancelled task
     lanes: dict[int, Lane]
     paused: set[str]  # queues
@@ -109,13 +117,14 @@ class Picture(NamedTuple):
         return 0
 
 
-EMPTY = Picture({}, {}, {}, {}, {}, {}, {}, set(), {}, set())
+EMPTY = Picture({}, {}, {}, {}, {}, {}, {}, {}, set(), {}, set())
 
 
 def take(connection: apsw.Connection) -> Picture:
     workers = connection.execute("SELECT id, incarnation, state, registration FROM worker")
     lanes = connection.execute("SELECT number, queue, name, requires FROM lane")
     keys = connection.execute("SELECT key, queue, id FROM task_key")
+    held = connection.execute("SELECT key, queue, id, release FROM unique_key")
     notices = connection.execute("SELECT DISTINCT incarnation FROM cancelled")
     paused = connection.execute("SELECT name FROM queue WHERE paused = 1")
     return Picture(
@@ -126,6 +135,7 @@ def take(connection: apsw.Connection) -> Picture:
         history=_rows(connection, "history", FinishedRow),
         workers={worker_id: WorkerRow._make(row) for worker_id, *row in workers},
         keys={(queue, key): task_id for key, queue, task_id in keys},
+        held={(queue, key): (task_id, release) for key, queue, task_id, release in held},
         notices={incarnation for (incarnation,) in notices},
         lanes={
             number: Lane(queue, name, _decode_requires(requires))

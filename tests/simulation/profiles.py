@@ -11,6 +11,7 @@ class Profile:
     duration_s: float = 15.0  # of the faults; the healing comes after
     workers: int = 3
     submitters: int = 2
+    unique_submitters: int = 0
     intervals_ms: tuple[int, ...] = (1_000, 2_000)
     weather: Weather = field(default_factory=Weather)
     history_keep_ms: int = 7 * 24 * 3600 * 1000
@@ -99,6 +100,17 @@ BAD_HANDLERS = Profile(
 SLOW_HANDLERS = Profile(
     name="slow handlers", workers=2, slow_handlers=0.7, timeouts=0.8, weather=Weather(slow=0.1)
 )
+UNIQUE_TASKS = Profile(
+    name="unique tasks",
+    submitters=1,
+    unique_submitters=2,
+    failures=0.3,
+    coordinator_dies_s=6.0,
+    disk_is_full_s=8.0,
+    worker_dies_s=6.0,
+    worker_leaves_s=8.0,
+    weather=Weather(lost=0.02, doubled=0.04, slow=0.03),
+)
 EVERYTHING = Profile(
     name="everything",
     workers=4,
@@ -129,6 +141,7 @@ PROFILES = (
     BAD_HANDLERS,
     SLOW_HANDLERS,
     CALM,
+    UNIQUE_TASKS,
 )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rota.core.tasks.model import Ending
+from rota.core.tasks.unique import Release
 from rota.core.workers.registry import LIFE_NOTED_MS, LIFE_NOTED_TIMES
 from tests.simulation.book import Book
 from tests.simulation.invariants import JOB_INCARNATION, demand
@@ -28,6 +29,7 @@ class Promises:
         for task_id, finished in step.gone_tasks:
             self._check_forgotten(task_id, finished)
         self._check_acknowledged()
+        self._check_unique()
         for worker_id, row in step.gone_workers:
             self._check_eviction(worker_id, row)
         for task_id in step.revived:
@@ -44,6 +46,17 @@ class Promises:
         now, book = self.book.observer.now, self.book
         missing = book.acknowledged.keys() - now.live.keys() - now.history.keys() - book.forgotten
         demand(not missing, f"acknowledged tasks are lost: {sorted(missing)}")
+
+    def _check_unique(self) -> None:
+        """A task holds the key by which it is unique for as long as it says."""
+        now = self.book.observer.now
+        for task_id, row in now.live.items():
+            unique = row.unique
+            if unique is None or self.book.hurried[task_id]:
+                continue  # a task that somebody has retried does not take its key back
+            if unique.release is Release.END or now.fence_of(task_id) == 0:
+                holder, _ = now.held.get((now.lanes[row.lane].queue, f"key:{unique.key}"), (0, ""))
+                demand(holder == task_id, f"task {task_id:x} lost its key to task {holder:x}")
 
     def _check_forgotten(self, task_id: int, finished: FinishedRow | None) -> None:
         demand(finished is not None, f"live task {task_id:x} vanished")

@@ -23,7 +23,15 @@ from tests.databases.empty import begin_empty
 from tests.simulation import database
 from tests.simulation.book import Book
 from tests.simulation.chaos import CALM_WEATHER, Chaos
-from tests.simulation.clients import CAPABILITIES, JobCaller, Operator, Reader, Submitter
+from tests.simulation.clients import (
+    CAPABILITIES,
+    Client,
+    JobCaller,
+    Operator,
+    Reader,
+    Submitter,
+    UniqueSubmitter,
+)
 from tests.simulation.clock import SimulatedClock
 from tests.simulation.database import Crash
 from tests.simulation.invariants import demand
@@ -141,7 +149,12 @@ class World:
         self.spawn(self._keep_server_up())
         for number in range(self.profile.workers):
             self.add_worker(self._some_shape(f"w{number}", is_generalist=number == 0))
-        submitters = [Submitter(self, f"s{number}") for number in range(self.profile.submitters)]
+        submitters: list[Client] = [
+            Submitter(self, f"s{number}") for number in range(self.profile.submitters)
+        ]
+        submitters += [
+            UniqueSubmitter(self, f"u{number}") for number in range(self.profile.unique_submitters)
+        ]
         callers = [JobCaller(self, f"jobs{number}") for number in range(2)]
         clients = [*submitters, *callers, self._operator, Reader(self, "reader")]
         busy = [self.spawn(client.run()) for client in clients]

@@ -47,6 +47,7 @@ LOOKS_AT_ALL = {
     "kv.usage",
     "runs.leased_tasks",
     "tasks.all_leases",
+    "unique.leased_holders",
     "queues.queued_by_lane",
     "queues.running_by_lane",
     "queues.scheduled_by_lane",

@@ -113,6 +113,8 @@ class LeaseWork(CommandBase[Granted], frozen=True, kw_only=True, tag="LeaseWork"
     most: int  # tasks at once
     wait_ms: int = 0  # how long the call waits for work when there is none
     by: Caller | None = None
+    # All that the worker holds; its other leases are handed to it again. None: not reported.
+    running: tuple[TaskId, ...] | None = None
 
 
 class EpochClaim(Struct, frozen=True):

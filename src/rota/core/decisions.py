@@ -16,7 +16,15 @@ from msgspec import Struct
 
 from rota.core.access import AccessToken
 from rota.core.ids import TaskId
-from rota.core.tasks.model import EndedAttempt, NewTask, TaskError, TaskOptions, TaskState
+from rota.core.tasks.model import (
+    EndedAttempt,
+    NewTask,
+    TaskError,
+    TaskOptions,
+    TaskRecord,
+    TaskState,
+)
+from rota.core.tasks.unique import HeldKey
 from rota.core.workers.circuit_breaker import Breaker
 from rota.core.workers.eviction_guards import HoldReason, SweepState
 from rota.core.workers.model import WorkerRecord, WorkerState
@@ -31,6 +39,22 @@ class AddTask(Struct, frozen=True, tag="AddTask", gc=False):
     created_at_ms: int
     due_at_ms: int | None = None
     owner: str = ""  # the binding of the submitter, which owns the limits that the task names first
+    holds: HeldKey | None = None  # of a unique or debounced task
+
+
+class ReplaceTask(Struct, frozen=True, tag="ReplaceTask"):
+    """Give a waiting task the contents of a new one. It keeps its id, its key and its fences.
+
+    A queued task stays queued. A scheduled one is due at `due_at_ms`; a `QueueTask` beside this
+    decision queues it.
+    """
+
+    id: TaskId
+    before: TaskRecord
+    task: NewTask
+    options: TaskOptions
+    due_at_ms: int | None
+    at_ms: int
 
 
 class FinishTask(Struct, frozen=True, tag="FinishTask", gc=False):
@@ -171,6 +195,7 @@ class DropToken(Struct, frozen=True, tag="DropToken"):
 Decision = (
     NoteProgress
     | AddTask
+    | ReplaceTask
     | FinishTask
     | RequeueTask
     | QueueTask

@@ -13,6 +13,7 @@ MAX_BULK_STEP = 1_000  # tasks changed by one transaction of a bulk cancel or re
 MAX_NAME_LENGTH = 200  # characters of any name, label, capability or worker id
 MAX_KEY_LENGTH = 500  # characters of an idempotency key
 MAX_KEY_BYTES = 2_500  # of an idempotency key and the name of its queue together, in UTF-8
+MAX_UNIQUE_FIELDS = 8  # fields of a task that may make up the key by which it is unique
 MAX_REQUIRES = 32  # capabilities that one task may require
 MAX_LABELS = 32  # labels on one task or worker
 MAX_CAPABILITIES = 256  # capabilities of one worker

@@ -50,8 +50,7 @@ def reduce(  # noqa: C901, PLR0911, PLR0912 - a table
     """Decide one command by its rule; a new kind of command is a type error here."""
     match command:
         case SubmitTasks():
-            added, submitted = submission.submit(snapshot, command, context)
-            return [*added], submitted
+            return submission.submit(snapshot, command, context)
         case ReportResults():
             return report(snapshot, command, context)
         case LeaseWork():

@@ -8,6 +8,7 @@ inside one transaction.
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +19,7 @@ from rota.core.decisions import (
     AddTask,
     FinishTask,
     LeaseTask,
+    ReplaceTask,
     RequeueTask,
 )
 from rota.core.flows.model import LimitUse
@@ -33,6 +35,8 @@ from rota.core.tasks.model import (
     Lease,
     TaskRecord,
     TaskState,
+    holds_key_while_running,
+    lane_of,
     options_of,
     retried_options,
     waiting_state,
@@ -50,15 +54,25 @@ class Quality(Struct, frozen=True):
     breaker: Breaker = CLOSED_BREAKER
 
 
+class KeyHolder(Struct, frozen=True):
+    """The task that holds a key by which it is unique or debounced."""
+
+    task_id: TaskId
+    until_ms: int | None = None  # it lets go of the key at this moment at the latest
+
+
 class Snapshot(Struct, kw_only=True):
     last_task_id: int = 0
     next_incarnation: int = 1
     lanes: dict[int, Lane] = {}
     keys: dict[KeyPlace, TaskRecord] = {}
+    holders: dict[KeyPlace, KeyHolder] = {}  # of the keys of submitted unique tasks
+    released: set[TaskId] = set()  # tasks that have let go of their keys in this batch
     workers: dict[str, WorkerRecord] = {}
     fleet: int = 0
     leases: dict[TaskId, Lease] = {}
     held: dict[int, int] = {}
+    repeated: AbstractSet[TaskId] = frozenset()  # leased tasks that were granted a second time
     tasks: dict[TaskId, TaskRecord] = {}
     finished: dict[TaskId, FinishTask] = {}  # in this batch
     requeued: dict[TaskId, RequeueTask] = {}  # in this batch
@@ -79,6 +93,14 @@ class Snapshot(Struct, kw_only=True):
     def note_added(self, decision: AddTask, lane: Lane) -> None:
         if decision.task.key is not None:
             self.keys[lane.queue, decision.task.key] = added_task(decision, lane)
+        if decision.holds is not None:
+            self.tasks[decision.id] = added_task(decision, lane)
+            holder = KeyHolder(decision.id, decision.holds.until_ms)
+            self.holders[lane.queue, decision.holds.key] = holder
+
+    def note_replaced(self, decision: ReplaceTask) -> TaskRecord:
+        self.tasks[decision.id] = task = replaced_task(decision)
+        return task
 
     def note_finished(self, decision: FinishTask) -> None:
         self.finished[decision.id] = decision
@@ -87,6 +109,8 @@ class Snapshot(Struct, kw_only=True):
 
     def note_ends(self, decisions: Sequence[FinishTask]) -> None:
         """Mark the finished tasks among those that the snapshot has loaded whole."""
+        if self.holders:
+            self.released.update(one.id for one in decisions)
         if not self.tasks:  # for tasks that succeed, the engine loads only the leases
             return
         for decision in decisions:
@@ -142,6 +166,8 @@ class Snapshot(Struct, kw_only=True):
             deadline_ms=decision.deadline_ms,
             owner=decision.owner,
         )
+        if self.holders and not holds_key_while_running(self.tasks[decision.id].options):
+            self.released.add(decision.id)
 
     def note_state(self, task_id: TaskId, state: TaskState, *, now_ms: int) -> None:
         task = self.tasks[task_id]
@@ -167,7 +193,7 @@ def logged(log: tuple[EndedAttempt, ...], ended: EndedAttempt | None) -> tuple[E
 def revived(task: TaskRecord, *, now_ms: int) -> TaskRecord:
     """Return a finished task after an operator's retry: attempts and start limit start over."""
     ended = None
-    if task.error is not None:
+    if task.state is TaskState.FAILED and task.error is not None:
         ended = last_line(task)
     return msgspec.structs.replace(
         task,
@@ -202,6 +228,20 @@ def last_line(task: TaskRecord) -> EndedAttempt | None:
         ended_at_ms=task.finished_at_ms,
         next_state=TaskState.FAILED,
         error=task.error,
+    )
+
+
+def replaced_task(decision: ReplaceTask) -> TaskRecord:
+    """Return a task with the contents of another; its attempts start over."""
+    before, new = decision.before, decision.task
+    return msgspec.structs.replace(
+        before,
+        lane=lane_of(new),
+        priority=new.priority,
+        payload=bytes(new.payload),
+        options=decision.options,
+        due_at_ms=decision.due_at_ms,
+        attempt=0,
     )
 
 

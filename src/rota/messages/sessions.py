@@ -5,7 +5,7 @@ unknown fields are ignored. A payload is decoded only by the handler of its mess
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -13,6 +13,7 @@ from msgspec import Meta, Raw, Struct
 from rota.core import limits
 from rota.core.flows.model import Concurrencies, FairKey, Rates
 from rota.core.tasks.model import Labels, Name, TaskError
+from rota.core.tasks.unique import Debounce, Unique
 from rota.messages.base import Fence, Value
 
 RENAMED = {"sender": "from", "reply_to": "replyTo", "task_id": "taskId"}
@@ -126,6 +127,12 @@ class SubmittedTask(ClientMessage, frozen=True, kw_only=True):
     concurrency: Concurrencies | None = None  # limits, as those of a task over HTTP
     rate: Rates | None = None
     fair_key: FairKey | None = None  # the tenant of the task
+    # Fails when not started by then, or is discarded.
+    start_within_ms: Annotated[int, Meta(ge=1, le=limits.MAX_DELAY_MS)] | None = None
+    on_expiry: Literal["fail", "discard"] = "fail"
+    # As in a new task over HTTP; the answer names the task that holds the key.
+    unique: Unique | None = None
+    debounce: Debounce | None = None
 
 
 class PinnedTask(ClientMessage, frozen=True, kw_only=True):

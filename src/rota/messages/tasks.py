@@ -1,6 +1,6 @@
 """Tasks and queues on the wire."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Raw
 
@@ -8,6 +8,7 @@ from rota.core import limits
 from rota.core.flows.model import Concurrencies, Rates
 from rota.core.flows.queue_settings import QueueRate
 from rota.core.tasks.model import Backoff, Labels, Name, TaskError, TaskState
+from rota.core.tasks.unique import Debounce, Unique
 from rota.messages.base import Answer, IdText, Request, Value
 
 
@@ -39,12 +40,16 @@ class TaskView(Answer, frozen=True, kw_only=True):
     concurrency: Concurrencies | None = None
     rate: Rates | None = None
     fair_key: str | None = None
+    on_expiry: Literal["fail", "discard"] = "fail"
+    unique: Unique | None = None
+    debounce: Debounce | None = None
     created_at_ms: int
     started_at_ms: int | None = None  # of the attempt that runs, or finished it
     finished_at_ms: int | None = None
     run_id: str | None = None  # the run it belongs to, as `token_id`; null: none
     token_id: str | None = None
-    duplicate: bool = False  # its key was known: this is the earlier task
+    # An earlier task, which has its key, or the key by which it would be unique or debounced.
+    duplicate: bool = False
 
 
 class TaskPage(Answer, frozen=True, kw_only=True):

@@ -113,6 +113,9 @@ class LeaseRequest(Request, frozen=True, kw_only=True):
     # Tasks at once; capacity bounds it too.
     max: Annotated[int, Meta(ge=1, le=limits.MAX_LEASES_PER_CALL)] = 1
     wait_ms: WaitMs = 0  # how long to wait for the first
+    # All tasks that the worker holds: those of an answer that was lost are given to it again, under
+    # the same fences. Only for a worker that has no other lease call under way.
+    running: Annotated[list[IdText], Meta(max_length=limits.MAX_CONCURRENT_TASKS)] | None = None
 
 
 class LeaseView(Answer, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from functools import cached_property
 from inspect import Parameter
+from string import Formatter
 from types import GenericAlias, SimpleNamespace, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -47,6 +48,13 @@ class Arguments:
     def names(self) -> frozenset[str]:
         """The names of the parameters."""
         return frozenset(self._signature.parameters)
+
+    @property
+    def first(self) -> str | None:
+        """The name of the first parameter; None: there is none, or it takes more than one value."""
+        first = next(iter(self._signature.parameters.values()), None)
+        many = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
+        return None if first is None or first.kind in many else first.name
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -117,6 +125,26 @@ class Arguments:
         if self._is_positional:
             return msgspec.structs.astuple(values), {}
         return self._arrange(values)
+
+    def check_template(self, template: str, option: str) -> None:
+        """Refuse a template such as `user:{user_id}` that names no argument of the function."""
+        try:
+            fields = [field for _, field, _, _ in Formatter().parse(template) if field is not None]
+        except ValueError as error:
+            raise Invalid(f"task {self._task!r}, {option}: {error}", task=self._task) from None
+        for field in fields:
+            name = re.split(r"[.\[]", field, maxsplit=1)[0]
+            if name not in self.names:
+                raise Invalid(
+                    f"task {self._task!r}, {option}: {{{field}}} names no argument; write braces "
+                    "that stand for themselves twice",
+                    task=self._task,
+                )
+
+    def fill_template(self, template: str, payload: Raw) -> str:
+        """The template with the arguments of a call, and with defaults for those not given."""
+        values = self._decoder.decode(bytes(payload))
+        return template.format_map({name: getattr(values, name) for name in self.names})
 
     def _arrange(self, values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args: list[Any] = []

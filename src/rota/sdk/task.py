@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.tasks.model import Backoff, NewTask
+from rota.core.tasks.unique import Debounce, Unique
 from rota.errors import Invalid
 from rota.sdk.arguments import Arguments
 from rota.sdk.client.client import Client
@@ -35,6 +36,7 @@ R = TypeVar("R")
 
 Place = Literal["thread", "process", "loop"]
 _DEFAULTS = NewTask(name="defaults")
+_KEYED = ("unique", "debounce")  # options with a key that may name arguments of the call
 
 
 class Options(TypedDict, total=False):
@@ -51,6 +53,9 @@ class Options(TypedDict, total=False):
     backoff: Backoff | Mapping[str, Any]
     key: str  # a second task with the same key is a duplicate of the first
     labels: Mapping[str, str] | Sequence[str]
+    on_expiry: Literal["fail", "discard"]  # with `start_within_ms`
+    unique: Unique | Mapping[str, Any]  # its key may name arguments: "user:{user_id}"
+    debounce: Debounce | Mapping[str, Any]  # so may this one's
 
 
 class Submission(Struct, Generic[R], frozen=True):
@@ -99,7 +104,7 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.run_in: Place = run_in or ("loop" if self.is_async else "thread")
         self.arguments = Arguments(function, task=name)
-        self._template = template_of(name, options)
+        self._template = self._checked(template_of(name, options))
         if self.run_in == "process" and "<" in function.__qualname__:
             raise Invalid(
                 f"task {name!r} runs in a process, which imports its function by name: define the "
@@ -118,23 +123,34 @@ class Task(Generic[P, R]):
     def using(self, **options: Unpack[Options]) -> Self:
         """A copy of this task whose calls are enqueued with other options."""
         changed = copy.copy(self)
-        changed._template = template_of(self.name, options, self._template)  # noqa: SLF001 - own copy
+        template = template_of(self.name, options, self._template)
+        changed._template = self._checked(template)  # noqa: SLF001 - own copy
         return changed
+
+    def _checked(self, template: NewTask) -> NewTask:
+        """The template of calls, if the keys in it name arguments that the function has."""
+        for option in _KEYED:
+            given = getattr(template, option)
+            if given is not None and given.key is not None:
+                self.arguments.check_template(given.key, option)
+        return template
+
+    @property
+    def template(self) -> NewTask:
+        """A call of this task, without its arguments."""
+        return self._template
 
     @property
     def node_options(self) -> dict[str, Any]:
         """The options that a workflow's node of this task inherits: those that are not defaults."""
-        own = self._template
-        options = {
-            name: getattr(own, name)
-            for name in ("queue", "requires", "priority", "timeout_ms")
-            if getattr(own, name) != getattr(_DEFAULTS, name)
-        }
-        if (own.max_attempts, own.backoff) != (_DEFAULTS.max_attempts, _DEFAULTS.backoff):
-            options["retry"] = {"max_attempts": own.max_attempts}
-            if own.backoff is not None:
-                options["retry"]["backoff"] = msgspec.to_builtins(own.backoff)
-        return {"task": self.name, **options}
+        return node_options_of(self._template)
+
+    def partial(self, **given: Any) -> "PartialCall[R]":
+        """Keep arguments of a call in a chain, or of a callback: all but the first one."""
+        unknown = sorted(given.keys() - self.arguments.names)
+        if unknown:
+            raise Invalid(f"task {self.name!r} has no argument {unknown[0]!r}", task=self.name)
+        return PartialCall(self, given)
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Submission[R]:
         """Check the arguments of a call and keep it for `enqueue_many`."""
@@ -142,10 +158,15 @@ class Task(Generic[P, R]):
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission[R]:
         payload = self.arguments.encode(args, kwargs)
-        return Submission(
-            msgspec.structs.replace(self._template, payload=payload),
-            self.arguments.result_decoder,
-        )
+        task = msgspec.structs.replace(self._template, payload=payload)
+        for option in _KEYED:
+            given = getattr(task, option)
+            if given is not None and given.key is not None and "{" in given.key:
+                key = self.arguments.fill_template(given.key, payload)
+                task = msgspec.structs.replace(
+                    task, **{option: msgspec.structs.replace(given, key=key)}
+                )
+        return Submission(task, self.arguments.result_decoder)
 
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]: ...
@@ -181,6 +202,14 @@ class Task(Generic[P, R]):
         return handle
 
 
+class PartialCall(Generic[R]):
+    """A task with some of its arguments; the first one is the result of other tasks."""
+
+    def __init__(self, task: Task[..., R], given: Mapping[str, Any]) -> None:
+        self.task = task
+        self.given = given
+
+
 class FunctionTask(Task[P, R]):
     """A task made of a plain function."""
 
@@ -195,6 +224,20 @@ class CoroutineTask(Task[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         coroutine: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
         return coroutine
+
+
+def node_options_of(task: NewTask) -> dict[str, Any]:
+    """The fields of a workflow's node for a task: its name, and the options that it has."""
+    options = {
+        name: getattr(task, name)
+        for name in ("queue", "requires", "priority", "timeout_ms")
+        if getattr(task, name) != getattr(_DEFAULTS, name)
+    }
+    if (task.max_attempts, task.backoff) != (_DEFAULTS.max_attempts, _DEFAULTS.backoff):
+        options["retry"] = {"max_attempts": task.max_attempts}
+        if task.backoff is not None:
+            options["retry"]["backoff"] = msgspec.to_builtins(task.backoff)
+    return {"task": task.name, **options}
 
 
 def template_of(name: str, options: Options, base: NewTask | None = None) -> NewTask:

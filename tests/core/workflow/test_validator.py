@@ -182,6 +182,14 @@ def test_all_problems_are_found_at_once_wherever_they_are() -> None:
     }
 
 
+def test_an_unknown_fan_out_is_told_beside_an_unknown_node() -> None:
+    text = GOOD.replace("joins_transition: panel", "joins_transition: pannel").replace(
+        "output: {verdicts", "  - {from: tally, to: nowhere}\noutput: {verdicts"
+    )
+
+    assert {code for code, _, _ in problems(text)} == {"unknown_fan_out", "unknown_node"}
+
+
 def test_every_separate_cycle_is_told() -> None:
     text = """
 name: c

@@ -82,3 +82,18 @@ async def test_queues_and_names_that_run_together_are_told_apart(closed: Api) ->
 
     assert [one["status"] for one in (first, second)] == ["queued", "queued"]
     assert not second.get("duplicate")
+
+
+async def test_a_session_gets_the_task_that_holds_the_key_of_its_own(closed: Api) -> None:
+    _, who = await token(closed, "admin", queues=("b",))
+    async with peer(closed, "shop", additional_headers=who) as client:
+        unique = {"key": "user:7", "on_conflict": "return"}
+        first = await client.assign({"taskId": "t1", "unique": unique}, B)
+        again = await client.assign({"taskId": "t2", "unique": unique}, B)
+        late = {"key": "d", "wait_ms": 60_000}
+        await client.assign({"taskId": "t3", "payload": 1, "debounce": late}, B)
+        moved = await client.assign({"taskId": "t4", "payload": 2, "debounce": late}, B)
+
+    assert (first["taskId"], first.get("duplicate", False)) == ("t1", False)
+    assert (again["taskId"], again["duplicate"]) == ("t1", True)
+    assert (moved["taskId"], moved["duplicate"]) == ("t3", True)

@@ -15,7 +15,7 @@ from rota.core.context import Context
 from rota.core.decisions import LeaseTask
 from rota.core.ids import TaskId
 from rota.core.snapshot import Quality, Snapshot
-from rota.core.tasks.model import Lane, TaskRecord, TaskState
+from rota.core.tasks.model import Lane, Lease, TaskRecord, TaskState
 from rota.core.workers import circuit_breaker, scoring, selection, statistics
 from rota.core.workers.model import Health, WorkerRecord, WorkerState, can_serve
 from rota.core.workers.registry import current_worker, health_of
@@ -68,6 +68,32 @@ def claim(
         elif allowed > 0:
             probes.append(number)
     return LeaseCall(worker=worker, free=free, lanes=tuple(lanes), probes=tuple(probes))
+
+
+def leases_to_repeat(
+    calls: Sequence[LeaseWork], held: Mapping[int, Sequence[Lease]], *, now_ms: int
+) -> dict[int, list[TaskId]]:
+    """The leases that are granted again: by the number of the call, in the order of the leases.
+
+    The answer to an earlier call has been lost if the worker holds a lease that none of its calls
+    of this batch lists. Its newest call gets it again. `held` has the leases by incarnation, from
+    before this batch grants any: no call can list those.
+    """
+    newest: dict[int, int] = {}
+    listed: dict[int, set[TaskId]] = {}
+    for number, call in enumerate(calls):
+        if call.running is not None:
+            newest[call.incarnation] = number
+            listed.setdefault(call.incarnation, set()).update(call.running)
+    return {
+        number: [
+            lease.id
+            for lease in held.get(incarnation, ())
+            if lease.id not in listed[incarnation]
+            and (lease.deadline_ms is None or lease.deadline_ms > now_ms)
+        ][: calls[number].most]
+        for incarnation, number in newest.items()
+    }
 
 
 def turn(task: TaskRecord) -> tuple[int, TaskId]:

@@ -267,10 +267,12 @@ def release(
 def return_leases(
     snapshot: Snapshot, command: ReturnLeases, context: Context
 ) -> tuple[list[Decision], Done]:
+    """Take back leases whose answer got lost, unless the worker has been granted them again."""
     returned = [
         lease
         for task_id, fence in command.leases
         if (lease := snapshot.leases.get(task_id)) is not None
+        and task_id not in snapshot.repeated
         and lease.fence == fence
         and lease.incarnation == command.incarnation
     ]
@@ -296,10 +298,17 @@ def expire(snapshot: Snapshot, context: Context) -> tuple[list[Decision], Done]:
     for task_id in snapshot.unstarted:
         task = snapshot.tasks.get(task_id)
         if task is not None and _is_past_start(task, now_ms=context.now_ms):
-            message = f"not started within {task.options.start_within_ms} ms"
-            error = TaskError(type="start_timeout", message=message, retryable=False)
-            decisions.append(end_task(snapshot, task, TaskState.FAILED, context, error=error))
+            decisions.append(_expired(snapshot, task, context))
     return decisions, Done(len(decisions))
+
+
+def _expired(snapshot: Snapshot, task: TaskRecord, context: Context) -> FinishTask:
+    """End a task that did not start in time. A discarded task has not failed."""
+    message = f"not started within {task.options.start_within_ms} ms"
+    error = TaskError(type="start_timeout", message=message, retryable=False)
+    is_discarded = task.options.on_expiry == "discard"
+    state = TaskState.CANCELLED if is_discarded else TaskState.FAILED
+    return end_task(snapshot, task, state, context, error=error)
 
 
 def _is_past_start(task: TaskRecord, *, now_ms: int) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rota.core import limits
-from rota.core.tasks.keys import check_key_size
+from rota.core.tasks.keys import check_key_size, check_unique
 from rota.core.tasks.model import NULL, Lane, NewTask, TaskError
 from rota.core.tasks.values import check_value
 from rota.errors import Invalid, Malformed, RotaError, TooMany
@@ -36,6 +36,7 @@ def read_item(key: str, content: bytes, *, most_bytes: int) -> InboxItem:
         if task.key is None and not 0 < len(key) <= limits.MAX_KEY_LENGTH:
             raise Invalid(f"key: 1 to {limits.MAX_KEY_LENGTH} characters", field="key")
         check_key_size(task.queue, task.key or key)
+        check_unique(task)
         check_value(task.payload, "payload", most_bytes=most_bytes)
     except RotaError as error:
         return refused(_readable_part(key, content, most_bytes), error)
@@ -95,9 +96,16 @@ def _name(value: Raw | None) -> str | None:
     return text[: limits.MAX_NAME_LENGTH]
 
 
+def without_key(task: NewTask) -> NewTask:
+    """A task that ends at once, and holds no key by which it is unique."""
+    return msgspec.structs.replace(task, unique=None, debounce=None)
+
+
 def without_lane(item: InboxItem, lane: Lane) -> InboxItem:
     """The item as a task that fails in this lane, since there is no room for its own."""
-    task = msgspec.structs.replace(item.task, queue=lane.queue, name=lane.name, requires=())
+    task = msgspec.structs.replace(
+        without_key(item.task), queue=lane.queue, name=lane.name, requires=()
+    )
     if item.error is not None:
         return InboxItem(task, item.error)
     text = (

@@ -8,6 +8,7 @@ escape itself, is stored with the escape before it. So no caller's key names a t
 from enum import StrEnum
 
 from rota.core import limits
+from rota.core.tasks.model import NewTask
 from rota.errors import Invalid
 
 SESSION_PREFIX = "session:"  # of every key that is made from a session's name for a task
@@ -55,3 +56,22 @@ def check_key_size(queue: str, key: str) -> None:
             "use a shorter key",
             field="key",
         )
+
+
+def check_unique(task: NewTask) -> None:
+    """Refuse options of a unique or debounced task that contradict each other."""
+    unique, debounce = task.unique, task.debounce
+    if unique is not None:
+        if debounce is not None:
+            raise Invalid("debounce: give this or unique, not both", field="debounce")
+        if unique.key is not None and unique.by:
+            raise Invalid("unique.by: give this or key, not both", field="unique")
+        if unique.key is not None:
+            check_key_size(task.queue, unique.key)
+    if debounce is not None:
+        if task.delay_ms is not None or task.run_at_ms is not None:
+            raise Invalid(
+                "debounce: says when the task is due; leave out delay_ms and run_at_ms",
+                field="debounce",
+            )
+        check_key_size(task.queue, debounce.key)

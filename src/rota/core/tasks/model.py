@@ -14,6 +14,7 @@ from msgspec import Meta, Raw, Struct
 from rota.core import limits
 from rota.core.flows.model import Concurrencies, FairKey, FlowSpec, Rates, flow_spec
 from rota.core.ids import TaskId
+from rota.core.tasks.unique import Debounce, Release, Unique, debounced_due_ms
 
 Name = Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_LENGTH)]
 Labels = (
@@ -142,8 +143,10 @@ class NewTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     # Unix time; a moment that has passed means now.
     run_at_ms: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     timeout_ms: Annotated[int, Meta(ge=1, le=limits.MAX_TIMEOUT_MS)] | None = None  # of one attempt
-    # Fails when not started by then.
+    # Fails when not started by then, or as `on_expiry` says.
     start_within_ms: Annotated[int, Meta(ge=1, le=limits.MAX_DELAY_MS)] | None = None
+    # A task that was not started in time has failed, or is discarded: cancelled, no failure.
+    on_expiry: Literal["fail", "discard"] = "fail"
     max_attempts: Annotated[int, Meta(ge=1, le=limits.MAX_ATTEMPTS)] = 3  # the first one counts
     backoff: Backoff | None = None
     # Idempotency, within the queue: the same key again gives the task it named first.
@@ -153,6 +156,10 @@ class NewTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     rate: Rates | None = None  # limits on how many tasks of a key start in a period
     # The tenant of the task: tenants of a queue that have work share its starts by their weights.
     fair_key: FairKey | None = None
+    # One task at a time has the same key, or the same fields; not together with `debounce`.
+    unique: Unique | None = None
+    # Tasks in quick succession become one; not together with `delay_ms` and `run_at_ms`.
+    debounce: Debounce | None = None
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -169,6 +176,9 @@ class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     concurrency: Concurrencies | None = None
     rate: Rates | None = None
     fair_key: str | None = None
+    on_expiry: Literal["fail", "discard"] = "fail"
+    unique: Unique | None = None
+    debounce: Debounce | None = None
 
 
 DEFAULT_OPTIONS = TaskOptions()
@@ -203,6 +213,9 @@ def options_of(task: NewTask) -> TaskOptions:
         and task.concurrency is None
         and task.rate is None
         and task.fair_key is None
+        and task.unique is None
+        and task.debounce is None
+        and task.on_expiry == DEFAULT_OPTIONS.on_expiry
     ):
         return DEFAULT_OPTIONS
     return TaskOptions(
@@ -216,12 +229,24 @@ def options_of(task: NewTask) -> TaskOptions:
         concurrency=task.concurrency,
         rate=task.rate,
         fair_key=task.fair_key,
+        on_expiry=task.on_expiry,
+        unique=task.unique,
+        debounce=task.debounce,
     )
 
 
 def flow_of(task: "NewTask | TaskOptions") -> FlowSpec | None:
     """The flow of a task inside its lane; None: it has no limits and no tenant."""
     return flow_spec(task.concurrency, task.rate, task.fair_key)
+
+
+def holds_key(options: TaskOptions) -> bool:
+    """Whether a task may hold a key, by which it is unique or debounced."""
+    return options.unique is not None or options.debounce is not None
+
+
+def holds_key_while_running(options: TaskOptions) -> bool:
+    return options.unique is not None and options.unique.release is Release.END
 
 
 def retried_options(options: TaskOptions, *, now_ms: int) -> TaskOptions:
@@ -246,6 +271,8 @@ def due_at_ms(task: NewTask, *, now_ms: int) -> int | None:
     """The moment a new task may run; None when that is now."""
     if task.run_at_ms is not None:
         return task.run_at_ms if task.run_at_ms > now_ms else None
+    if task.debounce is not None:
+        return debounced_due_ms(task.debounce, first_ms=now_ms, now_ms=now_ms)
     return now_ms + task.delay_ms if task.delay_ms else None
 
 

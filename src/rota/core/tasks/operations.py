@@ -119,16 +119,19 @@ def _void_cancellation(snapshot: Snapshot, task: TaskRecord) -> list[Decision]:
 
 def queue_due(snapshot: Snapshot, context: Context) -> tuple[list[Decision], Done]:
     """Queue due tasks, except those that an earlier command of this batch has changed."""
-    moved_on = {
-        task_id
-        for task_id in snapshot.due
-        if task_id in snapshot.tasks and snapshot.tasks[task_id].state is not TaskState.SCHEDULED
-    }
-    due = [task_id for task_id in snapshot.due if task_id not in moved_on]
+    due = [task_id for task_id in snapshot.due if _is_due(snapshot.tasks.get(task_id), context)]
     for task_id in due:
         if task_id in snapshot.tasks:
             snapshot.note_state(task_id, TaskState.QUEUED, now_ms=context.now_ms)
     return [QueueTask(task_id) for task_id in due], Done(len(due))
+
+
+def _is_due(task: TaskRecord | None, context: Context) -> bool:
+    """Whether a task that was due before this batch still is; None: no command has named it."""
+    if task is None:
+        return True
+    is_later = task.due_at_ms is not None and task.due_at_ms > context.now_ms
+    return task.state is TaskState.SCHEDULED and not is_later
 
 
 def pause(snapshot: Snapshot, command: PauseQueue, context: Context) -> tuple[list[Decision], Done]:

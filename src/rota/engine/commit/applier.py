@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.core.decisions import (
     AddTask,
@@ -23,12 +23,13 @@ from rota.core.decisions import (
     PutWorker,
     QueueTask,
     RemoveWorker,
+    ReplaceTask,
     RequeueTask,
     ReviveTask,
     TellCancelled,
 )
 from rota.core.ids import TaskId
-from rota.core.tasks.model import TaskRecord
+from rota.core.tasks.model import TaskRecord, TaskState
 from rota.engine.working_set.working_set import WorkingSet
 from rota.store.access import TokenStore
 from rota.store.database import Transaction
@@ -99,8 +100,24 @@ class _Writer:
         if held.windows.may_cover(opened, decisions):
             held.windows.note_added(decisions, self._run_tokens)
 
+    def replace(self, decisions: Sequence[ReplaceTask]) -> None:
+        """Write the last contents of each task, over what the store has."""
+        first: dict[TaskId, TaskRecord] = {}
+        last: dict[TaskId, ReplaceTask] = {}
+        for one in decisions:
+            first.setdefault(one.id, one.before)
+            last[one.id] = one
+        whole = [structs.replace(one, before=first[one.id]) for one in last.values()]
+        flows = self._held.flows.numbers_for(
+            self._tx, [AddTask(one.id, one.task, one.at_ms) for one in whole], now_ms=self._now_ms
+        )
+        places = self._tasks.replace(whole, flows)
+        queued = TaskState.QUEUED
+        self._held.note_left([task for task in first.values() if task.state is queued])
+        self._note_queued(places)
+
     def finish(self, decisions: Sequence[FinishTask]) -> None:
-        self._tasks.finish(decisions)
+        self._tasks.finish(decisions, self._held.key_holders(decisions, self._known))
         self._held.note_finished(decisions, self._known, now_ms=self._now_ms)
         self.applied.finished += [one.id for one in decisions]
 
@@ -200,6 +217,7 @@ class _Writer:
 ORDER: tuple[tuple[type[Any], Callable[[_Writer, Any], None]], ...] = (
     (NoteProgress, _Writer.progress),
     (AddTask, _Writer.add),
+    (ReplaceTask, _Writer.replace),
     (FinishTask, _Writer.finish),
     (RequeueTask, _Writer.requeue),
     (QueueTask, _Writer.queue),

@@ -6,7 +6,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rota.core.decisions import AddTask, Decision, LeaseTask, NoteWatch, RequeueTask, TellCancelled
+from rota.core.decisions import (
+    AddTask,
+    Decision,
+    LeaseTask,
+    NoteWatch,
+    ReplaceTask,
+    RequeueTask,
+    TellCancelled,
+)
 from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.request import earlier
 from rota.engine.commit.state import WriterState, paused_after
@@ -91,6 +99,10 @@ def next_due_ms(decisions: Mapping[type[Decision], list[Any]]) -> int | None:
             moments.append(one.due_at_ms)
         if one.task.start_within_ms is not None:
             moments.append(one.created_at_ms + one.task.start_within_ms)
+    for one in decisions.get(ReplaceTask, ()):
+        moments += () if one.due_at_ms is None else (one.due_at_ms,)
+        if one.options.start_within_ms is not None:
+            moments.append(one.at_ms + one.options.start_within_ms)
     for one in decisions.get(RequeueTask, ()):
         moments += () if one.due_at_ms is None else (one.due_at_ms,)
     for one in decisions.get(LeaseTask, ()):

@@ -35,13 +35,14 @@ from rota.core.flows.model import Concurrency, LimitUse, named_limits
 from rota.core.ids import TaskId
 from rota.core.snapshot import Snapshot
 from rota.core.tasks.inbox import UNACCEPTED, read_item
-from rota.core.tasks.keys import KeyPlace, kept_key
+from rota.core.tasks.keys import KeyPlace, check_unique, kept_key
 from rota.core.tasks.model import NewTask
-from rota.core.tasks.submission import key_place
+from rota.core.tasks.submission import held_key_of, key_place
 from rota.core.workers.model import Health
 from rota.core.workers.registry import health_of
 from rota.engine.working_set.held_leases import HeldLeases
 from rota.engine.working_set.working_set import WorkingSet
+from rota.errors import Invalid
 from rota.store.access import TokenStore
 from rota.store.database import Transaction
 from rota.store.tasks.lanes import Lanes
@@ -84,9 +85,9 @@ def load(
     """Fill the snapshot for the commands; unwell: workers not healthy at the last sweep."""
     tasks = TaskStore(tx, lanes)
     if not kinds.isdisjoint(NAMES_TASKS):
-        _load_tasks(tasks, held.leases, snapshot, commands)
+        _load_tasks(tasks, held.leases, snapshot, commands, context.now_ms)
     if TakeInbox in kinds:
-        _load_inbox(tx, tasks, snapshot, commands)
+        _load_inbox(tx, tasks, held.leases, snapshot, commands, now_ms=context.now_ms)
     if SubmitTasks in kinds or snapshot.inbox:
         wanted = [
             task for command in commands if type(command) is SubmitTasks for task in command.tasks
@@ -108,13 +109,23 @@ def load(
 
 
 def _load_tasks(
-    tasks: TaskStore, leases: HeldLeases, snapshot: Snapshot, commands: Iterable[TaskCommand]
+    tasks: TaskStore,
+    leases: HeldLeases,
+    snapshot: Snapshot,
+    commands: Iterable[TaskCommand],
+    now_ms: int,
 ) -> None:
     keys: list[KeyPlace] = []
     ids: list[TaskId] = []
+    submitted: list[NewTask] = []  # those that are unique or debounced
     for command in commands:
         match command:
             case SubmitTasks():
+                submitted += [
+                    task
+                    for task in command.tasks
+                    if task.unique is not None or task.debounce is not None
+                ]
                 space = command.key_space
                 keys += [
                     (task.queue, kept_key(task.key, space))
@@ -129,6 +140,8 @@ def _load_tasks(
                 pass
     if keys:
         snapshot.keys = tasks.by_keys(keys)
+    if held := [place for task in submitted if (place := _held_place(task, now_ms)) is not None]:
+        _load_holders(tasks, leases, snapshot, held)
     if ids:
         _remember_tasks(tasks, leases, snapshot, ids)
 
@@ -174,8 +187,32 @@ def _load_cancellable(
         _remember_tasks(tasks, held.leases, snapshot, [TaskId(one) for one in use.queued])
 
 
+def _held_place(task: NewTask, now_ms: int) -> KeyPlace | None:
+    """The place of the key by which a task is unique or debounced, if it has a valid one."""
+    try:
+        check_unique(task)
+    except Invalid:
+        return None
+    held = held_key_of(task, now_ms=now_ms)
+    return None if held is None else (task.queue, held.key)
+
+
+def _load_holders(
+    tasks: TaskStore, leases: HeldLeases, snapshot: Snapshot, places: Sequence[KeyPlace]
+) -> None:
+    """Load the tasks that hold these keys."""
+    snapshot.holders |= tasks.key_holders(places)
+    _remember_tasks(tasks, leases, snapshot, [one.task_id for one in snapshot.holders.values()])
+
+
 def _load_inbox(
-    tx: Transaction, tasks: TaskStore, snapshot: Snapshot, commands: Iterable[TaskCommand]
+    tx: Transaction,
+    tasks: TaskStore,
+    leases: HeldLeases,
+    snapshot: Snapshot,
+    commands: Iterable[TaskCommand],
+    *,
+    now_ms: int,
 ) -> None:
     """Take tasks from the inbox, once even if the batch has several such commands."""
     taking = next(command for command in commands if isinstance(command, TakeInbox))
@@ -186,6 +223,8 @@ def _load_inbox(
     # A task that finds no lane in its own queue may end up in this one.
     elsewhere = [(UNACCEPTED.queue, key) for _, key in places]
     snapshot.keys |= tasks.by_keys([*places, *elsewhere])
+    if held := [place for item in items if (place := _held_place(item.task, now_ms)) is not None]:
+        _load_holders(tasks, leases, snapshot, held)
 
 
 def _remember_tasks(
@@ -307,6 +346,7 @@ def _load_results(
                 ids += [item.task_id for item in command.items]
             case ReturnLeases():
                 ids += [task_id for task_id, _ in command.leases]
+                snapshot.repeated = held.leases.repeated
             case _:
                 pass
     if not ids:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from rota.core.commands import PruneHistory, TakeInbox, TaskCommand
-from rota.core.decisions import AddTask
+from rota.core.decisions import AddTask, ReplaceTask
 from rota.core.reducer import reduce
 from rota.core.replies import Done, Reply
 from rota.core.tasks.model import NewTask, flow_of
@@ -81,7 +81,7 @@ class TaskDomain(Domain):
         """New tasks that need not go through the queue, since a lease call waits for work.
 
         Only a few: many tasks are claimed from the queue together at a lower cost.
-        Tasks from the inbox may have failed already.
+        Tasks from the inbox may have failed already. Only a task in the queue can be replaced.
         """
         batch = self.batch
         new: list[AddTask] = batch.decisions.get(AddTask, [])
@@ -89,6 +89,7 @@ class TaskDomain(Domain):
             len(new) <= MOST_UNQUEUED
             and not any(self._is_managed(one.task) for one in new)
             and TakeInbox not in batch.kinds
+            and ReplaceTask not in batch.decisions
             and DispatchDomain.is_concerned(batch)
         )
         return new if is_wanted else []

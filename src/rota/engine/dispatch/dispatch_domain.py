@@ -4,6 +4,10 @@
 waiting work are decided here for all lease calls together, after the tasks are written.
 """
 
+from collections.abc import Sequence
+
+import msgspec
+
 from rota.core.commands import LeaseWork
 from rota.core.decisions import (
     AddTask,
@@ -15,10 +19,13 @@ from rota.core.decisions import (
     RequeueTask,
     ReviveTask,
 )
+from rota.core.dispatch import matching
 from rota.core.replies import Granted
+from rota.core.tasks.model import TaskRecord, of_run
 from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.state import paused_after
 from rota.engine.dispatch.dispatcher import Dispatcher
+from rota.store.tasks.tasks import TaskStore
 
 BRINGS_WORK: tuple[type[Decision], ...] = (AddTask, RequeueTask, QueueTask, ReviveTask)
 
@@ -48,20 +55,46 @@ class DispatchDomain(Domain):
             new=batch.unqueued,
             run_tokens=batch.run_tokens,
         )
+        repeated = self._repeated([command for _, command in asking])
         replies, batch.served = dispatcher.assign(
-            [command for _, command in asking],
+            [
+                command if number not in repeated else _remainder(command, repeated[number])
+                for number, (_, command) in enumerate(asking)
+            ],
             batch.waitlist,
             changed=self._came_or_left(),
             expected=sum(len(decisions.get(kind, ())) for kind in BRINGS_WORK),
         )
-        for (index, command), reply in zip(asking, replies, strict=True):
+        for number, ((index, command), reply) in enumerate(zip(asking, replies, strict=True)):
             batch.outcomes[index] = reply
             self._note_granted(command, reply)
+            if number in repeated and isinstance(reply, Granted):
+                batch.outcomes[index] = Granted([*repeated[number], *reply.leases])
         for call, reply in batch.served:
             self._note_granted(call.command, reply)
         batch.open_lanes = dispatcher.open_lanes
         if dispatcher.leased:
             decisions.setdefault(LeaseTask, []).extend(dispatcher.leased)
+
+    def _repeated(self, asking: Sequence[LeaseWork]) -> dict[int, list[TaskRecord]]:
+        """Return the leased tasks that calls get again, by the number of the call."""
+        incarnations = {one.incarnation for one in asking if one.running is not None}
+        if not incarnations:
+            return {}
+        batch, leases = self.batch, self.batch.held.leases
+        wanted = matching.leases_to_repeat(
+            asking,
+            {one: [*leases.of_incarnations([one]).values()] for one in incarnations},
+            now_ms=batch.context.now_ms,
+        )
+        ids = [task_id for found in wanted.values() for task_id in found]
+        tasks = TaskStore(batch.tx, batch.lanes).by_ids([*ids])
+        leases.note_repeated(ids)
+        return {
+            number: [of_run(tasks[one], leases.run_tokens.get(one)) for one in found]
+            for number, found in wanted.items()
+            if found
+        }
 
     def _note_granted(self, command: object, reply: object) -> None:
         if isinstance(reply, Granted) and reply.leases:
@@ -75,3 +108,8 @@ class DispatchDomain(Domain):
             return set()
         came = {one.worker.id for one in decisions.get(PutWorker, ())}
         return came | {one.worker_id for one in decisions.get(RemoveWorker, ())}
+
+
+def _remainder(command: LeaseWork, repeated: Sequence[TaskRecord]) -> LeaseWork:
+    """Return what a call may get beside the leases that it gets again."""
+    return msgspec.structs.replace(command, most=command.most - len(repeated))

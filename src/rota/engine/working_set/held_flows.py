@@ -155,7 +155,14 @@ class HeldFlows:
         self, tx: Transaction, added: Sequence[AddTask], *, now_ms: int
     ) -> dict[int, int]:
         """Return the flow of each new task that has one; its limits are declared."""
-        tasks = [one for one in added if flow_of(one.task) is not None]
+        # Not by `flow_of`: this is asked for every task, and nearly none has a flow.
+        tasks = [
+            one
+            for one in added
+            if one.task.fair_key is not None
+            or one.task.concurrency is not None
+            or one.task.rate is not None
+        ]
         return self._numbers_of(tx, tasks, now_ms=now_ms) if tasks else {}
 
     def numbers_again(

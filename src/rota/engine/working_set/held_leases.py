@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping
 
 from rota.core.decisions import LeaseTask
 from rota.core.ids import TaskId
-from rota.core.tasks.model import JOB_INCARNATION, Lease, TaskRecord
+from rota.core.tasks.model import (
+    DEFAULT_OPTIONS,
+    JOB_INCARNATION,
+    Lease,
+    TaskRecord,
+    holds_key_while_running,
+)
 from rota.store.database import Transaction
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.tasks import TaskStore
@@ -21,6 +27,10 @@ class HeldLeases:
         self.by_task: dict[TaskId, Lease] = {}
         self._tasks: dict[int, dict[TaskId, None]] = {}  # by incarnation
         self.run_tokens: dict[TaskId, tuple[int, int]] = {}  # run and token, unless it is a job
+        # Those that their worker was granted a second time, since the first answer was lost. Not in
+        # the store: after a restart such a lease may be returned, as if it had been granted once.
+        self.repeated: set[TaskId] = set()
+        self.key_holders: set[TaskId] = set()  # those that may hold a key until their tasks end
 
     def __len__(self) -> int:
         return len(self.by_task)
@@ -32,6 +42,7 @@ class HeldLeases:
         for lease in held.by_task.values():
             held._tasks.setdefault(lease.incarnation, {})[lease.id] = None
         held.run_tokens = RunStore(tx).leased_tasks()
+        held.key_holders = TaskStore(tx, lanes).leased_key_holders()
         return held
 
     # --- reading --------------------------------------------------------------------------------
@@ -71,6 +82,9 @@ class HeldLeases:
                 found[task_id] = self.run_tokens[task_id]
         return found, unknown
 
+    def note_repeated(self, ids: Iterable[TaskId]) -> None:
+        self.repeated.update(ids)
+
     # --- decisions ------------------------------------------------------------------------------
 
     def note_leased(
@@ -98,9 +112,15 @@ class HeldLeases:
             held[task_id] = None
             if task.run is not None and task.token is not None:
                 self.run_tokens[task_id] = task.run, task.token
+            if task.options is not DEFAULT_OPTIONS and holds_key_while_running(task.options):
+                self.key_holders.add(task_id)
 
     def note_ended(self, ids: Iterable[TaskId]) -> None:
         by_task, tasks, run_tokens = self.by_task, self._tasks, self.run_tokens
+        if self.key_holders or self.repeated:
+            ids = [*ids]
+            self.key_holders.difference_update(ids)
+            self.repeated.difference_update(ids)
         for task_id in ids:
             incarnation = by_task.pop(task_id).incarnation
             held = tasks[incarnation]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from rota.core.decisions import FinishTask, LeaseTask
 from rota.core.ids import TaskId
-from rota.core.tasks.model import TaskRecord, TaskState
+from rota.core.tasks.model import TaskRecord, TaskState, holds_key
 from rota.engine.working_set.held_flows import HeldFlows
 from rota.engine.working_set.held_leases import HeldLeases
 from rota.engine.working_set.held_workers import HeldWorkers
@@ -62,13 +62,22 @@ class WorkingSet:
 
     # --- decisions ------------------------------------------------------------------------------
 
+    def key_holders(
+        self, decisions: Sequence[FinishTask], tasks: Mapping[TaskId, TaskRecord]
+    ) -> list[TaskId]:
+        """Return the tasks that may hold a key when they end; `tasks` has those that waited."""
+        leased, running = self.leases.key_holders, TaskState.RUNNING
+        found = [one.id for one in decisions if one.id in leased] if leased else []
+        waiting = [tasks[one.id] for one in decisions if one.was is not running]
+        return found + [task.id for task in waiting if holds_key(task.options)]
+
     def note_finished(
         self, decisions: Sequence[FinishTask], tasks: Mapping[TaskId, TaskRecord], *, now_ms: int
     ) -> None:
         """Note the ends of tasks; `tasks` has those that were queued."""
         running, queued = TaskState.RUNNING, TaskState.QUEUED
         self.leases.note_ended([one.id for one in decisions if one.was is running])
-        self._note_left([tasks[one.id] for one in decisions if one.was is queued])
+        self.note_left([tasks[one.id] for one in decisions if one.was is queued])
         self.flows.note_finished((one.id for one in decisions), now_ms=now_ms)
 
     def note_queued(self, places: Sequence[QueuedPlace]) -> None:
@@ -81,7 +90,7 @@ class WorkingSet:
         self.windows.note_queued([one for one in places if one.lane < FIRST_FLOW])
         self.flows.note_queued([one for one in places if one.lane >= FIRST_FLOW])
 
-    def _note_left(self, tasks: Sequence[TaskRecord]) -> None:
+    def note_left(self, tasks: Sequence[TaskRecord]) -> None:
         """Note that these tasks have left the queue."""
         for task in tasks if self.flows.depths else ():
             self.flows.count_queued(task.lane.queue, -1)
@@ -104,7 +113,7 @@ class WorkingSet:
         """Note leases of these tasks; `unqueued` were never put into the queue."""
         queued = TaskState.QUEUED
         self.leases.note_leased(decisions, tasks)
-        self._note_left(
+        self.note_left(
             [tasks[one.id] for one in decisions if one.was is queued and one.id not in unqueued]
         )
         if self.flows.is_used:

@@ -202,6 +202,16 @@ SELECT coalesce(flow, lane), -priority, id, :fence, :attempt, :since_ms FROM tas
 -- Schedule a task that was leased.
 INSERT INTO scheduled (due_at_ms, id, fence, attempt) VALUES (:due_at_ms, :id, :fence, :attempt)
 
+-- name: replace
+-- Give a waiting task new contents. Its place in the queue is changed beside this.
+UPDATE task
+   SET lane = :lane, priority = :priority, payload = :payload, options = :options, flow = :flow
+ WHERE id = :id
+
+-- name: move_scheduled
+-- Change the moment that a scheduled task is due; its attempts start over.
+UPDATE scheduled SET due_at_ms = :due_at_ms, attempt = 0 WHERE id = :id
+
 -- name: due
 -- Scheduled tasks that are due, the oldest first.
 SELECT id FROM scheduled WHERE due_at_ms <= :now_ms ORDER BY due_at_ms, id LIMIT :limit

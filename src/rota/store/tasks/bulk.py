@@ -14,13 +14,21 @@ from typing import TypeVar
 import msgspec
 
 from rota.core.decisions import AddTask, FinishTask, LeaseTask
-from rota.core.tasks.model import DEFAULT_OPTIONS, NewTask, TaskState, normalised_labels, options_of
+from rota.core.tasks.model import (
+    DEFAULT_OPTIONS,
+    Labels,
+    NewTask,
+    TaskState,
+    normalised_labels,
+    options_of,
+)
 from rota.store.database import Transaction
 from rota.store.tasks.lanes import Lanes
 
 MANY = 16  # equal decisions that are worth a statement of their own
 TASK_COLUMNS = ("id", "lane", "priority", "payload", "options", "key", "created_at_ms")
 QUEUE_COLUMNS = ("lane", "rank", "id", "since_ms")
+HELD_KEY_COLUMNS = ("queue", "key", "id", "release", "until_ms")
 LEASE_COLUMNS = ("lane", "incarnation", "fence", "attempt", "started_at_ms", "deadline_ms")
 
 T = TypeVar("T")
@@ -117,6 +125,22 @@ def _insert_options(tx: Transaction, added: Sequence[AddTask]) -> None:
         if one.task.start_within_ms is not None
     ]:
         tx.pipeline_many("tasks.add_start_limit", ("start_by_ms", "id"), limits)
+    if held := {(one.task.queue, one.holds.key): one for one in added if one.holds is not None}:
+        # The last one of a batch with the same key holds it: those before it have let go of it.
+        rows = [
+            (queue, key, one.id, one.holds.release, one.holds.until_ms)
+            for (queue, key), one in held.items()
+            if one.holds is not None
+        ]
+        tx.pipeline_many("unique.hold", HELD_KEY_COLUMNS, rows)
+
+
+def change_labels(tx: Transaction, task_id: int, before: Labels | None, now: Labels | None) -> None:
+    """Replace the labels by which a task is found."""
+    gone = [(label, task_id) for label in normalised_labels(before)]
+    tx.pipeline_many("tasks.drop_label", ("label", "id"), gone)
+    new = [(label, task_id) for label in normalised_labels(now)]
+    tx.pipeline_many("tasks.add_label", ("label", "id"), new)
 
 
 def _is_special(added: AddTask) -> bool:
@@ -127,6 +151,7 @@ def _is_special(added: AddTask) -> bool:
         or task.key is not None
         or task.labels is not None
         or task.start_within_ms is not None
+        or added.holds is not None
     )
 
 

@@ -14,14 +14,25 @@ from rota.core.decisions import (
     FinishTask,
     LeaseTask,
     NoteProgress,
+    ReplaceTask,
     RequeueTask,
     ReviveTask,
 )
 from rota.core.ids import TaskId
-from rota.core.snapshot import last_line, logged
+from rota.core.snapshot import KeyHolder, last_line, logged
 from rota.core.tasks import error_fingerprints
 from rota.core.tasks.keys import KeyPlace
-from rota.core.tasks.model import Lease, TaskError, TaskOptions, TaskRecord, TaskState, start_by_ms
+from rota.core.tasks.model import (
+    DEFAULT_OPTIONS,
+    Lease,
+    TaskError,
+    TaskOptions,
+    TaskRecord,
+    TaskState,
+    holds_key,
+    holds_key_while_running,
+    start_by_ms,
+)
 from rota.store.database import Transaction
 from rota.store.tasks import bulk, pruning, row_types
 from rota.store.tasks.lanes import Lanes
@@ -86,6 +97,18 @@ class TaskStore:
         }
         tasks = self.by_ids(list(found.values()))
         return {place: tasks[task_id] for place, task_id in found.items()}
+
+    def key_holders(self, places: Collection[KeyPlace]) -> dict[KeyPlace, KeyHolder]:
+        """The tasks that hold these keys in these queues, by which they are unique."""
+        wanted, keys = {*places}, list({key for _, key in places})
+        return {
+            (queue, key): KeyHolder(task_id, until_ms)
+            for queue, key, task_id, until_ms in self._tx.rows("unique.holders", keys=keys)
+            if (queue, key) in wanted
+        }
+
+    def leased_key_holders(self) -> set[TaskId]:
+        return set(self._tx.column("unique.leased_holders"))
 
     def with_key(
         self, keys: list[str], *, limit: int, before: TaskId | None, queue: str | None = None
@@ -155,6 +178,12 @@ class TaskStore:
         if scheduled := [(one.id,) for one in leases if one.was is TaskState.SCHEDULED]:
             tx.pipeline_each("tasks.unschedule_one", ("id",), scheduled)
         bulk.write_leases(tx, leases, lanes)
+        if released := [
+            one.id
+            for one, task in zip(leases, known, strict=True)
+            if task.options is not DEFAULT_OPTIONS and _releases_at_start(one, task.options)
+        ]:
+            tx.pipeline("unique.release", ids=released)
 
     def _numbers(self, tasks: Sequence[TaskRecord]) -> list[int]:
         """The lane number of each task; each lane is looked up once."""
@@ -192,8 +221,11 @@ class TaskStore:
 
     # --- finishing --------------------------------------------------------------------------
 
-    def finish(self, finished: Sequence[FinishTask]) -> None:
-        """Move tasks to history: one statement for all that were running, one for the others."""
+    def finish(self, finished: Sequence[FinishTask], holding: Collection[TaskId] = ()) -> None:
+        """Move tasks to history: one statement for all that were running, one for the others.
+
+        `holding` are those that may hold a key by which they are unique.
+        """
         running = [one for one in finished if one.was is TaskState.RUNNING]
         waiting = [one for one in finished if one.was is not TaskState.RUNNING]
         if running:
@@ -205,6 +237,8 @@ class TaskStore:
             self._tx.pipeline_each("tasks.unschedule_one", ("id",), scheduled)
             self._move_to_history(waiting, "tasks.finish_waiting")
         bulk.drop(self._tx, "tasks", [one.id for one in finished])
+        if holding:
+            self._tx.pipeline("unique.release", ids=[*holding])
 
     def _finish_running(self, running: Sequence[FinishTask]) -> None:
         groups, others = bulk.group_successes(running)
@@ -289,6 +323,43 @@ class TaskStore:
         ]
         if limits:
             self._tx.pipeline_many("tasks.add_start_limit", ("start_by_ms", "id"), limits)
+
+    def replace(
+        self, replaced: Sequence[ReplaceTask], flows: Mapping[int, int] = NO_FLOWS
+    ) -> list[QueuedPlace]:
+        """Give waiting tasks new contents; returns the new places of those that are queued.
+
+        `flows` has the number of the flow of each task that has one now.
+        """
+        tx = self._tx
+        places: list[QueuedPlace] = []
+        for one in replaced:
+            new, before, is_queued = one.task, one.before, one.before.state is TaskState.QUEUED
+            lane = self._lanes.number(tx, new.queue, new.name, new.requires)
+            if is_queued:
+                tx.pipeline_each("tasks.dequeue_one", ("id",), [(one.id,)])
+            options = None if one.options is DEFAULT_OPTIONS else _encode(one.options)
+            tx.pipeline_exactly(
+                1,
+                "tasks.replace",
+                id=one.id,
+                lane=lane,
+                priority=new.priority,
+                payload=bytes(new.payload),
+                options=options,
+                flow=flows.get(one.id),
+            )
+            if is_queued:
+                row = (before.fence, 0, one.at_ms, one.id)
+                tx.pipeline_many("tasks.requeue", ("fence", "attempt", "since_ms", "id"), [row])
+                places.append(QueuedPlace(flows.get(one.id, lane), -new.priority, one.id))
+            else:
+                due_at_ms = before.due_at_ms if one.due_at_ms is None else one.due_at_ms
+                tx.pipeline_exactly(1, "tasks.move_scheduled", due_at_ms=due_at_ms, id=one.id)
+            if before.options.labels != one.options.labels:
+                bulk.change_labels(tx, one.id, before.options.labels, one.options.labels)
+            self._limit_starts([(one.id, one.options, before.created_at_ms)])
+        return places
 
     def queue(self, ids: list[int], *, now_ms: int) -> list[QueuedPlace]:
         """Queue scheduled tasks; returns their places."""
@@ -376,9 +447,16 @@ class TaskStore:
         return found
 
 
+def _releases_at_start(lease: LeaseTask, options: TaskOptions) -> bool:
+    """Whether a task lets go of its key with this lease: its first one, or none at all."""
+    is_first = lease.fence == 1
+    return is_first and holds_key(options) and not holds_key_while_running(options)
+
+
 def _log_of(task: TaskRecord) -> bytes | None:
     """The log of a finished task, with its end as the last line if that was a failure."""
-    log = logged(task.log, last_line(task)) if task.error is not None else task.log
+    has_failed = task.state is TaskState.FAILED and task.error is not None
+    log = logged(task.log, last_line(task)) if has_failed else task.log
     return _encode(log) if log else None
 
 

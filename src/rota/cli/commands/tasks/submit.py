@@ -44,12 +44,19 @@ MAX_TRIES_WHEN_OVERLOADED = 60
 @click.option("--run-at-ms", type=int, help="Do not start before this moment (Unix time in ms).")
 @click.option("--timeout-ms", type=int, help="Most time one attempt may take.")
 @click.option("--start-within-ms", type=int, help="Fail when not started within this time.")
+@click.option(
+    "--on-expiry",
+    type=click.Choice(["fail", "discard"]),
+    help="What becomes of a task that did not start in time.  [default: fail]",
+)
 @click.option("--max-attempts", type=int, help="Most attempts.  [default: 3]")
 @click.option("--backoff", help='Wait between attempts, as JSON: {"kind": "linear", …}.')
 @click.option(
     "--key",
     help="Idempotency key: the same key again, in the same queue, gives the task it named first.",
 )
+@click.option("--unique", help='One at a time, as JSON: {"key": "user:7", "while": "queued", …}.')
+@click.option("--debounce", help='One for many, as JSON: {"key": "user:7", "wait_ms": 500, …}.')
 @click.option("--label", multiple=True, help="KEY=VALUE, or a word; repeat for more.")
 @click.option(
     "--file",
@@ -99,10 +106,11 @@ def new_task(name: str, fields: dict[str, Any]) -> NewTask:
     described = dict(fields, name=name)
     if "label" in described:
         described["labels"] = labels_of(described.pop("label"))
-    if "backoff" in described:
-        described["backoff"] = msgspec.json.decode(
-            json_value("--backoff", described["backoff"]) or b"null"
-        )
+    for option in ("backoff", "unique", "debounce"):
+        if option in described:
+            described[option] = msgspec.json.decode(
+                json_value(f"--{option}", described[option]) or b"null"
+            )
     payload = json_value("--payload", described.pop("payload", None))
     try:
         task = msgspec.convert(described, NewTask)

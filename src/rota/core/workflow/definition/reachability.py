@@ -82,7 +82,8 @@ def own_insides(graph: Graph, inside: dict[str, set[Stack]]) -> Iterator[Definit
             yield problem(f"transitions[{number}]", "fan_out_in_itself", message)
 
 
-def joins(graph: Graph, inside: dict[str, set[Stack]]) -> Iterator[DefinitionProblem]:
+def joins(graph: Graph, inside: dict[str, set[Stack]] | None) -> Iterator[DefinitionProblem]:
+    """Joins of no fan-out, or out of its reach, and joins that differ; None: reach is not known."""
     definition = graph.definition
     keys = {graph.scope_key(number) for number in range(len(definition.transitions))}
     rules: dict[tuple[str, str], Synchronization] = {}
@@ -95,7 +96,7 @@ def joins(graph: Graph, inside: dict[str, set[Stack]]) -> Iterator[DefinitionPro
             message = f"no transition or sibling group {key!r} fans out"
             yield problem(f"{path}.joins_transition", "unknown_fan_out", message)
             continue
-        stacks = inside.get(transition.from_, set())
+        stacks = set() if inside is None else inside.get(transition.from_, set())
         if stacks and not any(key in stack for stack in stacks):
             message = f"no branch of {key!r} can get to {transition.from_!r}"
             yield problem(f"{path}.joins_transition", "join_out_of_reach", message)

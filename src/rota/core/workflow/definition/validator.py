@@ -35,8 +35,9 @@ def problems_of(definition: Definition) -> list[DefinitionProblem]:
     ]
     if not unknown:  # with an unknown name, reachability is not known
         found += reachability.unreachable(definition)
-        found += reachability.joins(graph, inside)
-    found += name_resolution.expressions(definition, None if unknown else inside)
+    known = None if unknown else inside
+    found += reachability.joins(graph, known)
+    found += name_resolution.expressions(definition, known)
     return found
 
 

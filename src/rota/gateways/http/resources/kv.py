@@ -19,7 +19,7 @@ from rota.messages.kv import MemoryDeleted, MemoryKey, MemoryPage, MemoryPut, Me
 
 UNREADABLE = "\ufffd"  # the character for bytes that cannot be decoded
 
-routes = Routes("Memory")
+routes = Routes("Memory", takes_slashes=True)
 
 
 class MemoryQuery(PageQuery, frozen=True, kw_only=True):

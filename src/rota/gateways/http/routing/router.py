@@ -77,6 +77,8 @@ class RouteTable:
     def __init__(self, endpoints: Iterable[HttpEndpoint]) -> None:
         self._by_path: dict[tuple[str, ...], tuple[Methods, tuple[str, ...]]] = {}
         self._plain: dict[str, RouteMatch] = {}  # the paths without parameters
+        # By the parts before a parameter that is the rest of the path.
+        self._by_start: dict[tuple[str, ...], tuple[Methods, str]] = {}
         for endpoint in endpoints:
             parts = tuple(
                 ANYTHING if part.startswith("{") else part for part in endpoint.path[1:].split("/")
@@ -86,6 +88,9 @@ class RouteTable:
             methods, names = self._by_path.setdefault(parts, ({}, endpoint.parameters))
             assert names == endpoint.parameters, f"{endpoint.path} has two names for a parameter"
             methods[endpoint.method] = endpoint
+            if endpoint.takes_slashes and parts[-1] == ANYTHING:
+                assert len(places) == 1, f"{endpoint.path} has a parameter before the last one"
+                self._by_start[parts[:-1]] = (methods, names[0])
             if not places:
                 self._plain[endpoint.path] = RouteMatch(methods)
 
@@ -95,6 +100,9 @@ class RouteTable:
         if plain is not None:
             return plain
         parts = raw_path[1:].split("/")
+        return self._find_templated(parts.copy()) or self._find_by_start(parts)
+
+    def _find_templated(self, parts: list[str]) -> RouteMatch | None:
         values: list[str] = []
         for place in PARAMETER_PLACES:
             if len(parts) <= place or not parts[place]:
@@ -106,6 +114,15 @@ class RouteTable:
                 methods, names = found
                 return RouteMatch(methods, dict(zip(names, values, strict=True)))
         return None
+
+    def _find_by_start(self, parts: list[str]) -> RouteMatch | None:
+        first = PARAMETER_PLACES[0]
+        found = self._by_start.get(tuple(parts[:first]))
+        rest = "/".join(parts[first:])
+        if found is None or not rest:
+            return None
+        methods, name = found
+        return RouteMatch(methods, {name: unquote(rest)})
 
 
 class Application:

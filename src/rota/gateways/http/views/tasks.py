@@ -62,13 +62,23 @@ def added_task(item: AddTask, *, duplicate: bool = False) -> TaskView:
         view = msgspec.structs.replace(
             view, concurrency=task.concurrency, rate=task.rate, fair_key=task.fair_key
         )
-    if task.delay_ms is None and task.run_at_ms is None and task.start_within_ms is None:
+    if (
+        item.due_at_ms is None
+        and task.run_at_ms is None
+        and task.start_within_ms is None
+        and task.unique is None
+        and task.delay_ms is None
+        and task.on_expiry == "fail"
+    ):
         return view
     return msgspec.structs.replace(
         view,
         delay_ms=task.delay_ms,
         run_at_ms=task.run_at_ms if item.due_at_ms is None else item.due_at_ms,
         start_within_ms=task.start_within_ms,
+        on_expiry=task.on_expiry,
+        unique=task.unique,
+        debounce=task.debounce,
     )
 
 
@@ -103,6 +113,9 @@ def task_view(
         concurrency=options.concurrency,
         rate=options.rate,
         fair_key=options.fair_key,
+        on_expiry=options.on_expiry,
+        unique=options.unique,
+        debounce=options.debounce,
         created_at_ms=task.created_at_ms,
         started_at_ms=task.started_at_ms,
         finished_at_ms=task.finished_at_ms,
@@ -152,7 +165,8 @@ def wait_reason_view(explanation: Explanation, queue: str, caller: Caller) -> Wh
 
 def events_of(task: TaskRecord) -> list[JobEvent]:
     timeline = _Timeline()
-    is_delayed = task.options.delay_ms or task.options.run_at_ms is not None
+    options = task.options
+    is_delayed = options.delay_ms or options.run_at_ms is not None or options.debounce is not None
     first = TaskState.SCHEDULED if is_delayed else TaskState.QUEUED
     timeline.add("created", first, task.created_at_ms)
     for line in task.log:

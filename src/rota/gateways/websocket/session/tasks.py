@@ -54,6 +54,10 @@ async def assign(call: SocketCall) -> TaskAnswer:
         concurrency=asked.concurrency,
         rate=asked.rate,
         fair_key=asked.fair_key,
+        start_within_ms=asked.start_within_ms,
+        on_expiry=asked.on_expiry,
+        unique=asked.unique,
+        debounce=asked.debounce,
     )
     reply = await call.coordinator.execute(
         SubmitTasks(

@@ -23,6 +23,7 @@ from rota.errors import (
     QueueFull,
     TaskNotFound,
     Unavailable,
+    UniqueConflict,
 )
 from rota.gateways.http.resources.tasks import bulk
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
@@ -80,7 +81,7 @@ class TasksQuery(PageQuery, frozen=True, kw_only=True):
     answer=TaskView | list[TaskView],
     status=201,
     other_statuses=(200,),
-    errors=(Overloaded, Unavailable, KeyBusy, QueueFull),
+    errors=(UniqueConflict, KeyBusy, QueueFull, Overloaded, Unavailable),
     starts_eagerly=True,
 )
 async def submit(call: HttpCall[NewTask | NewTasks, NoQuery]) -> HttpResponse:
@@ -88,7 +89,9 @@ async def submit(call: HttpCall[NewTask | NewTasks, NoQuery]) -> HttpResponse:
 
     One object, or an array of up to 10,000 that is accepted or refused as a whole. A task whose
     `key` is taken already in its queue is answered with the one that has it, and `"duplicate":
-    true`; 200 when that is true of all.
+    true`; 200 when that is true of all. A task that is `unique` or has `debounce` is answered the
+    same way with the task that holds its key. With `"on_conflict": "reject"` that is the error
+    `unique_conflict`, and no task of the array is accepted.
     """
     is_batch = isinstance(call.body, list)
     tasks = call.body if isinstance(call.body, list) else [call.body]

@@ -105,15 +105,19 @@ async def heartbeat(call: HttpCall[HeartbeatRequest, NoQuery]) -> HeartbeatAnswe
     "/api/workers/{worker_id}/lease", Action.WORK, errors=(WorkerNotFound, StaleIncarnation)
 )
 async def lease(call: HttpCall[LeaseRequest, NoQuery]) -> LeaseAnswer:
-    """Lease tasks, or wait for some."""
+    """Lease tasks, or wait for some.
+
+    With `running`, the answer begins with the tasks that the worker holds and does not list.
+    """
     worker_id = acting_worker(call)
-    asked = call.body
+    asked, running = call.body, call.body.running
     command = LeaseWork(
         worker_id=worker_id,
         incarnation=asked.incarnation,
         most=asked.max,
         wait_ms=asked.wait_ms,
         by=call.caller,
+        running=None if running is None else tuple(filter(None, map(ids.from_text, running))),
     )
 
     async def release(granted: Granted) -> None:

@@ -1,0 +1,1 @@
+"""Groups and chains: runs of workflows that the SDK generates."""
