@@ -12,6 +12,7 @@ from reference_pages.markdown import code, codes, document, number, sentence, ta
 from reference_pages.sources import comments
 from rota import messages
 from rota.core.access import ALLOWED, Scope
+from rota.core.schedules import model as schedules
 from rota.core.workflow import decisions, events
 from rota.core.workflow.definition import model
 from rota.gateways.http import openapi
@@ -29,6 +30,7 @@ STRUCTURES = (
     operations,
     events,
     decisions,
+    schedules,
 )
 LARGEST = 2**53  # what every JSON reader can take; no limit of ours
 
@@ -121,7 +123,7 @@ def _structure(name: str, schema: Schema) -> str:
     struct = next(getattr(module, name) for module in STRUCTURES if hasattr(module, name))
     fields: Schema = schema.get("properties", {})
     base = struct.__base__
-    if base.__name__.endswith(("View", "Summary")):
+    if base.__name__.endswith(("View", "Summary", "Spec")):
         text = f"{text} The fields of [{base.__name__}](#{base.__name__.lower()}), and:".lstrip()
         fields = {field: fields[field] for field in fields if field not in base.__struct_fields__}
     if not fields:

@@ -31,6 +31,15 @@ from rota.core.replies import (
     Submitted,
     Taken,
 )
+from rota.core.schedules.commands import FiringShown, ScheduleShown, SchedulesSynced
+from rota.core.schedules.model import (
+    FiredItem,
+    Firing,
+    SchedulePause,
+    ScheduleRecord,
+    ScheduleState,
+    WaitingFiring,
+)
 from rota.core.shards.members import Assignment
 from rota.core.tasks.keys import KeySpace
 from rota.core.tasks.model import (
@@ -159,6 +168,30 @@ LOCK = LockAnswer(
     holder="bob",
     position=4,
 )
+FIRING = Firing(
+    number=1,
+    nominal_ms=2,
+    fired_at_ms=3,
+    outcome="skipped_missed",
+    id=TASK,
+    is_run=True,
+    is_manual=True,
+    count=4,
+    reason="r",
+)
+SCHEDULE = ScheduleRecord(
+    name="clean",
+    document=b'{"huge": 1e999}',
+    state=ScheduleState(
+        created_at_ms=1,
+        updated_at_ms=2,
+        next_nominal_ms=3,
+        open=(FiredItem(TASK, 4, is_run=True),),
+        waiting=(WaitingFiring(5, 6, is_manual=True),),
+        pause=SchedulePause(at_ms=7, by="ann", note="n"),
+        source="shop",
+    ),
+)
 
 REPLIES: list[CommandReply] = [
     SubmissionStatuses([SubmissionStatus(task=RECORD, position=3, is_duplicate=True)]),
@@ -216,6 +249,9 @@ REPLIES: list[CommandReply] = [
     ASSIGNMENT,
     KvEntry(key="k", value=b'{"v": 1}', version=2, updated_at_ms=3, expires_at_ms=4, owner="ann"),
     LOCK,
+    ScheduleShown(SCHEDULE, is_new=True),
+    FiringShown(FIRING),
+    SchedulesSynced(changed=("a",), unchanged=("b",), pinned=("c",), orphaned=("d",)),
 ]
 FOLLOWER_FRAMES: list[FollowerFrame] = [
     Forward(1, PauseQueue("mail", paused=True), can_wait=True),

@@ -150,6 +150,7 @@ class World:
             "workflow": workflow,
             "key": key,
             "lock": lock,
+            "schedule": await self.schedule(queue, f"{prefix}-schedule-{worker}", prefix),
             "token": token_id,
             "secret": self.root["authorization"].removeprefix("Bearer "),
         }
@@ -192,6 +193,13 @@ class World:
         made = await self.call(self.root, "POST", "/api/tasks", task)
         return str(made["id"])
 
+    async def schedule(self, queue: str, name: str, prefix: str = "a") -> str:
+        task = {"name": f"{prefix}-name", "queue": queue, "payload": f"{prefix}-payload"}
+        body = {"every_ms": 3_600_000, "task": task}
+        await self.call(self.root, "PUT", f"/api/schedules/{name}", body)
+        await self.call(self.root, "POST", f"/api/schedules/{name}/run")
+        return name
+
     async def failed_task(self, queue: str, prefix: str = "a") -> str:
         task_id = await self.task(queue, prefix, max_attempts=1)
         await self.call(self.root, "POST", f"/api/jobs/{task_id}/start")
@@ -225,6 +233,8 @@ class World:
                 place["run"] = (await self.call(root, "POST", "/api/runs", start))["id"]
             case "key":
                 await self.call(root, "PUT", f"/api/memory/{place['key']}", {"value": 1})
+            case "schedule":
+                await self.schedule(QUEUE_A, place["schedule"])
             case "token":
                 place["token"], _ = await self.new_token(["read"])
             case _:
@@ -255,6 +265,9 @@ class World:
             "workflow": await look(f"/api/workflows/{place['workflow']}", "version"),
             "value": await look(f"/api/memory/{place['key']}", "value", "version"),
             "lock": await look(f"/api/locks/{place['lock']}", "holder", "fence"),
+            "schedule": await look(
+                f"/api/schedules/{place['schedule']}", "task", "paused", "updated_at_ms", "firings"
+            ),
             "token": place["token"] in (await self.client.get("/api/tokens", headers=root)).text,
         }
 

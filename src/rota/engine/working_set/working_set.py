@@ -14,6 +14,7 @@ from rota.core.decisions import FinishTask, LeaseTask
 from rota.core.ids import TaskId
 from rota.core.tasks.model import TaskRecord, TaskState
 from rota.engine.working_set.held_leases import HeldLeases
+from rota.engine.working_set.held_schedules import HeldSchedules
 from rota.engine.working_set.held_workers import HeldWorkers
 from rota.engine.working_set.lane_windows import LaneWindows
 from rota.store.database import Transaction
@@ -25,6 +26,7 @@ class WorkingSet:
         self.workers = HeldWorkers()
         self.leases = HeldLeases()
         self.windows = LaneWindows(Lanes())
+        self.schedules = HeldSchedules()
         self.is_fresh = False  # whether the last batch that began has loaded it
         self._is_certain = False  # False: not what the store has, or perhaps not
 
@@ -53,6 +55,7 @@ class WorkingSet:
         self.workers = HeldWorkers.load(tx)
         self.leases = HeldLeases.load(tx, lanes)
         self.windows = LaneWindows.load(tx, lanes)
+        self.schedules = HeldSchedules.load(tx)
 
     # --- decisions ------------------------------------------------------------------------------
 
