@@ -1,5 +1,6 @@
 """Schedules on a running engine: each time fires once, and what happens when it cannot."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -439,6 +440,25 @@ async def test_a_firing_on_demand_follows_the_rule_for_overlaps(
     outcomes = [(await schedules.run(name)).outcome for name in ("skips", "waits") * 2]
 
     assert outcomes == ["fired", "fired", "skipped_overlap", "queued"]
+
+
+async def test_commands_of_one_batch_see_what_the_earlier_ones_fired(
+    engine: Engine, schedules: Schedules
+) -> None:
+    await schedules.put("task")
+    await schedules.put("run", run=run_of("waits"))
+    await Flows(engine).put(WAITS)
+    engine.clock.turn(MINUTE_MS)
+
+    for name in ("task", "run"):
+        await asyncio.gather(
+            schedules.run(name), engine.execute(FireSchedules()), schedules.run(name)
+        )
+
+    outcomes = [await schedules.outcomes(name) for name in ("task", "run")]
+    assert [sorted(one) for one in outcomes] == [
+        ["fired", "skipped_overlap", "skipped_overlap"]
+    ] * 2
 
 
 async def test_a_firing_on_demand_does_not_take_the_place_of_a_time(

@@ -64,16 +64,19 @@ class ScheduleStore:
         """The next schedules in the order of their names, of these queues or of all."""
         if queues is None:
             return self._tx.records(_record, "schedules.page", after=after, limit=limit)
-        if not queues:
-            return []
-        return self._tx.records(
-            _record, "schedules.page_of_queues", queues=[*queues], after=after, limit=limit
-        )
+        found = [
+            record
+            for queue in queues
+            for record in self._tx.records(
+                _record, "schedules.page_of_queue", queue=queue, after=after, limit=limit
+            )
+        ]
+        return sorted(found, key=lambda one: one.name)[:limit]
 
-    def firings(self, name: str, limit: int = limits.MAX_KEPT_FIRINGS) -> list[Firing]:
+    def firings(self, name: str) -> list[Firing]:
         """The history of a schedule, the newest first."""
-        rows = self._tx.column("schedules.firings", schedule=name, limit=limit)
-        return [_firing(one) for one in rows]
+        found = [_firing(one) for one in self._tx.column("schedules.firings", schedule=name)]
+        return sorted(found, key=lambda one: one.number, reverse=True)
 
     def last_firings(self, names: Sequence[str]) -> dict[str, Firing]:
         """The newest row of the history of each schedule that has one."""

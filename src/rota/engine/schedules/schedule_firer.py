@@ -57,6 +57,7 @@ class ScheduleFirer:
         self._store = ScheduleStore(batch.tx)
         self._advancer = RunAdvancer(batch)
         self._now_ms = batch.context.now_ms
+        self._fired: set[int] = set()  # in this batch: the store does not have them yet
 
     def settled(self, records: Iterable[ScheduleRecord]) -> list[ScheduleRecord]:
         """The schedules, with the ends of what they have fired taken in."""
@@ -78,7 +79,7 @@ class ScheduleFirer:
                     else finished.state is TaskState.SUCCEEDED
                 )
                 known[item.id] = FiredEnd(is_success, finished.finished_at_ms)
-            elif live is None or live.run.is_ended:
+            elif item.id not in self._fired and (live is None or live.run.is_ended):
                 asked.append(item)
         return known | (self._store.ends(asked) if asked else {})
 
@@ -126,6 +127,7 @@ class ScheduleFirer:
             except RotaError as error:
                 rows.append(note_refused(firing, error.detail, self._now_ms))
                 continue
+            self._fired.add(item_id)
             state, row = note_fired(
                 state,
                 firing,

@@ -24,6 +24,7 @@ class HeldSchedules:
         self._names: set[str] = set()
         self._due: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []  # with outdated entries
+        self._taken: dict[str, int] = {}  # by the batch: not in the heap
         self._woken: dict[str, None] = {}  # to be looked at now
         self._watched: dict[int, str] = {}  # the ids that waiting schedules wait for
         self._items: dict[str, tuple[int, ...]] = {}  # the same, by schedule
@@ -56,7 +57,9 @@ class HeldSchedules:
         names = list(self._woken)[:most]
         self._drop_outdated()
         while len(names) < most and self._heap and self._heap[0][0] <= now_ms:
-            _, name = heapq.heappop(self._heap)
+            due_ms, name = heapq.heappop(self._heap)
+            del self._due[name]
+            self._taken[name] = due_ms
             if name not in self._woken:
                 names.append(name)
             self._drop_outdated()
@@ -67,7 +70,10 @@ class HeldSchedules:
 
     def note_left(self, names: Iterable[str]) -> None:
         """Note taken schedules that the batch has not looked at: they stay due."""
-        self._woken |= dict.fromkeys(names)
+        for name in names:
+            self._woken[name] = None
+            if name in self._taken:
+                self._set_due(name, self._taken.pop(name))
 
     def note(self, name: str, record: ScheduleRecord | None, *, is_checked: bool) -> None:
         """Note the schedule that the batch writes; None: it deletes it.
@@ -77,12 +83,11 @@ class HeldSchedules:
         self.is_changed = True
         self._forget(name)
         if record is None:
+            self._names.discard(name)
+            self._due.pop(name, None)
             return
         self._names.add(name)
-        due_ms = due_at_ms(record)
-        if due_ms is not None:
-            self._due[name] = due_ms
-            heapq.heappush(self._heap, (due_ms, name))
+        self._set_due(name, due_at_ms(record))
         if is_waiting(record.state):
             self._items[name] = tuple(one.id for one in record.state.open)
             self._watched |= dict.fromkeys(self._items[name], name)
@@ -100,9 +105,16 @@ class HeldSchedules:
                 self._woken[self._watched[one]] = None
                 self.is_changed = True
 
+    def _set_due(self, name: str, due_ms: int | None) -> None:
+        before_ms = self._due.pop(name, None)
+        if due_ms is not None:
+            self._due[name] = due_ms
+            if due_ms != before_ms:  # otherwise the heap has it
+                heapq.heappush(self._heap, (due_ms, name))
+
     def _forget(self, name: str) -> None:
-        self._names.discard(name)
-        self._due.pop(name, None)
+        """Forget what a schedule waits for."""
+        self._taken.pop(name, None)
         self._woken.pop(name, None)
         for one in self._items.pop(name, ()):
             self._watched.pop(one, None)

@@ -15,11 +15,10 @@ SELECT name FROM schedule WHERE source = :source ORDER BY name
 -- Schedules in the order of their names.
 SELECT name, document, state FROM schedule WHERE name > :after ORDER BY name LIMIT :limit
 
--- name: page_of_queues
--- Schedules whose tasks go to these queues, in the order of their names.
+-- name: page_of_queue
+-- Schedules whose tasks go to a queue, in the order of their names.
 SELECT name, document, state FROM schedule
- WHERE name > :after AND queue IN (SELECT CAST(value AS TEXT) FROM carray(:queues))
- ORDER BY name LIMIT :limit
+ WHERE queue = :queue AND name > :after ORDER BY name LIMIT :limit
 
 -- name: put
 -- Insert or replace a schedule.
@@ -48,8 +47,8 @@ VALUES (:schedule, :slot, :number, :firing)
 DELETE FROM schedule_firing WHERE schedule = :schedule
 
 -- name: firings
--- The history of a schedule, the newest first.
-SELECT firing FROM schedule_firing WHERE schedule = :schedule ORDER BY number DESC LIMIT :limit
+-- The history of a schedule, in no order.
+SELECT firing FROM schedule_firing WHERE schedule = :schedule
 
 -- name: last_firings
 -- The newest row of the history of each of these schedules.
