@@ -105,10 +105,11 @@ class TestCoordinator:
     # --- apps ---------------------------------------------------------------------------------
 
     def attach(self, *apps: Rota) -> None:
-        """Let these apps enqueue here, and `drain` run their tasks."""
+        """Let these apps enqueue here, `drain` run their tasks, and their schedules fire."""
         for app in apps:
             app.use(self.client)
             self._apps.append(app)
+            app.deploy_schedules()
 
     def close(self) -> None:
         """Detach the apps, which connect by themselves again, and discard all state."""
