@@ -13,6 +13,7 @@ from reference_pages.sources import comments
 from rota import messages
 from rota.core.access import ALLOWED, Scope
 from rota.core.flows import model as flows
+from rota.core.schedules import model as schedules
 from rota.core.workflow import decisions, events
 from rota.core.workflow.definition import model
 from rota.gateways.http import openapi
@@ -31,6 +32,7 @@ STRUCTURES = (
     events,
     decisions,
     flows,
+    schedules,
 )
 LARGEST = 2**53  # what every JSON reader can take; no limit of ours
 
@@ -123,7 +125,7 @@ def _structure(name: str, schema: Schema) -> str:
     struct = next(getattr(module, name) for module in STRUCTURES if hasattr(module, name))
     fields: Schema = schema.get("properties", {})
     base = struct.__base__
-    if base.__name__.endswith(("View", "Summary")):
+    if base.__name__.endswith(("View", "Summary", "Spec")):
         text = f"{text} The fields of [{base.__name__}](#{base.__name__.lower()}), and:".lstrip()
         fields = {field: fields[field] for field in fields if field not in base.__struct_fields__}
     if not fields:

@@ -22,6 +22,7 @@ EXAMPLE = Observed(
         finished=Counter({("default", "succeeded"): 1}),
         requeued=Counter({"failed": 1}),
         inbox=Counter({"accepted": 1}),
+        firings=Counter({("default", "fired"): 1}),
         refused_results=Counter({"stale": 1}),
         held_sweeps=Counter({"mass_death": 1}),
         duty_runs_ms={"health": 1},

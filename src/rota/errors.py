@@ -16,6 +16,7 @@ RotaError
 │   ├── LimitNotFound          no task has named the limit lately, and no operator has set it
 │   ├── KeyNotFound            the key has no value, or its value has expired
 │   ├── ServiceNotFound        no worker ever registered for it, and no operator created it
+│   ├── ScheduleNotFound       never made, or deleted
 │   ├── MemberNotFound         not a member of the service, or not any more
 │   └── TokenNotFound          never created, or revoked already
 ├── MethodNotAllowed      405  the path has no such method
@@ -212,6 +213,15 @@ class ServiceNotFound(NotFound):
         super().__init__(
             f"service {service!r} not found; it exists once a worker registers for it",
             service=service,
+        )
+
+
+class ScheduleNotFound(NotFound):
+    code = "schedule_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"schedule {name!r} not found; GET /api/schedules lists them", schedule=name
         )
 
 

@@ -189,6 +189,12 @@ def fill(talk: Talk, server: Server) -> dict[str, Any]:
         seq += 1
         told = talk.post(f"{MEMBERS}/a/heartbeat?wait_ms=2000", beat(told, seq))
     known["told"], known["seq"] = told, seq
+    # A schedule that waits for the end of what it fired.
+    every = {"every_ms": 86_400_000, "overlap": "queue_one", "task": {"name": "cron"}}
+    talk.put("/api/schedules/nightly", every)
+    talk.post("/api/schedules/nightly/run")
+    talk.post("/api/schedules/nightly/run")
+    known["schedule"] = talk.get("/api/schedules/nightly")
     # Values, locks and tokens.
     known["memory"] = talk.put("/api/memory/a", {"value": {"n": 1}})
     known["lock"] = talk.post("/api/locks/l/acquire", {"owner": "me", "ttl_ms": 3_600_000})
@@ -215,6 +221,11 @@ def go_on(talk: Talk, server: Server, known: dict[str, Any]) -> None:
     told = talk.post(f"{MEMBERS}/a/heartbeat", beat(known["told"], known["seq"] + 1))
     assert told["assignedShards"] == known["told"]["assignedShards"]
     assert told["shardEpochs"] == known["told"]["shardEpochs"]
+    assert talk.get("/api/schedules/nightly") == known["schedule"]
+    fired = known["schedule"]["firings"][-1]["task_id"]
+    talk.post(f"/api/tasks/{fired}/cancel")
+    while talk.get("/api/schedules/nightly")["waiting"]:
+        pass  # each look is a round trip
     assert talk.get("/api/memory/a")["version"] == known["memory"]["version"]
     again = talk.post("/api/locks/l/acquire", {"owner": "me", "ttl_ms": 3_600_000})
     assert again["fence"] == known["lock"]["fence"]

@@ -56,6 +56,17 @@ from rota.core.ids import TaskId
 from rota.core.kv import DeleteValue, PutValue, SweepValues
 from rota.core.locks import AcquireLock, LeaveLockQueue, ReleaseLock, RenewLock, SweepLocks
 from rota.core.replicas import BeatReplica, Replica
+from rota.core.schedules.commands import (
+    BackfillSchedule,
+    CodeSchedule,
+    DeleteSchedule,
+    FireSchedules,
+    PauseSchedule,
+    PutSchedule,
+    ResumeSchedule,
+    RunSchedule,
+    SyncSchedules,
+)
 from rota.core.sessions import ClearNotifications, SessionNotification
 from rota.core.shards.commands import (
     BeatMember,
@@ -223,6 +234,16 @@ EXAMPLES: list[Command] = [
     ),
     DeleteValue(key="k", if_version=2),
     SweepValues(),
+    PutSchedule(name="clean", document=b'{"huge": 1e999}', paused=True, pinned=False, by=CALLER),
+    SyncSchedules(source="shop", schedules=(CodeSchedule("clean", b"{}"),), by=CALLER),
+    DeleteSchedule(name="clean", by=CALLER),
+    PauseSchedule(name="clean", note="n", by=CALLER),
+    ResumeSchedule(name="clean", by=CALLER),
+    RunSchedule(name="clean", by=CALLER),
+    BackfillSchedule(
+        name="clean", from_ms=1, to_ms=2, overlap="queue_all", is_dry_run=True, by=CALLER
+    ),
+    FireSchedules(),
     AcquireLock(name="l", owner="ann", ttl_ms=1, wait_ms=2),
     RenewLock(name="l", owner="ann", fence=1, ttl_ms=2),
     ReleaseLock(name="l", owner="ann", fence=1),

@@ -7,6 +7,7 @@ from unittest.mock import patch
 from rota.engine.coordinator import Coordinator
 from rota.engine.working_set import lane_windows
 from rota.engine.working_set.held_flows import HeldFlows
+from rota.engine.working_set.held_schedules import HeldSchedules
 from rota.engine.working_set.lane_windows import RECORD_BYTES, LaneWindows
 from rota.engine.working_set.working_set import WorkingSet
 from rota.store.database import Transaction
@@ -58,6 +59,14 @@ def _check(held: WorkingSet, tx: Transaction, lanes: Lanes) -> None:
     _check_flows(held.flows, fresh.flows)
     # A task that an operator has retried no longer holds its key, and may be among those held.
     assert fresh.leases.key_holders <= held.leases.key_holders <= held.leases.by_task.keys()
+    _check_schedules(held.schedules, fresh.schedules)
+
+
+def _check_schedules(held: HeldSchedules, fresh: HeldSchedules) -> None:
+    assert held._names == fresh._names
+    assert held._due == fresh._due
+    assert {(due_ms, name) for name, due_ms in held._due.items()} <= set(held._heap)
+    assert held._items.keys() | held._woken.keys() >= fresh._woken.keys()
 
 
 def _check_flows(held: HeldFlows, fresh: HeldFlows) -> None:

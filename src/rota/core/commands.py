@@ -31,6 +31,7 @@ from rota.core.replies import (
     Submitted,
     Taken,
 )
+from rota.core.schedules.commands import ScheduleCommand
 from rota.core.sessions import ClearNotifications
 from rota.core.shards.commands import SaveCheckpoint, ShardCommand
 from rota.core.tasks.keys import KeySpace
@@ -286,6 +287,7 @@ Command = (
     TaskCommand
     | RunCommand
     | ShardCommand
+    | ScheduleCommand
     | KvCommand
     | LockCommand
     | ClearNotifications

@@ -72,6 +72,7 @@ class EventKind(Struct, frozen=True, kw_only=True):
 _TASK = ("queue", "name", "worker_id", "attempt")
 _MANY = ("count", "first_id", "last_id")  # of an event about many tasks
 _TASK_OR_QUEUE = "task; queue when there is a `count`"
+_FIRING = ("queue", "nominal_ms")
 _RUN = ("workflow", "version", "parent_run_id")
 
 # Every type with its meaning. The reference page is made from this table.
@@ -146,6 +147,40 @@ EVENT_KINDS: dict[str, EventKind] = {
         meaning="A run continues after a pause, or after a retry: see `was`.",
         subject="run",
         data=(*_RUN, "was"),
+    ),
+    "schedule-put": EventKind(
+        meaning="A schedule was made or changed.", subject="schedule", data=("queue",)
+    ),
+    "schedule-deleted": EventKind(
+        meaning="A schedule was deleted.", subject="schedule", data=("queue",)
+    ),
+    "schedule-fired": EventKind(
+        meaning="A schedule submitted a task or started a run.",
+        subject="schedule",
+        data=(*_FIRING, "task_id", "run_id"),
+    ),
+    "schedule-queued": EventKind(
+        meaning="A firing of a schedule waits for the end of an earlier one.",
+        subject="schedule",
+        data=_FIRING,
+    ),
+    "schedule-skipped": EventKind(
+        meaning="Times of a schedule passed without a firing; `outcome` says why.",
+        subject="schedule",
+        data=(*_FIRING, "outcome", "count"),
+    ),
+    "schedule-refused": EventKind(
+        meaning="What a schedule fires was refused, such as a run of an unknown workflow.",
+        subject="schedule",
+        data=(*_FIRING, "outcome", "count", "error"),
+    ),
+    "schedule-paused": EventKind(
+        meaning="A schedule fires no more: a caller paused it, or it failed too often.",
+        subject="schedule",
+        data=("queue", "note", "by"),
+    ),
+    "schedule-resumed": EventKind(
+        meaning="A schedule fires again.", subject="schedule", data=("queue",)
     ),
     "shards-rebalanced": EventKind(
         meaning="A service was rebalanced: how many shards move, and how many had no owner.",
@@ -243,7 +278,7 @@ def may_see(caller: Caller, event: LoggedEvent) -> bool:
     match event.type.partition("-")[0]:
         case "worker":
             return may_see_worker(caller, event.data.get("queues"))
-        case "task":
+        case "task" | "schedule":
             return caller.queues is None or event.data.get("queue") in caller.queues
         case "queue":
             return caller.queues is None or event.subject in caller.queues

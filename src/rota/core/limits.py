@@ -76,6 +76,23 @@ MAX_MEMBERS = 10_000  # workers of one service
 MAX_SHARDS = 200_000  # shards of one service
 MAX_WEIGHT = 1_000_000  # of a member, in thousandths: a thousand times the usual one
 
+MAX_SCHEDULES = 10_000  # schedules of all queues
+MAX_SCHEDULE_BYTES = 128 * 1024  # of one schedule, with the payload of its task
+MAX_CRONS = 20  # cron expressions of one schedule
+MAX_CRON_LENGTH = 300  # characters of a cron expression
+MAX_EXCLUDES = 100  # dates and cron expressions that one schedule excludes
+MAX_SCHEDULE_MOMENTS = 1_000  # single times (`at_ms`) of one schedule
+MAX_SCHEDULE_TIME_MS = 32_503_680_000_000  # the latest time that a schedule may name: the year 3000
+MIN_EVERY_MS = 1_000  # between two times of a schedule with an interval, at the least
+MAX_CATCH_UP_MS = 31 * 24 * 3600 * 1000  # how late a missed time of a schedule may fire
+MAX_CAUGHT_UP = 1_000  # missed times that fire in a row with `missed: all`; the rest are skipped
+MAX_JITTER_MS = 24 * 3600 * 1000  # by which a firing of a schedule may be delayed
+MAX_WAITING_FIRINGS = 1_000  # firings of one schedule that wait for an earlier one to end
+MAX_KEPT_FIRINGS = 100  # rows in the history of one schedule, the newest ones
+MAX_BACKFILL = 1_000  # times that one backfill may fire
+MAX_NEXT_TIMES = 100  # times that one call may ask to see
+SCHEDULE_ON_TIME_MS = 30_000  # a firing that is later than this was missed
+
 MAX_EVENT_STREAMS = 1_000  # streams of events that are open at once
 MAX_EVENTS_BEHIND = 10_000  # events that wait for a stream; one that is further behind is ended
 MAX_EVENT_TEXT = 1_000  # characters of an error in an event; the task or run has it whole

@@ -414,6 +414,8 @@ class Coordinator:
         leading = self._leading
         if leading is not None and delivery.next_moment_ms is not None:
             leading.duties.hint(delivery.next_moment_ms)
+        if leading is not None and delivery.next_firing_ms is not None:
+            leading.duties.hint_firing(delivery.next_firing_ms)
         if leading is not None and delivery.next_sweep_ms is not None:
             leading.duties.hint_sweep(delivery.next_sweep_ms)
 

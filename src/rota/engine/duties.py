@@ -15,6 +15,7 @@ from rota.core.events import PruneEvents
 from rota.core.kv import SweepValues
 from rota.core.locks import SweepLocks
 from rota.core.replies import CommandBase, Done, Taken
+from rota.core.schedules.commands import FireSchedules
 from rota.core.shards.commands import SweepServices
 from rota.core.tasks.operations import PRUNED_PER_STEP
 from rota.core.workers.registry import SWEEP_INTERVAL_MS
@@ -63,6 +64,13 @@ RUN_TIMERS = Duty(
     full_step=TIMERS_PER_STEP,
     follows_hints=True,
 )
+SCHEDULES = Duty(
+    name="schedules",
+    command=lambda _now_ms, _settings: FireSchedules(),
+    full_step=1,
+    # The leader knows when the next schedule is due.
+    is_due=lambda queries: queries.schedules.is_due(),
+)
 HEALTH = Duty(
     name="health",
     interval_ms=SWEEP_INTERVAL_MS,
@@ -105,6 +113,7 @@ DUTIES = (
     DEADLINES,
     INBOX,
     RUN_TIMERS,
+    SCHEDULES,
     HEALTH,
     SHARDS,
     LOCKS,

@@ -8,7 +8,7 @@ import structlog
 
 from rota.core.replies import CommandBase, Done, Taken
 from rota.engine.clock import Clock
-from rota.engine.duties import DUTIES, SWEEPS, Duty
+from rota.engine.duties import DUTIES, SCHEDULES, SWEEPS, Duty
 from rota.engine.metrics.metrics import Metrics
 from rota.engine.queries.queries import Queries
 from rota.errors import RotaError
@@ -16,6 +16,7 @@ from rota.settings import Settings
 
 log = structlog.get_logger("rota.duties")
 
+ALARMED = (*SWEEPS, SCHEDULES)  # duties with an alarm of their own
 LEAST_PAUSE_MS = 1  # a due time that is always just ahead must not spin the loop
 
 
@@ -74,12 +75,14 @@ class DutyScheduler:
         self.duties = DUTIES
         self._tasks: list[asyncio.Task[None]] = []
         self._moments = Alarm(clock)
+        self._firings = Alarm(clock)
         self._sweeps = Alarm(steady_clock)
 
     def start(self) -> None:
-        by_interval = [one for one in self.duties if not one.follows_hints and one not in SWEEPS]
+        by_interval = [one for one in self.duties if not one.follows_hints and one not in ALARMED]
         self._tasks = [asyncio.create_task(self._keep(duty)) for duty in by_interval]
         self._tasks.append(asyncio.create_task(self._keep_moments()))
+        self._tasks.append(asyncio.create_task(self._keep_firing()))
         self._tasks.append(asyncio.create_task(self._keep_sweeping()))
 
     async def stop(self) -> None:
@@ -90,6 +93,10 @@ class DutyScheduler:
     def hint(self, moment_ms: int) -> None:
         """Take in that a task or run is due at this time."""
         self._moments.tell(moment_ms)
+
+    def hint_firing(self, moment_ms: int) -> None:
+        """Take in that a schedule is due at this time."""
+        self._firings.tell(moment_ms)
 
     def hint_sweep(self, moment_ms: int) -> None:
         """Take in that a sweep of services and locks is due at this time."""
@@ -116,6 +123,16 @@ class DutyScheduler:
                 await self._look_ahead()
             # After a failure the work stays due. The next interval tries it again.
             await self._moments.wait(interval_ms)
+
+    async def _keep_firing(self) -> None:
+        """Fire schedules at their times. While none is due, nothing is executed."""
+        while True:
+            self._firings.clear()
+            if await self._try(SCHEDULES):
+                next_ms = self._queries.schedules.next_firing_ms
+                if next_ms is not None:
+                    self.hint_firing(next_ms)
+            await self._firings.wait(SCHEDULES.interval_ms)
 
     async def _keep_sweeping(self) -> None:
         """Run the sweeps of leases by the steady clock; each sweep hints at the next one."""

@@ -38,16 +38,19 @@ from rota.sdk.worker.background import BackgroundWorkers
 from rota.tls import Verify
 
 if TYPE_CHECKING:
+    from rota.messages.schedules import ScheduleSyncView
     from rota.sdk.definitions import Source
     from rota.sdk.groups.generated import Callback, Link
     from rota.sdk.groups.handles import ChainHandle, GroupHandle
     from rota.sdk.kv import Memory
     from rota.sdk.locks import Lock, OnLost
     from rota.sdk.run import RunHandle
+    from rota.sdk.schedules.declared import DeclaredSchedule, ScheduleOptions
     from rota.sdk.workflow import Workflow, WorkflowOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Scheduled = TypeVar("Scheduled", bound="Task[..., Any] | Workflow")
 
 EMBEDDED_CONCURRENCY = 10
 NOTIFY_HAS_GONE = (
@@ -79,6 +82,9 @@ class Rota:
     authority in the file of `ROTA_CA`, or else of the system; a path names another such file. With
     False it is not checked, which gives the token to any machine on the way, and is warned of.
 
+    `name` is how the coordinator knows the schedules of this app; by default it is the module of
+    the first task with a schedule.
+
     `schema` concerns tasks that are enqueued with `conn`: the schema that Rota has in that database
     (`ROTA_SCHEMA`, or else `rota`). `notify` has no effect any more, and will be removed.
     """
@@ -92,10 +98,13 @@ class Rota:
         schema: str | None = None,
         notify: bool | None = None,
         verify: Verify = True,
+        name: str | None = None,
     ) -> None:
         if notify is not None:
             warnings.warn(NOTIFY_HAS_GONE, DeprecationWarning, stacklevel=2)
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.schedules: dict[str, DeclaredSchedule] = {}
+        self._name = name
         self._inbox = inbox_of(schema)
         self._url = url
         self._token = token
@@ -315,6 +324,49 @@ class Rota:
         self._workers.cover()
         run = yield from handles.start(self, chain, key=key, timeout_ms=timeout_ms)
         return handles.ChainHandle(run, generated.decoder_of_last(first, links))
+
+    # --- schedules ------------------------------------------------------------------------------
+
+    def schedule(
+        self, *cron: str, **options: "Unpack[ScheduleOptions]"
+    ) -> "Callable[[Scheduled], Scheduled]":
+        """Give a task or a workflow a schedule: `@app.schedule("0 3 * * *", timezone=…)`.
+
+        The decorator goes above `@app.task`. Workflows are given to it:
+        `app.schedule("0 3 * * *", input={…})(flow)`. Workers deploy the schedules of their app when
+        they register, and `deploy_schedules` does at once.
+        """
+        from rota.sdk.schedules.declared import declare, source_of  # noqa: PLC0415 - few need it
+
+        def add(target: "Scheduled") -> "Scheduled":
+            declared = declare(target, cron, options)
+            if declared.name in self.schedules:
+                raise Invalid(
+                    f"there is a schedule named {declared.name!r} already; give one of them "
+                    "another name: @app.schedule(…, name=…)",
+                    schedule=declared.name,
+                )
+            self._name = self._name or source_of(target)
+            self.schedules[declared.name] = declared
+            return target
+
+        return add
+
+    def deploy_schedules(self) -> None:
+        """Make the schedules of this app at the coordinator those of its code."""
+        if self.schedules:
+            self.client.run(self._deploy_schedules())
+
+    async def adeploy_schedules(self) -> None:
+        """As `deploy_schedules`, for async code."""
+        if self.schedules:
+            await self.client.arun(self._deploy_schedules())
+
+    def _deploy_schedules(self) -> "Exchange[ScheduleSyncView]":
+        from rota.sdk.schedules.declared import deploy  # noqa: PLC0415 - as above
+
+        assert self._name is not None, "set with the first schedule"
+        return deploy(self._name, self.schedules.values())
 
     # --- calls ----------------------------------------------------------------------------------
 

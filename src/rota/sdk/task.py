@@ -75,6 +75,8 @@ class App(Protocol):
 
     def start(self) -> None: ...
 
+    async def adeploy_schedules(self) -> None: ...
+
     def enqueue_many(
         self, submissions: Iterable[Submission[Any]], *, conn: Any = None
     ) -> list[Any]: ...
@@ -155,6 +157,10 @@ class Task(Generic[P, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Submission[R]:
         """Check the arguments of a call and keep it for `enqueue_many`."""
         return self._bind(args, kwargs)
+
+    def bind_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Submission[R]:
+        """As `bind`, with arguments that are not known to a type checker."""
+        return self._bind(tuple(args), dict(kwargs))
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission[R]:
         payload = self.arguments.encode(args, kwargs)

@@ -114,6 +114,11 @@ class Workflow:
     def name(self) -> str:
         return str(self._document["name"])
 
+    @property
+    def is_built(self) -> bool:
+        """Whether the program defines it; otherwise the coordinator has it under its name."""
+        return bool(self._document["nodes"])
+
     # --- building -----------------------------------------------------------------------------
 
     def node(self, node_id: str, **options: Unpack[NodeOptions]) -> str:
@@ -202,11 +207,11 @@ class Workflow:
 
     def deploy(self) -> WorkflowView:
         """Store the definition at the coordinator; the same content is the same version."""
-        return self._app.client.run(self._deploy())
+        return self._app.client.run(self.deploying())
 
     async def adeploy(self) -> WorkflowView:
         """As `deploy`, for async code."""
-        return await self._app.client.arun(self._deploy())
+        return await self._app.client.arun(self.deploying())
 
     def start(
         self,
@@ -237,7 +242,8 @@ class Workflow:
         self._app.start()
         return await self._app.client.arun(self._start(input, version, key, timeout_ms))
 
-    def _deploy(self) -> Exchange[WorkflowView]:
+    def deploying(self) -> Exchange[WorkflowView]:
+        """The calls that deploy the definition."""
         definition, client = self.definition, self._app.client
         view: WorkflowView = yield run_calls.put_workflow(definition)
         self._deployed = (client, definition, view)
@@ -246,8 +252,8 @@ class Workflow:
     def _start(
         self, run_input: Any, version: int | None, key: str | None, timeout_ms: int | None
     ) -> Exchange[RunHandle]:
-        if self._document["nodes"]:
-            version = self._deployed_version() or (yield from self._deploy()).version
+        if self.is_built:
+            version = self._deployed_version() or (yield from self.deploying()).version
         request = RunRequest(
             workflow=self.name,
             version=version,

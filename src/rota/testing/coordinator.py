@@ -44,6 +44,7 @@ R = TypeVar("R")
 
 ENDED = frozenset({*FINISHED, *RUN_ENDED})
 ENQUEUED = (TaskState.QUEUED, TaskState.SCHEDULED)
+MAX_STOPS = 10_000  # of the clock at times of schedules, in one turn
 MAX_TURNS = 1_000  # of the clock in one drain; more means a task that never ends
 
 
@@ -53,17 +54,31 @@ class TurnedClock:
     def __init__(self, now_ms: int | None = None) -> None:
         self._now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         self.on_turn: Callable[[], None] | None = None
+        self.next_stop_ms: Callable[[], int | None] | None = None  # the next time of a schedule
 
     def now_ms(self) -> int:
         return self._now_ms
 
     def advance(self, *, ms: int = 0, seconds: float = 0, minutes: float = 0) -> None:
-        """Let time pass: due tasks are queued, and leases and timers expire."""
+        """Let time pass: due tasks are queued, schedules fire, leases and timers expire."""
         self.turn_to(self._now_ms + ms + round(seconds * 1_000) + round(minutes * 60_000))
 
     def turn_to(self, moment_ms: int) -> None:
+        """Turn the clock. It stops on the way at each time of a schedule, as a real one does."""
         if moment_ms < self._now_ms:
             raise ValueError("the clock of a test cannot go back")
+        for _ in range(MAX_STOPS):
+            stop_ms = None if self.next_stop_ms is None else self.next_stop_ms()
+            if stop_ms is None or not self._now_ms < stop_ms < moment_ms:
+                break
+            self._turn(stop_ms)
+        else:
+            raise ValueError(
+                f"schedules fire more than {MAX_STOPS} times on the way; turn the clock less far"
+            )
+        self._turn(moment_ms)
+
+    def _turn(self, moment_ms: int) -> None:
         self._now_ms = moment_ms
         if self.on_turn is not None:
             self.on_turn()
@@ -85,14 +100,16 @@ class TestCoordinator:
         self.client = Client(_InlineTransport(self))
         self._run(self._node.start())
         self.clock.on_turn = self._keep_up
+        self.clock.next_stop_ms = self._next_firing_ms
 
     # --- apps ---------------------------------------------------------------------------------
 
     def attach(self, *apps: Rota) -> None:
-        """Let these apps enqueue here, and `drain` run their tasks."""
+        """Let these apps enqueue here, `drain` run their tasks, and their schedules fire."""
         for app in apps:
             app.use(self.client)
             self._apps.append(app)
+            app.deploy_schedules()
 
     def close(self) -> None:
         """Detach the apps, which connect by themselves again, and discard all state."""
@@ -150,6 +167,9 @@ class TestCoordinator:
     ) -> Generator[TrialAttempt, ResultItem, None]:
         for _ in range(MAX_TURNS):
             yield from Drain(self.client, self._tasks(), drained).steps()
+            if self._has_firings():
+                self._keep_up()
+                continue
             if not until_finished or not self._turn_to_next():
                 return
         raise AssertionError(f"no end after {MAX_TURNS} turns of the clock")
@@ -164,6 +184,14 @@ class TestCoordinator:
             return False
         self.clock.turn_to(max(next_ms, self.clock.now_ms() + 1))
         return True
+
+    def _next_firing_ms(self) -> int | None:
+        return self._node.coordinator.queries.schedules.next_firing_ms
+
+    def _has_firings(self) -> bool:
+        """Whether a schedule waits for nothing any more, because what it fired has ended."""
+        next_ms = self._next_firing_ms()
+        return next_ms is not None and next_ms <= self.clock.now_ms()
 
     def _has_runs(self) -> bool:
         return bool(self.client.run(run_calls.list_runs(state="running", limit=1)).items)

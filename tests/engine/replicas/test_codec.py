@@ -34,6 +34,15 @@ from rota.core.replies import (
     Submitted,
     Taken,
 )
+from rota.core.schedules.commands import FiringShown, ScheduleShown, SchedulesSynced
+from rota.core.schedules.model import (
+    FiredItem,
+    Firing,
+    SchedulePause,
+    ScheduleRecord,
+    ScheduleState,
+    WaitingFiring,
+)
 from rota.core.shards.members import Assignment
 from rota.core.tasks.keys import KeySpace
 from rota.core.tasks.model import (
@@ -162,6 +171,30 @@ LOCK = LockAnswer(
     holder="bob",
     position=4,
 )
+FIRING = Firing(
+    number=1,
+    nominal_ms=2,
+    fired_at_ms=3,
+    outcome="skipped_missed",
+    id=TASK,
+    is_run=True,
+    is_manual=True,
+    count=4,
+    reason="r",
+)
+SCHEDULE = ScheduleRecord(
+    name="clean",
+    document=b'{"huge": 1e999}',
+    state=ScheduleState(
+        created_at_ms=1,
+        updated_at_ms=2,
+        next_nominal_ms=3,
+        open=(FiredItem(TASK, 4, is_run=True),),
+        waiting=(WaitingFiring(5, 6, is_manual=True),),
+        pause=SchedulePause(at_ms=7, by="ann", note="n"),
+        source="shop",
+    ),
+)
 
 LIMIT = LimitState(
     record=LimitRecord(
@@ -241,6 +274,9 @@ REPLIES: list[CommandReply] = [
     LIMIT,
     LimitStates([LIMIT]),
     QueueSettings(max_running=1, max_queued=2, rate=QueueRate(limit=3), weights={"a": 0.5}),
+    ScheduleShown(SCHEDULE, is_new=True),
+    FiringShown(FIRING),
+    SchedulesSynced(changed=("a",), unchanged=("b",), pinned=("c",), orphaned=("d",)),
 ]
 FOLLOWER_FRAMES: list[FollowerFrame] = [
     Forward(1, PauseQueue("mail", paused=True), can_wait=True),

@@ -65,6 +65,14 @@ WHY: dict[str, str | None] = {
     "LookAtLimits": "it changes nothing",
     "ChangeSettings": "it names the state",
     "ConsumeLimit": None,  # it would be counted twice
+    "PutSchedule": "it names the state",
+    "SyncSchedules": "it names the state",
+    "PauseSchedule": "it names the state",
+    "ResumeSchedule": "it names the state",
+    "FireSchedules": "a duty",
+    "RunSchedule": None,
+    "BackfillSchedule": None,  # tasks of the first may be pruned in between
+    "DeleteSchedule": None,  # the second would say that there was none
     "RetryTasks": None,  # a task may have finished again in between
     "CompleteJob": None,
     "FailJob": None,

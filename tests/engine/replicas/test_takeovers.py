@@ -11,6 +11,7 @@ from rota.core.kv import PutValue
 from rota.core.locks import AcquireLock, LockAnswer, ReleaseLock
 from rota.core.replicas import Role
 from rota.core.replies import Granted
+from rota.core.schedules.commands import PauseSchedule, ResumeSchedule, RunSchedule
 from rota.core.tasks.model import NewTask, TaskRecord, TaskState
 from rota.engine.replicas import held
 from rota.engine.replicas.held import LEADER_LOST, NO_LEADER
@@ -18,7 +19,16 @@ from rota.engine.topics import CommittedEvents, Leases
 from rota.errors import OutcomeUnknown, RotaError, Unavailable
 from tests.conftest import TurnedClock
 from tests.engine.running import done, settle, soon
-from tests.engine.sharing import LEASE_MS, Replica, SharedStore, open_shared, replica, replicas
+from tests.engine.scheduling import MINUTE_MS, Schedules, put_of
+from tests.engine.sharing import (
+    LEASE_MS,
+    Replica,
+    SharedStore,
+    leader_of,
+    open_shared,
+    replica,
+    replicas,
+)
 
 Three = tuple[Replica, Replica, Replica]
 
@@ -451,3 +461,41 @@ async def test_a_leader_that_is_cut_off_from_the_store_is_replaced_after_its_lea
         assert (a.role, b.role) == (Role.FOLLOWER, Role.LEADER)
         assert [one.lane.name for one in await tasks(b)] == ["z", "y"]
     store.close()
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+async def test_a_schedule_that_a_follower_takes_fires_once_whoever_leads(engines: Three) -> None:
+    a, b, c = engines
+    made = await b.execute(put_of(overlap="allow", missed="all"))
+    await a.turn(MINUTE_MS)
+    paused = await c.execute(PauseSchedule(name="clean"))
+    await b.execute(ResumeSchedule(name="clean"))
+    await a.turn(MINUTE_MS)
+
+    await a.die()
+    await b.submit("other")
+    await b.turn(2 * MINUTE_MS)
+    on_demand = await c.execute(RunSchedule(name="clean"))
+
+    assert made.is_new
+    assert paused.record.state.pause is not None
+    assert await Schedules(b).nominals() == [1, 2, 3, 4, 4]
+    assert on_demand.firing.is_manual
+    keys = [one.key for one in await tasks(c) if one.lane.name == "work"]
+    assert len(keys) == len(set(keys)) == 5
+
+
+async def test_a_firing_that_waits_is_known_to_the_next_leader(engines: Three) -> None:
+    a, b, c = engines
+    await b.execute(put_of(overlap="queue_one"))
+    await a.turn(MINUTE_MS)
+    await a.turn(MINUTE_MS)
+    (first,) = await tasks(b)
+
+    await a.die()
+    await b.execute(CancelTasks((first.id,)))
+    await leader_of(b, c).turn(1)
+
+    assert await Schedules(c).nominals() == [1, 2]

@@ -275,6 +275,78 @@ HTTP: tuple[Rule, ...] = (
         "/api/runs/{run}/artifacts/a",
         answers=(404,),
     ),
+    # --- schedules
+    rule(
+        "PUT /api/schedules/{name}",
+        SUBMITTERS,
+        Q,
+        "/api/schedules/{schedule}",
+        body={"every_ms": 3_600_000, "task": {"name": "work", "queue": "{queue}"}},
+        answers=(200, 201),
+    ),
+    rule(
+        "DELETE /api/schedules/{name}",
+        SUBMITTERS,
+        Q,
+        "/api/schedules/{schedule}",
+        before="schedule",
+    ),
+    rule(
+        "POST /api/schedules/{name}/pause",
+        SUBMITTERS,
+        Q,
+        "/api/schedules/{schedule}/pause",
+        before="schedule",
+    ),
+    rule(
+        "POST /api/schedules/{name}/resume",
+        SUBMITTERS,
+        Q,
+        "/api/schedules/{schedule}/resume",
+        before="schedule",
+    ),
+    rule(
+        "POST /api/schedules/{name}/run",
+        SUBMITTERS,
+        Q,
+        "/api/schedules/{schedule}/run",
+        before="schedule",
+    ),
+    rule(
+        "POST /api/schedules/{name}/backfill",
+        SUBMITTERS,
+        Q,
+        "/api/schedules/{schedule}/backfill",
+        body={"from_ms": 0, "to_ms": 1_000, "dry_run": True},
+        before="schedule",
+    ),
+    rule(
+        "POST /api/schedules/sync",
+        SUBMITTERS,
+        Q,
+        body={
+            "source": "app",
+            "items": [
+                {
+                    "name": "{schedule}",
+                    "schedule": {
+                        "every_ms": 3_600_000,
+                        "task": {"name": "work", "queue": "{queue}"},
+                    },
+                }
+            ],
+        },
+    ),
+    rule("GET /api/schedules", READERS, L),
+    rule("GET /api/schedules/{name}", READERS, Q, "/api/schedules/{schedule}", before="schedule"),
+    rule(
+        "GET /api/schedules/{name}/next",
+        READERS,
+        Q,
+        "/api/schedules/{schedule}/next",
+        before="schedule",
+    ),
+    rule("POST /api/schedules/preview", READERS, A, body={"cron": "0 3 * * *"}),
     # --- values and locks
     rule("GET /api/memory", ALL, X),
     rule("PUT /api/memory/{key}", KEEPERS, X, body={"value": 1}),

@@ -29,6 +29,11 @@ QUEUE_B, SERVICE_B = f"{MARKER}-queue", f"{MARKER}-service"
 LONG_GONE_MS = 1
 
 Headers = dict[str, str]
+# Shared by all queues: where it is put, and as what.
+SHARED: dict[str, tuple[str, Json]] = {
+    "key": ("memory", {"value": 1}),
+    "limit": ("limits", {"limit": 5, "per_ms": 1_000}),
+}
 
 
 class Holder(Enum):
@@ -150,6 +155,7 @@ class World:
             "workflow": workflow,
             "key": key,
             "lock": lock,
+            "schedule": await self.schedule(queue, f"{prefix}-schedule-{worker}", prefix),
             "token": token_id,
             "secret": self.root["authorization"].removeprefix("Bearer "),
         }
@@ -192,6 +198,13 @@ class World:
         made = await self.call(self.root, "POST", "/api/tasks", task)
         return str(made["id"])
 
+    async def schedule(self, queue: str, name: str, prefix: str = "a") -> str:
+        task = {"name": f"{prefix}-name", "queue": queue, "payload": f"{prefix}-payload"}
+        body = {"every_ms": 3_600_000, "task": task}
+        await self.call(self.root, "PUT", f"/api/schedules/{name}", body)
+        await self.call(self.root, "POST", f"/api/schedules/{name}/run")
+        return name
+
     async def failed_task(self, queue: str, prefix: str = "a") -> str:
         task_id = await self.task(queue, prefix, max_attempts=1)
         await self.call(self.root, "POST", f"/api/jobs/{task_id}/start")
@@ -223,11 +236,11 @@ class World:
             case "run":
                 start = {"workflow": place["workflow"]}
                 place["run"] = (await self.call(root, "POST", "/api/runs", start))["id"]
-            case "key":
-                await self.call(root, "PUT", f"/api/memory/{place['key']}", {"value": 1})
-            case "limit":
-                body = {"limit": 5, "per_ms": 1_000}
-                await self.call(root, "PUT", f"/api/limits/{place['key']}", body)
+            case "key" | "limit":
+                noun, body = SHARED[what]
+                await self.call(root, "PUT", f"/api/{noun}/{place['key']}", body)
+            case "schedule":
+                await self.schedule(QUEUE_A, place["schedule"])
             case "token":
                 place["token"], _ = await self.new_token(["read"])
             case _:
@@ -258,6 +271,9 @@ class World:
             "workflow": await look(f"/api/workflows/{place['workflow']}", "version"),
             "value": await look(f"/api/memory/{place['key']}", "value", "version"),
             "lock": await look(f"/api/locks/{place['lock']}", "holder", "fence"),
+            "schedule": await look(
+                f"/api/schedules/{place['schedule']}", "task", "paused", "updated_at_ms", "firings"
+            ),
             "token": place["token"] in (await self.client.get("/api/tokens", headers=root)).text,
         }
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from rota.core.commands import Command
 from rota.core.context import Context
@@ -73,6 +73,8 @@ class Batch(Struct, kw_only=True):
     forgotten: int = 0  # finished tasks that were pruned
     service_changes: dict[str, ServiceChanges] = {}
     service_gauges: dict[str, ServiceGauges] = {}  # from a sweep
+    # Of schedules, by queue and outcome.
+    firings: Counter[tuple[str, str]] = field(default_factory=Counter)
     fenced: list[str] = []  # the service of each effect that was refused as stale
     dropped_files: list[str] = []  # of artifacts, to remove after the commit
     sessions: SessionState

@@ -19,6 +19,7 @@ def count_batch(metrics: Metrics, batch: Batch) -> None:
     metrics.events += batch.last_seq - batch.state.last_seq
     metrics.leased += len(decisions.get(LeaseTask, ()))
     metrics.note_counts(batch.counts, now_ms)
+    metrics.firings.update(batch.firings)
     for requeued in decisions.get(RequeueTask, ()):
         metrics.requeued[requeued.ended.ending] += 1
     for removed in decisions.get(RemoveWorker, ()):

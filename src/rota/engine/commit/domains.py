@@ -25,6 +25,7 @@ from rota.engine.flows.flow_domain import FlowDomain
 from rota.engine.kv.domains import KvDomain, LockDomain
 from rota.engine.replicas.domain import ReplicaDomain
 from rota.engine.runs.run_domain import RunDomain
+from rota.engine.schedules.schedule_domain import ScheduleDomain
 from rota.engine.sessions import SessionDomain
 from rota.engine.shards.shard_domain import ShardDomain
 from rota.errors import RotaError
@@ -33,6 +34,7 @@ DOMAINS: tuple[type[Domain], ...] = (
     ShardDomain,  # first, so that results of tasks are checked against the newest epochs
     TaskDomain,  # tasks and workers
     RunDomain,  # continues after the tasks that ended, and adds and cancels tasks
+    ScheduleDomain,  # after both, because it submits tasks and starts runs by their rules
     KvDomain,  # independent of the others
     LockDomain,  # independent of the others
     DispatchDomain,  # assigns the tasks that are queued by then

@@ -99,6 +99,7 @@ class Pipeline:
 
         self._state = self._database.write(body)
         self._held.commit()
+        self._metrics.next_firing_ms = self._held.schedules.next_due_ms
 
     def _load(self, tx: Transaction) -> WriterState:
         return loaded(
@@ -140,6 +141,7 @@ class Pipeline:
         self._runs.touched.clear()
         self._shards.commit()
         self._locks.commit()
+        self._note_schedules(batch)
         self._remove_files(batch.dropped_files)
         count_batch(self._metrics, batch)
         batch.delivery.counts = [batch.counts]
@@ -147,6 +149,14 @@ class Pipeline:
         batch.delivery.answers = self.lease_calls.answers(entries, batch)
         self._metrics.waiting_leases = len(self.lease_calls.waitlist)
         return batch.delivery
+
+    def _note_schedules(self, batch: Batch) -> None:
+        """Wake the schedules that waited for what has ended, and note when the next one is due."""
+        schedules = self._held.schedules
+        schedules.note_ended(batch.delivery.ended)
+        if schedules.is_changed:
+            schedules.is_changed = False
+            self._metrics.next_firing_ms = batch.delivery.next_firing_ms = schedules.next_due_ms
 
     def _on_fresh_state(self, entry: QueuedCommand, error: Exception) -> Delivery:
         """Execute a command again that has failed, after the working set is loaded again.

@@ -28,6 +28,7 @@ from rota.core.flows.commands import FlowReply
 from rota.core.kv import KvReply
 from rota.core.locks import LockAnswer
 from rota.core.replies import Granted, Reply
+from rota.core.schedules.commands import ScheduleReply
 from rota.core.sessions import ClearNotifications
 from rota.core.shards.commands import BeatMember, SaveCheckpoint, ShardReply
 from rota.core.shards.members import Assignment
@@ -37,7 +38,9 @@ from rota.errors import RotaError
 CHEAP_TASKS = 20  # a command about no more tasks than this takes microseconds
 CHEAP_SHARDS = 1_000  # the same for the shards that a member's beat lists
 
-Outcome = Reply | RunReply | ShardReply | KvReply | LockAnswer | FlowReply | RotaError
+Outcome = (
+    Reply | RunReply | ShardReply | ScheduleReply | KvReply | LockAnswer | FlowReply | RotaError
+)
 ReplyCallback = Callable[[Any], None]  # takes the outcome, or the exception
 
 
@@ -132,6 +135,7 @@ class Delivery(Struct):
     ended: list[int] = []  # tasks and runs
     next_moment_ms: int | None = None  # when the next duty is due
     pushes: list[Assignment] = []
+    next_firing_ms: int | None = None  # when the next schedule is due, if that has changed
     next_sweep_ms: int | None = None  # when the next sweep of a service or a lock is due
     granted_locks: list[LockAnswer] = []  # to waiting callers
     events: list[EventBatch] = []
@@ -144,6 +148,7 @@ class Delivery(Struct):
         self.answers += other.answers
         self.ended += other.ended
         self.next_moment_ms = earlier(self.next_moment_ms, other.next_moment_ms)
+        self.next_firing_ms = earlier(self.next_firing_ms, other.next_firing_ms)
         self.pushes += other.pushes
         self.next_sweep_ms = earlier(self.next_sweep_ms, other.next_sweep_ms)
         self.granted_locks += other.granted_locks

@@ -7,6 +7,7 @@ from rota.core.commands import PruneHistory, TakeInbox, TaskCommand
 from rota.core.decisions import AddTask, ReplaceTask
 from rota.core.reducer import reduce
 from rota.core.replies import Done, Reply
+from rota.core.schedules.commands import ScheduleCommand
 from rota.core.tasks.model import NewTask, flow_of
 from rota.core.workflow.commands import RunCommand
 from rota.engine.commit.applier import apply
@@ -15,8 +16,8 @@ from rota.engine.commit.loader import load
 from rota.engine.dispatch.dispatch_domain import DispatchDomain
 
 MOST_UNQUEUED = 16  # new tasks that may be leased without having been in the queue
-# Runs add and cancel tasks.
-CONCERNED = frozenset(get_args(TaskCommand)) | frozenset(get_args(RunCommand))
+# Runs and schedules add and cancel tasks.
+CONCERNED = frozenset(get_args(TaskCommand) + get_args(RunCommand) + get_args(ScheduleCommand))
 
 
 class TaskDomain(Domain):

@@ -105,6 +105,8 @@ class Metrics:
     leased: int = 0
     refused_results: Counter[str] = field(default_factory=Counter)  # by outcome
     inbox: Counter[str] = field(default_factory=Counter)  # tasks taken from the inbox, by outcome
+    firings: Counter[tuple[str, str]] = field(default_factory=Counter)  # by queue and outcome
+    next_firing_ms: int | None = None  # when the next schedule is due; None: no schedule is
     evicted_workers: int = 0
     held_sweeps: Counter[str] = field(default_factory=Counter)  # by reason
     forgotten: int = 0
@@ -145,6 +147,7 @@ class Metrics:
         self.waiting_leases = 0
         self.duty_runs_ms = {}
         self.services = {}
+        self.next_firing_ms = None
 
     def _pace(self, queue: str, counts: QueueCounts, now_ms: int) -> None:
         rates, series = self._rates(queue), self.series

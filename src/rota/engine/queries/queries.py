@@ -11,6 +11,7 @@ from rota.engine.queries.failures import FailureQueries
 from rota.engine.queries.kv import KvQueries, LockQueries
 from rota.engine.queries.queues import LimitQueries, QueueQueries
 from rota.engine.queries.reader import StoreReader
+from rota.engine.queries.schedules import ScheduleQueries
 from rota.engine.queries.services import ServiceQueries
 from rota.engine.queries.sessions import SessionQueries
 from rota.engine.queries.tasks import TaskQueries
@@ -43,6 +44,7 @@ class Queries:
         self.workers = WorkerQueries(reader)
         self.workflows = WorkflowQueries(reader)
         self.runs = RunQueries(reader)
+        self.schedules = ScheduleQueries(reader, metrics, clock=clock)
         self.services = ServiceQueries(reader, steady_clock=steady_clock, shard_policy=shard_policy)
         self.kv = KvQueries(reader, clock=clock)
         self.locks = LockQueries(reader, steady_clock=steady_clock)

@@ -14,6 +14,7 @@ import structlog
 from rota.core.commands import Command, CompleteJob, FailJob, RetryTasks, SubmitTasks
 from rota.core.flows.commands import ConsumeLimit
 from rota.core.kv import DeleteValue, PutValue
+from rota.core.schedules.commands import BackfillSchedule, DeleteSchedule, RunSchedule
 from rota.core.workflow.commands import ForkRun, SignalRun, StageArtifact, StartRun, SteerRun
 from rota.engine.commit.request import Delivery, QueuedCommand
 from rota.errors import OutcomeUnknown, Unavailable
@@ -34,6 +35,9 @@ UNREPEATABLE = (
     StageArtifact,
     SteerRun,
     ConsumeLimit,
+    RunSchedule,
+    BackfillSchedule,
+    DeleteSchedule,
 )
 NO_LEADER = "no coordinator leads the store now; nothing was changed"
 LEADER_LOST = "the coordinator that led the store is gone"

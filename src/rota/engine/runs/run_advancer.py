@@ -19,7 +19,7 @@ from rota.core.decisions import FinishTask
 from rota.core.events import Event
 from rota.core.ids import TaskId, next_ids, to_text
 from rota.core.limits import MAX_EVENT_TEXT
-from rota.core.workflow.commands import named_version
+from rota.core.workflow.commands import StartRun, named_version
 from rota.core.workflow.decisions import (
     CancelChild,
     CancelTask,
@@ -45,6 +45,7 @@ from rota.core.workflow.states import RUN_ENDED, RunState
 from rota.engine.commit.batch import Batch
 from rota.engine.runs.cache import LiveRun
 from rota.engine.runs.run_tasks import RunTasks, ended_event
+from rota.errors import Invalid, WorkflowNotFound
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workflow.definitions import WorkflowStore
 from rota.store.workflow.runs import RunStore
@@ -138,6 +139,33 @@ class RunAdvancer:
         self.feed(record.id, started)
         return live
 
+    def begin(self, command: StartRun) -> LiveRun:
+        """Start the run that a command asks for, whose key no run has."""
+        version = command.version or self.newest(command.workflow)
+        graph = None if version is None else self.graph(command.workflow, version)
+        if version is None or graph is None:
+            raise WorkflowNotFound(command.workflow, version)
+        problems = schemas.value_problems(graph.definition.input, command.input)
+        if problems:
+            raise Invalid(f"input: {'; '.join(problems)}", field="input", problems=problems)
+        timeout_ms = command.timeout_ms or graph.definition.timeout_ms
+        record = RunRecord(
+            id=self.new_id(),
+            workflow=command.workflow,
+            version=version,
+            state=RunState.RUNNING,
+            input=command.input,
+            key=command.key,
+            timeout_ms=timeout_ms,
+            created_at_ms=self._now_ms,
+        )
+        started = RunStarted(self._now_ms, command.input, timeout_ms=timeout_ms)
+        return self.start(record, started)
+
+    def cancel_task(self, task_id: TaskId) -> None:
+        """Cancel a task, if it has not ended."""
+        self._tasks.cancel(task_id)
+
     def new_id(self) -> int:
         (number,) = next_ids(1, last=self._snapshot.last_task_id, now_ms=self._now_ms)
         self._snapshot.last_task_id = number
@@ -176,7 +204,10 @@ class RunAdvancer:
     def close(self) -> None:
         """Add the decisions about the runs' tasks to those of the batch."""
         self._made = self._tasks.close(self._batch.decisions)
-        self._batch.run_tokens = {TaskId(task): (run, token) for task, run, token in self._made}
+        made = {TaskId(task): (run, token) for task, run, token in self._made}
+        self._batch.run_tokens = (
+            {**self._batch.run_tokens, **made} if made else (self._batch.run_tokens)
+        )
 
     def write(self) -> None:
         """Write the collected rows."""

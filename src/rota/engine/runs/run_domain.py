@@ -6,6 +6,7 @@ from rota.core.decisions import FinishTask
 from rota.core.ids import to_text
 from rota.core.limits import MAX_KEPT_SIGNALS
 from rota.core.replies import Done
+from rota.core.schedules.commands import BackfillSchedule, FireSchedules, RunSchedule
 from rota.core.workflow.commands import (
     ArtifactStaged,
     CheckArtifact,
@@ -23,7 +24,6 @@ from rota.core.workflow.commands import (
     SteerRun,
     WorkflowKept,
 )
-from rota.core.workflow.definition import schemas
 from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.events import (
     RunCancelRequested,
@@ -44,17 +44,17 @@ from rota.engine.runs.cache import LiveRun
 from rota.engine.runs.run_advancer import RunAdvancer, workflow_event
 from rota.errors import (
     IllegalState,
-    Invalid,
     NodeNotFound,
     RunNotFound,
     TooMany,
-    WorkflowNotFound,
 )
 from rota.store.workers import WorkerStore
 from rota.store.workflow.definitions import WorkflowStore
 from rota.store.workflow.runs import RunStore
 
 TIMERS_PER_STEP = 500
+# Schedules start and cancel runs. What then becomes of artifacts is settled here.
+STARTS_RUNS: frozenset[type[Any]] = frozenset({FireSchedules, RunSchedule, BackfillSchedule})
 RUNS_PRUNED_PER_STEP = 100  # runs deleted in one transaction; their journals may be long
 
 
@@ -65,7 +65,11 @@ class RunDomain(Domain):
 
     @classmethod
     def is_concerned(cls, batch: Batch) -> bool:
-        return super().is_concerned(batch) or batch.runs.is_concerned(batch.decisions)
+        return (
+            super().is_concerned(batch)
+            or batch.runs.is_concerned(batch.decisions)
+            or not STARTS_RUNS.isdisjoint(batch.kinds)
+        )
 
     def __init__(self, batch: Batch) -> None:
         super().__init__(batch)
@@ -140,26 +144,7 @@ class RunDomain(Domain):
             known = self._runs.id_by_key(command.key)
             if known is not None:
                 return self._look(known, is_duplicate=True)
-        version = command.version or self._advancer.newest(command.workflow)
-        graph = None if version is None else self._advancer.graph(command.workflow, version)
-        if version is None or graph is None:
-            raise WorkflowNotFound(command.workflow, version)
-        problems = schemas.value_problems(graph.definition.input, command.input)
-        if problems:
-            raise Invalid(f"input: {'; '.join(problems)}", field="input", problems=problems)
-        timeout_ms = command.timeout_ms or graph.definition.timeout_ms
-        record = RunRecord(
-            id=self._advancer.new_id(),
-            workflow=command.workflow,
-            version=version,
-            state=RunState.RUNNING,
-            input=command.input,
-            key=command.key,
-            timeout_ms=timeout_ms,
-            created_at_ms=self._now_ms,
-        )
-        started = RunStarted(self._now_ms, command.input, timeout_ms=timeout_ms)
-        return _shown(self._advancer.start(record, started))
+        return _shown(self._advancer.begin(command))
 
     def _fork(self, command: ForkRun) -> RunShown:
         other = self._live(command.run_id)

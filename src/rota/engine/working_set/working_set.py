@@ -15,6 +15,7 @@ from rota.core.ids import TaskId
 from rota.core.tasks.model import TaskRecord, TaskState, holds_key
 from rota.engine.working_set.held_flows import HeldFlows
 from rota.engine.working_set.held_leases import HeldLeases
+from rota.engine.working_set.held_schedules import HeldSchedules
 from rota.engine.working_set.held_workers import HeldWorkers
 from rota.engine.working_set.lane_windows import LaneWindows
 from rota.store.database import Transaction
@@ -28,6 +29,7 @@ class WorkingSet:
         self.leases = HeldLeases()
         self.windows = LaneWindows(Lanes())
         self.flows = HeldFlows(Lanes())
+        self.schedules = HeldSchedules()
         self.is_fresh = False  # whether the last batch that began has loaded it
         self._is_certain = False  # False: not what the store has, or perhaps not
         self.is_outdated = False  # True: the settings of a queue have changed
@@ -59,6 +61,7 @@ class WorkingSet:
         self.leases = HeldLeases.load(tx, lanes)
         self.windows = LaneWindows.load(tx, lanes)
         self.flows = HeldFlows.load(tx, lanes, self.leases)
+        self.schedules = HeldSchedules.load(tx)
 
     # --- decisions ------------------------------------------------------------------------------
 

@@ -1,6 +1,14 @@
 """All endpoints of the HTTP gateway, in the order in which the OpenAPI document lists them."""
 
-from rota.gateways.http.resources import access, events, health, kv, locks, operations
+from rota.gateways.http.resources import (
+    access,
+    events,
+    health,
+    kv,
+    locks,
+    operations,
+    schedules,
+)
 from rota.gateways.http.resources.services import checkpoints, members, services
 from rota.gateways.http.resources.tasks import failures, jobs, key_limits, queues, tasks
 from rota.gateways.http.resources.workers import reports, scale, work, workers
@@ -19,6 +27,7 @@ ENDPOINTS = (
     *runs.routes.endpoints,
     *run_inspection.routes.endpoints,
     *artifacts.routes.endpoints,
+    *schedules.routes.endpoints,
     *kv.routes.endpoints,
     *locks.routes.endpoints,
     *events.routes.endpoints,

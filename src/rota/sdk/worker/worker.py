@@ -14,15 +14,18 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+import structlog
 
 from rota.core import limits
-from rota.errors import Invalid
+from rota.errors import Invalid, RotaError
 from rota.messages import WorkerRegistration
 from rota.sdk.task import App
 from rota.sdk.worker.poller import LeaseTransport
 from rota.sdk.worker.runtime import WorkerRuntime
 from rota.sdk.worker.session import WorkerSession
 from rota.sdk.worker.stopping import StopReason, run_with_signals
+
+log = structlog.get_logger("rota.worker")
 
 DEFAULT_CONCURRENCY = 10
 DRAIN_S = 30.0
@@ -67,6 +70,7 @@ class Worker:
         self._runtime: WorkerRuntime | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stop_requested = False
+        self._deploying: asyncio.Future[None] | None = None
         self.worker_id = worker_id  # once registered, the id that the coordinator gave it
         self._check()
         self._registration = _checked_registration(
@@ -123,6 +127,8 @@ class Worker:
             return await runtime.run()
         finally:
             self._runtime = None
+            if self._deploying is not None:
+                self._deploying.cancel()
 
     def stop(self) -> None:
         """Drain and leave; the second call leaves at once. Callable from any thread."""
@@ -133,8 +139,16 @@ class Worker:
 
     def _note_session(self, session: WorkerSession) -> None:
         self.worker_id = session.worker_id
+        self._deploying = asyncio.ensure_future(self._deploy_schedules())
         if self._on_registered is not None:
             self._on_registered(session.worker_id)
+
+    async def _deploy_schedules(self) -> None:
+        try:
+            await self._app.adeploy_schedules()
+        except RotaError as error:
+            # Its tasks can be served all the same. The next registration tries again.
+            log.warning("schedules_not_deployed", problem=error.detail)
 
 
 def _checked_registration(values: dict[str, object]) -> WorkerRegistration:

@@ -31,13 +31,19 @@ from rota.core.replies import (
     Submitted,
     Taken,
 )
+from rota.core.schedules.commands import (
+    FiringShown,
+    ScheduleReply,
+    ScheduleShown,
+    SchedulesSynced,
+)
 from rota.core.shards.commands import ShardReply
 from rota.core.shards.members import Assignment
 from rota.core.tasks.model import NewTask, TaskRecord
 from rota.core.workflow.commands import ArtifactStaged, RunReply, RunShown, WorkflowKept
 from rota.engine.replicas.link.errors import decode_hook, encode_hook
 
-CommandReply = Reply | RunReply | ShardReply | KvReply | LockAnswer | FlowReply
+CommandReply = Reply | RunReply | ShardReply | ScheduleReply | KvReply | LockAnswer | FlowReply
 
 JSON_OBJECT = b"{"
 R = TypeVar("R")
@@ -79,6 +85,9 @@ REPLY_TAGS: dict[type[Struct], str] = {
     LimitState: "limit",
     LimitStates: "limits",
     QueueSettings: "queue_settings",
+    ScheduleShown: "schedule",
+    FiringShown: "firing",
+    SchedulesSynced: "schedules",
 }
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)

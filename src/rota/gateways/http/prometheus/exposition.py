@@ -90,8 +90,12 @@ def _within(metrics: Metrics, caller: Caller) -> Metrics:
     if queues is not None:
         submitted = {one: count for one, count in metrics.submitted.items() if one in queues}
         finished = {one: count for one, count in metrics.finished.items() if one[0] in queues}
+        firings = {one: count for one, count in metrics.firings.items() if one[0] in queues}
         metrics = dataclasses.replace(
-            metrics, submitted=Counter(submitted), finished=Counter(finished)
+            metrics,
+            submitted=Counter(submitted),
+            finished=Counter(finished),
+            firings=Counter(firings),
         )
     if services is not None:
         named = {name: one for name, one in metrics.services.items() if name in services}
@@ -106,6 +110,7 @@ def _copy(metrics: Metrics) -> Metrics:
         submitted=Counter(metrics.submitted),
         finished=Counter(metrics.finished),
         requeued=Counter(metrics.requeued),
+        firings=Counter(metrics.firings),
         refused_results=Counter(metrics.refused_results),
         inbox=Counter(metrics.inbox),
         held_sweeps=Counter(metrics.held_sweeps),
@@ -178,6 +183,11 @@ GAUGES: tuple[Row[Metrics], ...] = (
     ),
     ("changes_waiting", "Changes waiting for their commit.", lambda one: one.waiting),
     ("lease_calls_waiting", "Calls waiting for work.", lambda one: one.waiting_leases),
+    (
+        "schedules",
+        "Schedules that the leader knows.",
+        lambda one: len(one.working_set.schedules),
+    ),
     (
         "held_workers",
         "Workers held in memory: all that are registered.",
@@ -265,6 +275,12 @@ class _Report(Collector):
         yield from counters_by_label(TASK_COUNTERS, metrics)
         yield counter(
             "tasks_finished", "Tasks ended.", ("queue", "state"), metrics.finished.items()
+        )
+        yield counter(
+            "schedule_firings",
+            "Times of schedules, by what came of them; the queue of runs is empty.",
+            ("queue", "outcome"),
+            metrics.firings.items(),
         )
         if observed.is_whole:
             yield from _of_the_whole(observed)

@@ -1,0 +1,1 @@
+"""Schedules in the code of a program."""

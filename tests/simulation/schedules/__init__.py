@@ -1,0 +1,1 @@
+"""Schedules on several coordinators, while leaders, links and stores fail."""
