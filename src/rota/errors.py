@@ -221,7 +221,7 @@ class ScheduleNotFound(NotFound):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"schedule {name!r} not found; GET /api/schedules lists them", schedule=name
+            f"schedule {name!r} not found; `rota schedules ls` lists them", schedule=name
         )
 
 

@@ -428,7 +428,7 @@ async def test_a_schedule_runs_on_demand_also_while_it_is_paused(
 
     assert (first.outcome, first.is_manual, first.nominal_ms) == ("fired", True, START_MS)
     assert first.id != second.id
-    assert (await engine.task(TaskId(first.id or 0))).key == "schedule:clean:run-1"
+    assert (await engine.task(TaskId(first.id or 0))).key == f"schedule:clean:run-{START_MS}-1"
 
 
 async def test_a_firing_on_demand_follows_the_rule_for_overlaps(
@@ -540,8 +540,10 @@ async def test_a_schedule_without_a_time_in_the_future_is_refused(
 async def test_a_deleted_schedule_is_gone_with_its_history(
     engine: Engine, schedules: Schedules
 ) -> None:
-    await schedules.put()
+    await schedules.put(overlap="allow")
     await engine.turn(MINUTE_MS)
+    await schedules.run()
+    fired = {one.id for one in await schedules.firings()}
 
     await engine.execute(DeleteSchedule(name="clean"))
     await engine.turn(MINUTE_MS)
@@ -549,6 +551,7 @@ async def test_a_deleted_schedule_is_gone_with_its_history(
     assert await engine.coordinator.queries.schedules.by_name("clean") is None
     await schedules.put()
     assert await schedules.outcomes() == []
+    assert (await schedules.run()).id not in fired
     with pytest.raises(ScheduleNotFound):
         await engine.execute(DeleteSchedule(name="other"))
 

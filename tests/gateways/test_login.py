@@ -13,7 +13,7 @@ from rota.messages import TokenRequest
 from tests.gateways.serving import Api, called, served, settings_in
 
 # Who may not do anything may still come and go, and ask what a definition would be worth.
-OPEN_TO_ALL = {"/api/login", "/api/logout", "/api/workflows/validate"}
+OPEN_TO_ALL = {"/api/login", "/api/logout", "/api/workflows/validate", "/api/schedules/preview"}
 ORIGIN = {"origin": "http://rota.example"}
 
 

@@ -152,6 +152,15 @@ async def test_a_schedule_is_paused_with_a_note_and_resumed(api: Api) -> None:
     assert resumed["firings"] == []
 
 
+async def test_a_pause_names_who_paused(api: Api) -> None:
+    who = await token(api, "submit")
+    await put(api)
+
+    paused = await api.client.post(path(verb="pause"), headers=who)
+
+    assert (paused.json()["paused_by"], paused.json()["note"]) == ("submit", None)
+
+
 async def test_a_schedule_may_be_made_paused(api: Api) -> None:
     made = await put(api, paused=True)
     kept = await put(api, overlap="allow")

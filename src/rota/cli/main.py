@@ -33,6 +33,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "queues": LazyCommand("queues", "List, pause and resume queues."),
     "runs": LazyCommand("workflow.runs", "List, show and steer runs of workflows."),
     "workflows": LazyCommand("workflow.workflows", "List, show and put workflows."),
+    "schedules": LazyCommand("schedules", "List, show, put, fire, pause and delete schedules."),
     "workers": LazyCommand("workers", "List, show and steer workers."),
     "services": LazyCommand("services.services", "List, show and steer services and their shards."),
     "memory": LazyCommand("kv", "List, get, put and delete values."),

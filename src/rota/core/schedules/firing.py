@@ -158,6 +158,7 @@ def _sort_due(
             break
         at_ms = due_ms(name, spec, nominal)
         if at_ms > now_ms:
+            caught_up = 0  # all that was missed has been dealt with; the next absence starts from 0
             break
         following = next_nominal_ms(spec, nominal)
         if at_ms >= now_ms - limits.SCHEDULE_ON_TIME_MS:
