@@ -15,6 +15,8 @@ from rota.core.workflow.decisions import (
     CancelTask,
     CreateToken,
     DispatchTask,
+    PauseChild,
+    ResumeChild,
     RunDecision,
     SetBranchState,
     SetRunState,
@@ -138,6 +140,10 @@ class Drive:
             case CancelChild():
                 self.children.pop(decision.number).cancel()
                 self.cancelled.append(decision.number)
+            case PauseChild():
+                self.children[decision.number].pause()
+            case ResumeChild():
+                self.children[decision.number].resume()
             case _:
                 pass
 
@@ -161,10 +167,10 @@ class Drive:
         return self.feed(Signalled(self._tick(), name, payload))
 
     def pause(self) -> list[RunDecision]:
-        return self.feed(RunPaused(self._tick()))
+        return self.feed(RunPaused(self._tick(), children=True))
 
     def resume(self) -> list[RunDecision]:
-        return self.feed(RunResumed(self._tick()))
+        return self.feed(RunResumed(self._tick(), children=True))
 
     def cancel(self, reason: str = "") -> list[RunDecision]:
         return self.feed(RunCancelRequested(self._tick(), reason))
@@ -220,7 +226,8 @@ class Drive:
 
     def child_step(self, number: int) -> None:
         child = self.children[number]
-        if not child.is_ended:
+        is_held = child.state == "paused" and not child.tasks
+        if not child.is_ended and not is_held:
             child.step()
         if child.is_ended:
             del self.children[number]

@@ -4,8 +4,15 @@
 import pytest
 
 from rota.core.workflow.decisions import CreateToken, SetRunState
-from rota.core.workflow.events import ChildEnded, RunStarted, TaskEnded, TimerFired
-from rota.core.workflow.states import TokenState
+from rota.core.workflow.events import (
+    ChildEnded,
+    RunPaused,
+    RunResumed,
+    RunStarted,
+    TaskEnded,
+    TimerFired,
+)
+from rota.core.workflow.states import RunState, TokenState
 from tests.core.workflow.driving import Drive
 
 LINE = """
@@ -241,3 +248,34 @@ def test_tokens_tell_where_they_came_from() -> None:
         ("start", None, None, ()),
         ("work", 1, "fan", ((1, 0),)),
     ]
+
+
+NEST = """
+name: nest
+initial_node: start
+nodes: {start: {}, sub: {workflow: line}, own: {task: own}}
+transitions: [{from: start, to: sub}, {from: start, to: own}]
+"""
+
+
+def test_pausing_and_resuming_reach_sub_workflows() -> None:
+    drive = Drive(NEST, workflows={"line": LINE})
+    (child,) = drive.children.values()
+
+    drive.pause()
+    child.finish(1, "A")
+
+    assert child.state == "paused"
+    assert not child.tasks
+    drive.resume()
+    assert child.state == drive.state == "running"
+    assert [one.task for one in child.tasks.values()] == ["b"]
+    drive.restart()
+
+
+def test_a_journal_of_an_earlier_version_pauses_the_run_alone() -> None:
+    drive = Drive(NEST, workflows={"line": LINE})
+
+    decisions = drive.feed(RunPaused(2_000)) + drive.feed(RunResumed(2_001))
+
+    assert decisions == [SetRunState(RunState.PAUSED), SetRunState(RunState.RUNNING)]

@@ -52,6 +52,14 @@ class CancelChild(Struct, frozen=True, tag="CancelChild"):
     number: int
 
 
+class PauseChild(Struct, frozen=True, tag="PauseChild"):
+    number: int
+
+
+class ResumeChild(Struct, frozen=True, tag="ResumeChild"):
+    number: int
+
+
 class OpenScope(Struct, frozen=True, tag="OpenScope", omit_defaults=True):
     number: int
     key: str
@@ -131,6 +139,8 @@ RunDecision = (
     | CancelTask
     | StartChild
     | CancelChild
+    | PauseChild
+    | ResumeChild
     | OpenScope
     | SetBranchState
     | CloseScope

@@ -55,10 +55,12 @@ class RunCancelRequested(Struct, frozen=True, tag="RunCancelled"):
 
 class RunPaused(Struct, frozen=True, tag="RunPaused"):
     at_ms: int
+    children: bool = False  # reaches sub-workflows; earlier versions paused the run alone
 
 
 class RunResumed(Struct, frozen=True, tag="RunResumed"):
     at_ms: int
+    children: bool = False  # as of `RunPaused`
 
 
 class RunRetried(Struct, frozen=True, tag="RunRetried"):

@@ -25,6 +25,8 @@ from rota.core.workflow.decisions import (
     CancelTask,
     DispatchTask,
     DropTimer,
+    PauseChild,
+    ResumeChild,
     RunDecision,
     SetRunState,
     SetTimer,
@@ -36,6 +38,8 @@ from rota.core.workflow.events import (
     ChildEnded,
     RunCancelRequested,
     RunEvent,
+    RunPaused,
+    RunResumed,
     RunRetried,
     RunStarted,
 )
@@ -232,6 +236,10 @@ class RunAdvancer:
                 if child is not None:
                     reason = f"run {to_text(live.record.id)} no longer needs it"
                     self._todo.append((child, RunCancelRequested(self._now_ms, reason)))
+            case PauseChild():
+                self._tell_child(live, decision.number, RunPaused(self._now_ms, children=True))
+            case ResumeChild():
+                self._tell_child(live, decision.number, RunResumed(self._now_ms, children=True))
             case SetTimer():
                 timers.append((decision.due_at_ms, live.record.id, decision.kind, decision.number))
             case DropTimer():
@@ -240,6 +248,12 @@ class RunAdvancer:
                 self._set_state(live, decision)
             case _:
                 pass  # about the run's own state, which the journal has
+
+    def _tell_child(self, live: LiveRun, token: int, event: RunEvent) -> None:
+        """Feed an event to the child run of a token, if there is one."""
+        child = live.links.get(token)
+        if child:  # 0: it could not start
+            self._todo.append((child, event))
 
     def _start_child(self, live: LiveRun, decision: StartChild) -> int:
         """Start a child run for a token and return its id; 0: it cannot start, and has failed."""

@@ -203,9 +203,9 @@ class RunDomain(Domain):
             case "cancel":
                 return RunCancelRequested(self._now_ms, command.reason)
             case "pause":
-                return RunPaused(self._now_ms)
+                return RunPaused(self._now_ms, children=True)
             case "resume":
-                return RunResumed(self._now_ms)
+                return RunResumed(self._now_ms, children=True)
             case "retry":
                 return RunRetried(self._now_ms)
 

@@ -7,7 +7,7 @@ a journal a proof. Tokens on the list start one by one; their errors are taken u
 
 from typing import Any, assert_never
 
-from rota.core.workflow.decisions import RunDecision
+from rota.core.workflow.decisions import PauseChild, ResumeChild, RunDecision
 from rota.core.workflow.definition.expressions import Spending
 from rota.core.workflow.definition.model import Graph
 from rota.core.workflow.events import (
@@ -89,10 +89,9 @@ def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
             if not run.is_ended:
                 completion.cancel(run, event.reason)
         case RunPaused():
-            if run.state is RunState.RUNNING:
-                run.set_state(RunState.PAUSED)
+            _pause(run, event)
         case RunResumed():
-            _resume(run)
+            _resume(run, event)
         case RunRetried():
             retries.retry(run)
         case _:
@@ -162,10 +161,29 @@ def _timer(run: Run, event: TimerFired) -> None:
             assert_never(event.kind)
 
 
-def _resume(run: Run) -> None:
+def _pause(run: Run, event: RunPaused) -> None:
+    if run.state is not RunState.RUNNING:
+        return
+    run.set_state(RunState.PAUSED)
+    if event.children:
+        run.decisions += [PauseChild(number) for number in _with_children(run)]
+
+
+def _resume(run: Run, event: RunResumed) -> None:
     if run.state is not RunState.PAUSED:
         return
     run.set_state(RunState.RUNNING)
+    if event.children:
+        run.decisions += [ResumeChild(number) for number in _with_children(run)]
     for token in run.tokens.values():
         if token.state is TokenState.PENDING:
             run.todo.append(token.number)
+
+
+def _with_children(run: Run) -> list[int]:
+    """The tokens that wait for a sub-workflow."""
+    return [
+        token.number
+        for token in run.tokens.values()
+        if token.state is TokenState.WAITING_FOR_SUBWORKFLOW
+    ]

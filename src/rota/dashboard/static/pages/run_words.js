@@ -31,6 +31,8 @@ function decisionWords(decision, names, transitions) {
     case "CancelTask": return { text: `the task of ${who(decision.number)} is cancelled` };
     case "StartChild": return { text: `a run of ${decision.workflow} starts for ${who(decision.number)}`, value: decision.input };
     case "CancelChild": return { text: `the sub-run of ${who(decision.number)} is cancelled` };
+    case "PauseChild": return { text: `the sub-run of ${who(decision.number)} is paused` };
+    case "ResumeChild": return { text: `the sub-run of ${who(decision.number)} is resumed` };
     case "OpenScope": return { text: `${decision.key} fans out into ${decision.total} branches${decision.max_parallel ? `, ${decision.max_parallel} at a time` : ""}` };
     case "SetBranchState": return { text: `branch ${decision.index} ${decision.state === "arrived" ? `has arrived before ${decision.join}` : `is ${decision.state}`}` };
     case "CloseScope": return { kind: "yes", text: `scope ${decision.number} closes`, code: decision.because };
@@ -56,6 +58,8 @@ function likeness(decision, transitions) {
     case "DispatchTask": return [`d${decision.task} ${decision.queue}`, (count) => `${count} tasks ${decision.task} are queued in ${decision.queue || "default"}`];
     case "CancelTask": return ["t", (count) => `${count} tasks are cancelled`];
     case "CancelChild": return ["h", (count) => `${count} sub-runs are cancelled`];
+    case "PauseChild": return ["p", (count) => `${count} sub-runs are paused`];
+    case "ResumeChild": return ["r", (count) => `${count} sub-runs are resumed`];
     default: return null;
   }
 }

@@ -178,13 +178,13 @@ async def cancel(call: HttpCall[RunCancellation | None, NoQuery]) -> RunView:
 
 @routes.post("/api/runs/{run_id}/pause", Action.SUBMIT, errors=(RunNotFound, IllegalState))
 async def pause(call: HttpCall[NoFields | None, NoQuery]) -> RunView:
-    """Pause a run: running tasks finish, and nothing new starts."""
+    """Pause a run and its sub-workflows: running tasks finish, and nothing new starts."""
     return await _steer(call, "pause")
 
 
 @routes.post("/api/runs/{run_id}/resume", Action.SUBMIT, errors=(RunNotFound, IllegalState))
 async def resume(call: HttpCall[NoFields | None, NoQuery]) -> RunView:
-    """Resume a paused run."""
+    """Resume a paused run and its sub-workflows."""
     return await _steer(call, "resume")
 
 
