@@ -343,6 +343,21 @@ async def test_a_fork_begins_at_its_node_with_the_state_as_it_was_or_as_wished(
         await flows.fork(run_id, "nowhere")
 
 
+async def test_a_fork_has_the_results_of_the_nodes_that_the_other_run_has_finished(
+    flows: Flows,
+) -> None:
+    worker = await flows.engine.register()
+    handlers = {"first": lambda _: 1, "second": lambda payload: payload["got"]}
+    run_id = await flows.start(LINE.replace("state.first}", "nodes.first.result}"))
+    await flows.work_off(worker, handlers)
+
+    fork = await flows.fork(run_id, "second", {})
+    await flows.work_off(worker, handlers)
+
+    assert await flows.output(fork.id) == {"second": 1}
+    assert await flows.replays(fork.id)
+
+
 @pytest.mark.parametrize("wish", ["cancel", "pause", "resume"])
 async def test_a_run_that_has_ended_cannot_be_steered(flows: Flows, wish: Any) -> None:
     run_id = await flows.start("{name: nothing, initial_node: a, nodes: {a: {}}}")

@@ -207,6 +207,16 @@ def test_a_fork_starts_in_the_middle_with_the_state_it_is_given() -> None:
     assert drive.to_end().output == {"b": {"a": 7}}
 
 
+def test_a_fork_has_the_results_of_the_nodes_it_is_given() -> None:
+    text = LINE.replace("{a: state.a}", "{a: nodes.a.result}")
+    first = Drive(text, None, {"a": lambda _: 7, "b": lambda payload: payload}).to_end()
+
+    fork = Drive(text, None, first.handlers, from_node="b", nodes=first.document("nodes"))
+
+    assert fork.to_end().output == {"b": {"a": 7}}
+    fork.restart()
+
+
 def test_a_fork_in_the_middle_of_a_branch_has_nobody_to_wait_for() -> None:
     drive = Drive(FAN, None, {"next": lambda _: 1}, from_node="next").to_end()
 

@@ -12,6 +12,7 @@ class RunStarted(Struct, frozen=True, tag="RunStarted"):
     input: Any = None
     from_node: str | None = None  # a fork starts in the middle
     state: Any = None
+    nodes: Any = None  # of a fork: the results of the nodes that the other run has finished
     timeout_ms: int | None = None
 
 

@@ -11,7 +11,7 @@ before the run is used. Entries that peers have appended are then read.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -231,15 +231,8 @@ class RunAdvancer:
             case StartChild():
                 made = self._start_child(live, decision)
                 links[str(decision.number)] = live.links[decision.number] = made
-            case CancelChild():
-                child = live.links.pop(decision.number, None)
-                if child is not None:
-                    reason = f"run {to_text(live.record.id)} no longer needs it"
-                    self._todo.append((child, RunCancelRequested(self._now_ms, reason)))
-            case PauseChild():
-                self._tell_child(live, decision.number, RunPaused(self._now_ms, children=True))
-            case ResumeChild():
-                self._tell_child(live, decision.number, RunResumed(self._now_ms, children=True))
+            case CancelChild() | PauseChild() | ResumeChild():
+                self._tell_child(live, decision)
             case SetTimer():
                 timers.append((decision.due_at_ms, live.record.id, decision.kind, decision.number))
             case DropTimer():
@@ -249,11 +242,23 @@ class RunAdvancer:
             case _:
                 pass  # about the run's own state, which the journal has
 
-    def _tell_child(self, live: LiveRun, token: int, event: RunEvent) -> None:
+    def _tell_child(self, live: LiveRun, decision: CancelChild | PauseChild | ResumeChild) -> None:
         """Feed an event to the child run of a token, if there is one."""
-        child = live.links.get(token)
-        if child:  # 0: it could not start
-            self._todo.append((child, event))
+        child = live.links.get(decision.number)
+        if not child:  # 0: it could not start
+            return
+        event: RunEvent
+        match decision:
+            case CancelChild():
+                reason = f"run {to_text(live.record.id)} no longer needs it"
+                event = RunCancelRequested(self._now_ms, reason)
+            case PauseChild():
+                event = RunPaused(self._now_ms, children=True)
+            case ResumeChild():
+                event = RunResumed(self._now_ms, children=True)
+            case _:
+                assert_never(decision)
+        self._todo.append((child, event))
 
     def _start_child(self, live: LiveRun, decision: StartChild) -> int:
         """Start a child run for a token and return its id; 0: it cannot start, and has failed."""

@@ -183,6 +183,7 @@ class RunDomain(Domain):
             record.input,
             from_node=command.from_node,
             state=state,
+            nodes=other.run.context.documents["nodes"] or None,
             timeout_ms=record.timeout_ms,
         )
         return _shown(self._advancer.start(record, started))

@@ -20,6 +20,8 @@ def start(run: Run) -> None:
     definition = run.graph.definition
     if started.state is not None:
         run.write(("state",), started.state, ())
+    if started.nodes is not None:
+        run.write(("nodes",), started.nodes, ())
     _arm_timeout(run)
     first = started.from_node or definition.initial_node
     if first not in definition.nodes:
