@@ -10,8 +10,11 @@ import pytest
 from rota.core.commands import CancelTasks, RetryTasks, TaskFilter
 from rota.core.replies import Changed
 from rota.core.tasks.model import TaskState
-from rota.core.workflow.decisions import CancelTask
+from rota.core.workflow.decisions import CancelTask, CreateToken, DispatchTask, RunDecision
+from rota.core.workflow.events import RunStarted
+from rota.core.workflow.records import JournalEntry
 from rota.engine.runs import run_domain
+from rota.engine.runs.projections import RunProjection
 from rota.errors import IllegalState, NodeNotFound, RunNotFound, TooMany
 from tests.conftest import TurnedClock
 from tests.engine.flows import Failure, Flows, ended_tokens, flowing, perform
@@ -393,3 +396,58 @@ async def test_a_run_keeps_so_many_signals_and_what_it_waits_for_reaches_it_all_
 async def test_a_run_that_is_not_there_is_not_found(flows: Flows) -> None:
     with pytest.raises(RunNotFound):
         await flows.look(12345)
+
+
+QUICK = """
+name: quick
+initial_node: begin
+nodes: {begin: {}, work: {task: work}, over: {end: completed}}
+transitions: [{from: begin, to: work}, {from: begin, to: over}]
+"""
+TWO_WAYS = """
+name: two_ways
+initial_node: begin
+nodes: {begin: {}, first: {task: first, priority: 1}, second: {task: second}, work: {task: work}, over: {end: completed}}
+transitions:
+  - {from: begin, to: first}
+  - {from: begin, to: second}
+  - {from: first, to: work}
+  - {from: second, to: over}
+"""
+
+
+async def tasks_named(flows: Flows, run_id: int) -> list[int | None]:
+    queries = flows.engine.coordinator.queries
+    return await queries.runs.project(
+        run_id, lambda trace: [one.task for one in trace.tokens.values() if one.node == "work"]
+    )
+
+
+async def test_a_token_cancelled_in_the_step_that_made_it_names_no_task(flows: Flows) -> None:
+    run_id = await flows.start(QUICK)
+
+    assert await flows.state(run_id) == "completed"
+    assert await tasks_named(flows, run_id) == [None]
+    assert [entry.links for entry in await flows.journal(run_id)] == [{}]
+
+
+async def test_a_token_cancelled_in_the_batch_that_made_it_names_no_task(flows: Flows) -> None:
+    worker = await flows.engine.register(max_concurrent_tasks=2)
+    run_id = await flows.start(TWO_WAYS)
+    leases = await flows.engine.lease(worker)
+
+    await flows.engine.report(worker, *(done(one) for one in leases))
+
+    assert await flows.state(run_id) == "completed"
+    assert await tasks_named(flows, run_id) == [None]
+    assert [entry.links for entry in await flows.journal(run_id)][1:] == [{}, {}]
+    assert await flows.replays(run_id)
+
+
+def test_a_journal_that_names_a_task_that_never_existed_shows_none() -> None:
+    decisions: list[RunDecision] = [CreateToken(1, "work"), DispatchTask(1, "work"), CancelTask(1)]
+    entry = JournalEntry(
+        number=1, at_ms=1, event=RunStarted(1), decisions=decisions, links={"1": 7}
+    )
+
+    assert RunProjection([entry]).tokens[1].task is None

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from rota.core.workflow.decisions import (
+    CancelTask,
     Considered,
     CreateToken,
     DispatchTask,
@@ -87,6 +88,7 @@ class RunProjection:
         # All states of the run so far; the counter `RUN` is an index into this list.
         self.run_states = [RunState.RUNNING]
         self.number = 0  # of the entry that was read last
+        self._dispatched: set[int] = set()  # tokens whose tasks the entry that is read has made
         self.executing: Collection[int] = ()  # dispatched tokens that have a worker
         for entry in entries:
             self.read(entry)
@@ -94,6 +96,7 @@ class RunProjection:
     def read(self, entry: JournalEntry) -> None:
         for decision in entry.decisions:
             self._take(decision, entry)
+        self._dispatched.clear()
         self.number = entry.number
         self.film.cut(entry.number, entry.at_ms)
 
@@ -126,6 +129,9 @@ class RunProjection:
                 self._set_state(decision, entry.at_ms)
             case DispatchTask():
                 self.tokens[decision.number].task = entry.links.get(str(decision.number))
+                self._dispatched.add(decision.number)
+            case CancelTask() if decision.number in self._dispatched:
+                self.tokens[decision.number].task = None  # it was withdrawn before it was added
             case StartChild():
                 made = entry.links.get(str(decision.number))
                 self.tokens[decision.number].child = made or None  # 0: it could not start

@@ -222,12 +222,13 @@ class RunAdvancer:
     ) -> None:
         match decision:
             case DispatchTask():
-                made = self._tasks.dispatch(live.record.id, decision, TaskId(self.new_id()))
-                links[str(decision.number)] = live.links[decision.number] = made
+                task_id = TaskId(self.new_id())
+                made = self._tasks.dispatch(live.record.id, decision, task_id, links)
+                live.links[decision.number] = made
             case CancelTask():
-                task_id = live.links.pop(decision.number, None)
-                if task_id is not None:
-                    self._tasks.cancel(TaskId(task_id))
+                cancelled = live.links.pop(decision.number, None)
+                if cancelled is not None:
+                    self._tasks.cancel(TaskId(cancelled))
             case StartChild():
                 made = self._start_child(live, decision)
                 links[str(decision.number)] = live.links[decision.number] = made

@@ -64,14 +64,16 @@ class RunTimer(NamedTuple):
 class RunStore:
     """Rows of runs. New runs, states and journal entries are collected and written together.
 
-    A row is encoded when it is collected: the documents of a run may change afterwards.
+    A row is encoded when it is collected: the documents of a run may change afterwards. Only the
+    links of an entry are encoded when they are written: a later event of the batch may withdraw a
+    task that was never added.
     """
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         self._added: list[Sequence[object]] = []
         self._states: dict[int, Sequence[object]] = {}  # the last one of each run
-        self._entries: list[Sequence[object]] = []
+        self._entries: list[tuple[Sequence[object], dict[str, int]]] = []
 
     def flush(self) -> None:
         """Write the collected rows. Until then they cannot be read."""
@@ -80,7 +82,8 @@ class RunStore:
         if self._states:
             self._tx.pipeline_many("runs.set_state", STATE_COLUMNS, [*self._states.values()])
         if self._entries:
-            self._tx.pipeline_many("runs.append", JOURNAL_COLUMNS, self._entries)
+            entries = [(*one, _encode(links) if links else None) for one, links in self._entries]
+            self._tx.pipeline_many("runs.append", JOURNAL_COLUMNS, entries)
         self._added, self._states, self._entries = [], {}, []
 
     def last_id(self) -> int:
@@ -129,10 +132,8 @@ class RunStore:
         decisions: Sequence[RunDecision],
         links: dict[str, int],
     ) -> None:
-        encoded_links = _encode(links) if links else None
-        self._entries.append(
-            (run_id, number, event.at_ms, _encode(event), _encode(decisions), encoded_links)
-        )
+        row = (run_id, number, event.at_ms, _encode(event), _encode(decisions))
+        self._entries.append((row, links))
 
     def journal(self, run_id: int, *, after: int = 0, limit: int = NEWEST) -> list[JournalEntry]:
         return self._tx.records(
