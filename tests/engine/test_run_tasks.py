@@ -9,12 +9,18 @@ import pytest
 
 from rota.core.commands import CancelTasks, RetryTasks, TaskFilter
 from rota.core.replies import Changed
-from rota.core.tasks.model import TaskState
+from rota.core.tasks.model import TaskError, TaskState
 from rota.core.workflow.decisions import CancelTask, CreateToken, DispatchTask, RunDecision
+from rota.core.workflow.definition.parser import read
 from rota.core.workflow.events import RunStarted
 from rota.core.workflow.records import JournalEntry
 from rota.engine.runs import run_domain
-from rota.engine.runs.projections import RunProjection
+from rota.engine.runs.projections import (
+    JoinFigures,
+    RunProjection,
+    tokens_by_node,
+    transitions,
+)
 from rota.errors import IllegalState, NodeNotFound, RunNotFound, TooMany
 from tests.conftest import TurnedClock
 from tests.engine.flows import Failure, Flows, ended_tokens, flowing, perform
@@ -451,3 +457,51 @@ def test_a_journal_that_names_a_task_that_never_existed_shows_none() -> None:
     )
 
     assert RunProjection([entry]).tokens[1].task is None
+
+
+QUORUM = """
+name: quorum
+initial_node: begin
+nodes: {begin: {}, work: {task: work, input: {index: branch.index}, retry: {max_attempts: 1}}, end: {}}
+transitions:
+  - {id: fan, from: begin, to: work, spawn_count: 3}
+  - {from: work, to: end, synchronization: {wait_for: {m_of_n: 3}, joins_transition: fan, on_branch_failure: continue}}
+"""
+
+
+async def figures_of(flows: Flows, run_id: int) -> tuple[dict[str, int], int, JoinFigures | None]:
+    """The tokens at `work` by state, how often it was left for the join, and the join."""
+    definition, _ = read(QUORUM)
+    assert definition is not None
+
+    def seen(trace: RunProjection) -> tuple[dict[str, int], int, JoinFigures | None]:
+        (_, join) = transitions(definition, trace.moment())
+        return tokens_by_node(definition, trace.moment())["work"], join.taken, join.join
+
+    return await flows.engine.coordinator.queries.runs.project(run_id, seen)
+
+
+async def test_a_retry_does_not_count_a_branch_twice(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register(max_concurrent_tasks=3)
+    run_id = await flows.start(QUORUM)
+    first, second, last = await engine.lease(worker)
+    await engine.report(worker, done(first), done(second))
+
+    for _ in range(2):
+        error = TaskError(type="Failure", message="broken")
+        await engine.report(worker, done(last, ok=False, error=error))
+        assert await flows.state(run_id) == "failed"
+        tokens, taken, join = await figures_of(flows, run_id)
+        assert join is not None
+        assert (tokens["completed"], tokens.get("cancelled", 0), taken) == (2, 0, 2)
+        assert (join.arrived, join.failed, join.needed) == (2, 1, 3)
+        await flows.steer(run_id, "retry")
+        (last,) = await engine.lease(worker)
+    await engine.report(worker, done(last))
+
+    assert await flows.state(run_id) == "completed"
+    tokens, taken, join = await figures_of(flows, run_id)
+    assert join is not None
+    assert (tokens["completed"], taken, join.arrived, join.failed) == (3, 3, 3, 0)
+    assert await flows.replays(run_id)

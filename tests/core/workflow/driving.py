@@ -26,6 +26,7 @@ from rota.core.workflow.decisions import (
 from rota.core.workflow.definition.model import Definition, Graph
 from rota.core.workflow.definition.parser import read
 from rota.core.workflow.events import (
+    RULES,
     ChildEnded,
     RunCancelRequested,
     RunEvent,
@@ -101,7 +102,7 @@ class Drive:
         self.branch_states: dict[Place, BranchState] = {}
         self.token_nodes: dict[int, str] = {}
         if begin:
-            self.feed(RunStarted(self.now_ms, run_input, **started))
+            self.feed(RunStarted(self.now_ms, run_input, **{"rules": RULES, **started}))
 
     # --- events ---------------------------------------------------------------------------------
 

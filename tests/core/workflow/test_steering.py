@@ -161,6 +161,39 @@ def test_a_retry_goes_on_inside_branches_without_doing_again_what_was_done() -> 
     drive.restart()
 
 
+def test_branches_that_arrived_at_a_join_that_failed_are_not_shown_as_cancelled() -> None:
+    drive = Drive(FAN, None, {"work": lambda _: 0, "next": lambda _: 1})
+    first, second, third = drive.at("work")
+    drive.answer(first)
+    drive.answer(second)
+    arrived, under_way = drive.at("next")
+    drive.answer(arrived)
+
+    drive.fail(third)
+
+    assert drive.states[arrived] is TokenState.COMPLETED
+    assert drive.states[under_way] is TokenState.CANCELLED
+    drive.retry()
+    assert drive.states[arrived] is TokenState.WAITING_FOR_SIBLINGS
+    assert drive.to_end().output == {"got": [1, 1, 1]}
+    assert drive.visits("next") == 4  # only the branch that was cut short came there again
+    drive.restart()
+
+
+def test_a_run_that_an_earlier_version_started_fails_by_the_rules_of_that_version() -> None:
+    drive = Drive(FAN, None, {"work": lambda _: 0, "next": lambda _: 1}, rules=1)
+    first, _, third = drive.at("work")
+    drive.answer(first)
+    (arrived,) = drive.at("next")
+    drive.answer(arrived)
+
+    drive.fail(third)
+
+    assert drive.states[arrived] is TokenState.CANCELLED
+    drive.retry()
+    assert drive.to_end().output == {"got": [1, 1, 1]}
+
+
 def test_a_retry_gives_a_missed_quorum_its_failed_branches_again() -> None:
     text = FAN.replace(
         "{joins_transition: fan,",

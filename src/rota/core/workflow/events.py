@@ -7,6 +7,12 @@ from msgspec import Struct
 TimerKind = Literal["sleep", "wait", "join", "run"]
 
 
+# The rules that decide a run are those of the version that started it, so that its journal leads to
+# the same decisions later, too. 2: a token that waits at a join ends as completed, also when its
+# run fails.
+RULES = 2
+
+
 class RunStarted(Struct, frozen=True, tag="RunStarted"):
     at_ms: int
     input: Any = None
@@ -14,6 +20,7 @@ class RunStarted(Struct, frozen=True, tag="RunStarted"):
     state: Any = None
     nodes: Any = None  # of a fork: the results of the nodes that the other run has finished
     timeout_ms: int | None = None
+    rules: int = 1  # that decide this run; runs of earlier versions do not say
 
 
 class TaskEnded(Struct, frozen=True, tag="TaskEnded"):

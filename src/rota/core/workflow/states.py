@@ -74,7 +74,8 @@ TOKEN_TRANSITIONS: dict[TokenState, frozenset[TokenState]] = {
     TokenState.WAITING_FOR_SIBLINGS: frozenset({TokenState.COMPLETED, TokenState.CANCELLED}),
     TokenState.WAITING_FOR_SUBWORKFLOW: _THROUGH,
     TokenState.WAITING_FOR_EVENT: _THROUGH,
-    TokenState.COMPLETED: frozenset(),
+    # A retry of the run lets a token that was through wait at its join again.
+    TokenState.COMPLETED: frozenset({TokenState.WAITING_FOR_SIBLINGS}),
     TokenState.FAILED: frozenset(),
     TokenState.TIMED_OUT: frozenset(),
     TokenState.CANCELLED: frozenset(),

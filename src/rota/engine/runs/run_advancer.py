@@ -35,6 +35,7 @@ from rota.core.workflow.decisions import (
 from rota.core.workflow.definition import schemas
 from rota.core.workflow.definition.model import Graph
 from rota.core.workflow.events import (
+    RULES,
     ChildEnded,
     RunCancelRequested,
     RunEvent,
@@ -297,7 +298,7 @@ class RunAdvancer:
         self._cache.keep(child_id, LiveRun(record, new_run(graph, record.input)))
         self._runs.add(record)
         self._batch.events.append(run_event("run-started", record))
-        started = RunStarted(now_ms, record.input, timeout_ms=record.timeout_ms)
+        started = RunStarted(now_ms, record.input, timeout_ms=record.timeout_ms, rules=RULES)
         self._todo.append((child_id, started))
         return child_id
 

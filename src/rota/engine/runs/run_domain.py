@@ -26,6 +26,7 @@ from rota.core.workflow.commands import (
 from rota.core.workflow.definition import schemas
 from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.events import (
+    RULES,
     RunCancelRequested,
     RunEvent,
     RunPaused,
@@ -158,7 +159,7 @@ class RunDomain(Domain):
             timeout_ms=timeout_ms,
             created_at_ms=self._now_ms,
         )
-        started = RunStarted(self._now_ms, command.input, timeout_ms=timeout_ms)
+        started = RunStarted(self._now_ms, command.input, timeout_ms=timeout_ms, rules=RULES)
         return _shown(self._advancer.start(record, started))
 
     def _fork(self, command: ForkRun) -> RunShown:
@@ -185,6 +186,7 @@ class RunDomain(Domain):
             state=state,
             nodes=other.run.context.documents["nodes"] or None,
             timeout_ms=record.timeout_ms,
+            rules=RULES,
         )
         return _shown(self._advancer.start(record, started))
 

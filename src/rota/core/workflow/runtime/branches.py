@@ -18,13 +18,19 @@ def start_branches(run: Run, scope: BranchScope) -> None:
 
 
 def cancel_token(run: Run, number: int) -> None:
-    """Cancel a token, and the task or child run that works for it."""
+    """Cancel a token, and the task or child run that works for it.
+
+    A token that waits at a join has done the work of its node, so it ends as completed.
+    """
     token = run.tokens[number]
+    ended = TokenState.CANCELLED
     if token.state is TokenState.DISPATCHED:
         run.decisions.append(CancelTask(number))
     elif token.state is TokenState.WAITING_FOR_SUBWORKFLOW:
         run.decisions.append(CancelChild(number))
-    run.end_token(number, TokenState.CANCELLED)
+    elif token.state is TokenState.WAITING_FOR_SIBLINGS and run.rules > 1:
+        ended = TokenState.COMPLETED
+    run.end_token(number, ended)
 
 
 def empty_branch(run: Run, branch: Branch) -> None:

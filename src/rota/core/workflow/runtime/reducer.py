@@ -75,7 +75,7 @@ def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
     match event:
         case RunStarted():
             assert run.started is None, "a run starts once"
-            run.started = event
+            run.started, run.rules = event, event.rules
             retries.start(run)
         case TaskEnded():
             _task_ended(run, event)

@@ -46,6 +46,9 @@ def retry(run: Run) -> None:
     _arm_timeout(run)
     interrupted, run.interrupted = run.interrupted, []
     for token in interrupted:
+        if token.state is TokenState.WAITING_FOR_SIBLINGS and run.rules > 1:
+            run.hold_again(token)
+            continue
         again = run.create_token(token.node, parent=token.number, stack=token.stack, via="retry")
         if token.state is TokenState.WAITING_FOR_SIBLINGS:
             run.hold_token(again.number, token.stack)

@@ -72,6 +72,7 @@ class Run(Struct):
     interrupted: list[Token] = []  # by a failure
     output: Any = None
     error: dict[str, Any] | None = None
+    rules: int = 1  # that decide the run
     now_ms: int = 0
     decisions: list[RunDecision] = []
     todo: deque[int] = msgspec.field(default_factory=deque)  # tokens to start
@@ -117,6 +118,16 @@ class Run(Struct):
         self.tokens[number] = msgspec.structs.replace(token, state=held, stack=stack)
         self.decisions.append(SetTokenState(number, held))
         self.stop_waiting(token)
+
+    def hold_again(self, token: Token) -> None:
+        """Let a token that waited at a join when the run failed wait there again."""
+        assert token.state is TokenState.WAITING_FOR_SIBLINGS
+        self.tokens[token.number] = token
+        self.branch(token.stack[-1]).tokens[token.number] = None
+        for place in self.counted(token.stack)[:-1]:
+            self.branch(place).live += 1
+        held = TokenState.COMPLETED.to(token.state)
+        self.decisions.append(SetTokenState(token.number, held))
 
     def end_token(
         self, number: int, state: TokenState, error: dict[str, Any] | None = None
