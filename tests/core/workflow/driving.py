@@ -96,6 +96,7 @@ class Drive:
         self.journal: list[Entry] = []
         self.tasks: dict[int, DispatchTask] = {}
         self.children: dict[int, Drive] = {}
+        self.past: dict[int, Drive] = {}  # children that have ended, by token
         self.cancelled: list[int] = []
         self.run_state = RunState.RUNNING
         self.states: dict[int, TokenState] = {}
@@ -139,7 +140,8 @@ class Drive:
             case StartChild():
                 self._start_child(decision)
             case CancelChild():
-                self.children.pop(decision.number).cancel()
+                child = self.past[decision.number] = self.children.pop(decision.number)
+                child.cancel()
                 self.cancelled.append(decision.number)
             case PauseChild():
                 self.children[decision.number].pause()
@@ -149,6 +151,12 @@ class Drive:
                 pass
 
     def _start_child(self, decision: StartChild) -> None:
+        before = None if decision.resumes is None else self.past.get(decision.resumes)
+        if before is not None and before.run.can_go_on:
+            self.children[decision.number] = before
+            if before.state != "completed":
+                before.feed(RunRetried(before._tick(), children=True, with_parent=True))
+            return
         child = self.workflows[decision.workflow]
         seed = self.random.randrange(1_000)
         self.children[decision.number] = Drive(
@@ -177,7 +185,7 @@ class Drive:
         return self.feed(RunCancelRequested(self._tick(), reason))
 
     def retry(self) -> list[RunDecision]:
-        return self.feed(RunRetried(self._tick()))
+        return self.feed(RunRetried(self._tick(), children=True))
 
     def turn_clock(self, to_ms: int | None = None) -> None:
         """Fire the next timer, or all that are due at a time."""
@@ -231,7 +239,7 @@ class Drive:
         if not child.is_ended and not is_held:
             child.step()
         if child.is_ended:
-            del self.children[number]
+            self.past[number] = self.children.pop(number)
             is_ok = child.state == "completed"
             error = None if is_ok else child.run.error
             self.feed(ChildEnded(self._tick(), number, is_ok, child.output, error))

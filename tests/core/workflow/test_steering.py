@@ -3,11 +3,12 @@
 
 import pytest
 
-from rota.core.workflow.decisions import CreateToken, SetRunState
+from rota.core.workflow.decisions import CreateToken, SetRunState, StartChild
 from rota.core.workflow.events import (
     ChildEnded,
     RunPaused,
     RunResumed,
+    RunRetried,
     RunStarted,
     TaskEnded,
     TimerFired,
@@ -299,6 +300,59 @@ initial_node: start
 nodes: {start: {}, sub: {workflow: line}, own: {task: own}}
 transitions: [{from: start, to: sub}, {from: start, to: own}]
 """
+
+
+def test_a_retry_goes_on_inside_a_sub_workflow_where_it_failed() -> None:
+    drive = Drive(NEST, workflows={"line": LINE}, handlers={"b": lambda _: "B", "own": lambda _: 0})
+    ((token, child),) = drive.children.items()
+    child.finish(1, "A")
+    child.fail(2)
+    drive.child_step(token)
+    assert drive.error == {"type": "Broken", "message": "broken", "node": "sub"}
+
+    drive.retry()
+
+    assert list(drive.children.values()) == [child]
+    assert [one.task for one in child.tasks.values()] == ["b"]
+    assert drive.to_end().state == "completed"
+    drive.restart()
+
+
+def test_a_branch_whose_sub_workflow_failed_goes_on_inside_it_when_it_is_retried() -> None:
+    text = """
+name: many
+initial_node: start
+nodes: {start: {}, sub: {workflow: line}, after: {}}
+transitions:
+  - {id: fan, from: start, to: sub, spawn_count: 2}
+  - {from: sub, to: after, synchronization: {joins_transition: fan, wait_for: {m_of_n: 2}, on_branch_failure: continue}}
+"""
+    drive = Drive(text, workflows={"line": LINE}, handlers={"a": lambda _: 1, "b": lambda _: 2})
+    (first, failing), (second, _) = drive.children.items()
+    while second in drive.children:
+        drive.child_step(second)
+    failing.finish(1, "A")
+    failing.fail(2)
+    drive.child_step(first)
+    assert drive.error["type"] == "quorum_unreachable"
+
+    drive.retry()
+
+    assert list(drive.children.values()) == [failing]
+    assert [one.task for one in failing.tasks.values()] == ["b"]
+    assert drive.to_end().state == "completed"
+    drive.restart()
+
+
+def test_a_retry_of_an_earlier_version_starts_the_sub_workflow_again() -> None:
+    drive = Drive(NEST, workflows={"line": LINE})
+    ((token, child),) = drive.children.items()
+    child.fail(1)
+    drive.child_step(token)
+
+    drive.feed(RunRetried(3_000))
+
+    assert [one.resumes for one in drive.of_kind(StartChild)] == [None, None]
 
 
 def test_pausing_and_resuming_reach_sub_workflows() -> None:

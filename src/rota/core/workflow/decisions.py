@@ -46,6 +46,7 @@ class StartChild(Struct, frozen=True, tag="StartChild", omit_defaults=True):
     workflow: str
     input: Any = None
     timeout_ms: int | None = None
+    resumes: int | None = None  # the token whose run goes on for this one, if it still can
 
 
 class CancelChild(Struct, frozen=True, tag="CancelChild"):

@@ -75,6 +75,8 @@ class RunRetried(Struct, frozen=True, tag="RunRetried"):
     """A caller retries a failed run from where it failed."""
 
     at_ms: int
+    children: bool = False  # sub-workflows go on; earlier versions started new ones instead
+    with_parent: bool = False  # the run inside which it runs is retried: it goes on if cancelled
 
 
 RunEvent = (

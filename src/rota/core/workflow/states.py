@@ -23,14 +23,14 @@ class RunState(StrEnum):
 
 
 RUN_ENDED = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED, RunState.TIMED_OUT})
-# A run ends once. Only a retry opens a failed one again.
+# A run ends once. Only a retry opens a failed one again; a cancelled one only with its parent.
 RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.RUNNING: RUN_ENDED | {RunState.PAUSED},
     # What is under way may still fail a paused run. No token starts, so it cannot complete.
     RunState.PAUSED: RUN_ENDED - {RunState.COMPLETED} | {RunState.RUNNING},
     RunState.COMPLETED: frozenset(),
     RunState.FAILED: frozenset({RunState.RUNNING}),
-    RunState.CANCELLED: frozenset(),
+    RunState.CANCELLED: frozenset({RunState.RUNNING}),
     RunState.TIMED_OUT: frozenset({RunState.RUNNING}),
 }
 

@@ -263,7 +263,14 @@ class RunAdvancer:
         self._todo.append((child, event))
 
     def _start_child(self, live: LiveRun, decision: StartChild) -> int:
-        """Start a child run for a token and return its id; 0: it cannot start, and has failed."""
+        """Start a child run for a token and return its id; 0: it cannot start, and has failed.
+
+        The token of a retry takes over the child run of the token that it repeats, if it can go on.
+        """
+        if decision.resumes is not None:
+            resumed = self._resume_child(live, decision.resumes, decision.number)
+            if resumed is not None:
+                return resumed
         parent, now_ms = live.record, self._now_ms
         child_id = self.new_id()
         name, wanted = named_version(decision.workflow)
@@ -302,6 +309,33 @@ class RunAdvancer:
         self._todo.append((child_id, started))
         return child_id
 
+    def _resume_child(self, live: LiveRun, before: int, token: int) -> int | None:
+        """Let the child run of a token go on for another one; None: it is gone, or cannot."""
+        child_id = live.links.get(before)
+        child = self.find(child_id) if child_id else None
+        if child is None or not child.run.can_go_on:
+            return None
+        child.record = msgspec.structs.replace(child.record, parent_token=token)
+        self._runs.set_parent_token(child.record.id, token)
+        if child.run.state is RunState.COMPLETED:  # an operator has retried it on its own
+            self._tell_parent(child)
+        elif child.run.is_ended:
+            retried = RunRetried(self._now_ms, children=True, with_parent=True)
+            self._todo.append((child.record.id, retried))
+        return child.record.id
+
+    def _tell_parent(self, live: LiveRun) -> None:
+        """Feed the end of a run to the run inside which it runs, if there is one."""
+        record = live.record
+        if record.parent_run is None or record.parent_token is None:
+            return
+        is_ok = record.state is RunState.COMPLETED
+        error = record.error or {"type": record.state, "message": record.state}
+        event = ChildEnded(
+            self._now_ms, record.parent_token, is_ok, record.output, None if is_ok else error
+        )
+        self._todo.append((record.parent_run, event))
+
     def _set_state(self, live: LiveRun, decision: SetRunState) -> None:
         is_ended = decision.state in RUN_ENDED
         was = live.record.state
@@ -327,17 +361,7 @@ class RunAdvancer:
         self._batch.delivery.ended.append(live.record.id)
         if live.has_timers:
             self._runs.drop_all_timers(live.record.id)
-        if live.record.parent_run is not None and live.record.parent_token is not None:
-            is_ok = decision.state is RunState.COMPLETED
-            error = decision.error or {"type": decision.state, "message": decision.state}
-            event = ChildEnded(
-                self._now_ms,
-                live.record.parent_token,
-                is_ok,
-                decision.output,
-                None if is_ok else error,
-            )
-            self._todo.append((live.record.parent_run, event))
+        self._tell_parent(live)
 
 
 def kind_of(state: RunState) -> str:

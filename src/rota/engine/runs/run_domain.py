@@ -210,7 +210,7 @@ class RunDomain(Domain):
             case "resume":
                 return RunResumed(self._now_ms, children=True)
             case "retry":
-                return RunRetried(self._now_ms)
+                return RunRetried(self._now_ms, children=True)
 
     def _signal(self, command: SignalRun) -> RunShown:
         live = self._live(command.run_id)

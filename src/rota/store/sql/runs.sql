@@ -26,6 +26,10 @@ UPDATE run SET state = :state, context = :context, output = :output, error = :er
                finished_at_ms = :finished_at_ms
  WHERE id = :id
 
+-- name: set_parent_token
+-- Store the token of its parent that a run works for.
+UPDATE run SET parent_token = :token WHERE id = :id
+
 -- name: append
 -- Append an entry to the journal of a run.
 INSERT INTO journal (run, number, at_ms, event, decisions, links)

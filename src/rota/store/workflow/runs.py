@@ -73,6 +73,7 @@ class RunStore:
         self._tx = tx
         self._added: list[Sequence[object]] = []
         self._states: dict[int, Sequence[object]] = {}  # the last one of each run
+        self._parent_tokens: dict[int, int] = {}
         self._entries: list[tuple[Sequence[object], dict[str, int]]] = []
 
     def flush(self) -> None:
@@ -84,7 +85,10 @@ class RunStore:
         if self._entries:
             entries = [(*one, _encode(links) if links else None) for one, links in self._entries]
             self._tx.pipeline_many("runs.append", JOURNAL_COLUMNS, entries)
-        self._added, self._states, self._entries = [], {}, []
+        if self._parent_tokens:
+            rows = [(token, run_id) for run_id, token in self._parent_tokens.items()]
+            self._tx.pipeline_many("runs.set_parent_token", ("token", "id"), rows)
+        self._added, self._states, self._entries, self._parent_tokens = [], {}, [], {}
 
     def last_id(self) -> int:
         return int(self._tx.value("runs.last_id"))
@@ -121,6 +125,10 @@ class RunStore:
             finished_at_ms,
             run_id,
         )
+
+    def set_parent_token(self, run_id: int, token: int) -> None:
+        """Store which token of its parent a run works for, after a retry of the parent."""
+        self._parent_tokens[run_id] = token
 
     # --- the journal ----------------------------------------------------------------------------
 

@@ -69,6 +69,8 @@ def _fail_branch(run: Run, scope: BranchScope, token: Token, error: dict[str, An
     branches.empty_branch(run, branch)
     branch.error = {**error, "node": token.node}
     branch.failed_at = token.node
+    is_child = token.state is TokenState.WAITING_FOR_SUBWORKFLOW
+    branch.failed_child = token.number if is_child else None
     run.set_branch(scope, branch, BranchState.FAILED)
     runtime_joins.evaluate(run, scope)
     runtime_joins.close_branches(run, outside)

@@ -31,7 +31,8 @@ def start(run: Run, token: Token) -> None:
         case "workflow":
             assert node.workflow is not None
             run.set_token(token.number, TokenState.WAITING_FOR_SUBWORKFLOW)
-            child = StartChild(token.number, node.workflow, payload, node.timeout_ms)
+            resumes = run.resumes.pop(token.number, None)
+            child = StartChild(token.number, node.workflow, payload, node.timeout_ms, resumes)
             run.decisions.append(child)
         case "wait_for" | "approval":
             _wait(run, token, node)

@@ -93,7 +93,7 @@ def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
         case RunResumed():
             _resume(run, event)
         case RunRetried():
-            retries.retry(run)
+            retries.retry(run, event)
         case _:
             assert_never(event)
 

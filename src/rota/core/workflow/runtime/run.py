@@ -70,6 +70,7 @@ class Run(Struct):
     failure: Failure | None = None  # while compensation runs
     has_undone: bool = False  # a failure has undone something
     interrupted: list[Token] = []  # by a failure
+    resumes: dict[int, int] = {}  # token of a retry -> the one whose sub-workflow it takes over
     output: Any = None
     error: dict[str, Any] | None = None
     rules: int = 1  # that decide the run
@@ -294,3 +295,9 @@ class Run(Struct):
     @property
     def is_ended(self) -> bool:
         return self.state in RUN_ENDED
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a retry of its parent can let this run go on, instead of starting another one."""
+        is_lost = self.state is RunState.CANCELLED and not (self.interrupted or self.has_undone)
+        return not is_lost

@@ -42,6 +42,7 @@ class Branch:
     iterations: dict[str, int] = field(default_factory=dict)  # of its loops, by transition
     error: dict[str, Any] | None = None
     failed_at: str | None = None  # the node
+    failed_child: int | None = None  # the token, if its sub-workflow has failed
 
 
 @dataclass

@@ -18,6 +18,11 @@ UPDATE run SET state = found.state, context = found.context, output = found.outp
     AS found
  WHERE run.ctid = found.place
 
+-- name: set_parent_token
+UPDATE run SET parent_token = one.token
+  FROM unnest(:token::bigint[], :id::bigint[]) AS one (token, id)
+ WHERE run.id = one.id
+
 -- name: append
 INSERT INTO journal (run, number, at_ms, event, decisions, links)
 SELECT * FROM unnest(:run::bigint[], :number::bigint[], :at_ms::bigint[], :event::bytea[],
