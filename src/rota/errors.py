@@ -24,6 +24,7 @@ RotaError
 │   ├── StaleIncarnation       the worker has registered again since
 │   ├── StaleEpoch             the shard has been granted again since, or has no owner
 │   ├── IllegalState           the state of the task, run or worker does not allow this
+│   ├── NothingToApprove       no token of the run waits for this approval
 │   ├── ResultConflict         already finished, with another result
 │   ├── VersionConflict        the value of a key has changed since
 │   └── LockLost               the lock was released, or it expired
@@ -266,6 +267,22 @@ class StaleEpoch(Conflict):
 
 class IllegalState(Conflict):
     code = "illegal_state"
+
+
+class NothingToApprove(Conflict):
+    """An approval or a rejection of something that a run does not ask for, or asks no longer."""
+
+    code = "nothing_to_approve"
+
+    def __init__(self, run_id: str, name: str, token_id: str | None = None) -> None:
+        who = f"no token of run {run_id!r} waits"
+        if token_id is not None:
+            who = f"token {token_id!r} does not wait, or no longer,"
+        super().__init__(
+            f"{who} for approval {name!r}; see `rota runs tokens {run_id}`",
+            run_id=run_id,
+            name=name,
+        )
 
 
 class ResultConflict(Conflict):

@@ -14,7 +14,7 @@ from rota.core.workflow.decisions import CancelTask, CreateToken, DispatchTask, 
 from rota.core.workflow.definition.parser import read
 from rota.core.workflow.events import RunStarted
 from rota.core.workflow.records import JournalEntry
-from rota.engine.runs import run_domain
+from rota.core.workflow.runtime import signals
 from rota.engine.runs.projections import (
     JoinFigures,
     RunProjection,
@@ -389,7 +389,7 @@ nodes:
 async def test_a_run_keeps_so_many_signals_and_what_it_waits_for_reaches_it_all_the_same(
     flows: Flows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_domain, "MAX_KEPT_SIGNALS", 3)
+    monkeypatch.setattr(signals, "MAX_KEPT_SIGNALS", 3)
     run_id = await flows.start(WAITS)
     for name in ("later", "later", "other"):
         await flows.signal(run_id, name)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rota import Rota, RunCancelled, RunFailed, current
 from rota.core.workflow.definition.model import Definition
-from rota.errors import Conflict, IllegalState, Invalid, InvalidWorkflow, NotFound
+from rota.errors import Conflict, IllegalState, Invalid, InvalidWorkflow, NotFound, NothingToApprove
 from rota.sdk.definitions import definition_of, yaml_of
 from rota.testing import TestCoordinator
 
@@ -270,7 +270,10 @@ def test_signals_and_approvals_let_a_run_go_on(coordinator: TestCoordinator) -> 
     with pytest.raises(IllegalState, match="send the signal it waits for"):
         run.result()
     run.signal("go", {"who": "ada"})
-    run.signal("approve", {"approved": True})
+    with pytest.raises(NothingToApprove):
+        run.signal("approve", {"approved": True}, token_id=f"{run.id}.1")
+    run.signal("approve", {"approved": True}, key="yes")
+    run.signal("approve", {"approved": True}, key="yes")
 
     assert run.result() == {"said": {"who": "ada"}}
 

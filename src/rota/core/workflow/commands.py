@@ -73,6 +73,8 @@ class SignalRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SignalRun
     run_id: int
     name: str
     payload: Any = None
+    key: str | None = None  # idempotency key: a known one changes nothing
+    token: int | None = None  # that it is for; None: the one that has waited longest
 
 
 class LookAtRun(CommandBase[RunShown], frozen=True, tag="LookAtRun"):

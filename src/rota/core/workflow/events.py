@@ -9,7 +9,7 @@ TimerKind = Literal["sleep", "wait", "join", "run"]
 
 # The rules that decide a run are those of the version that started it, so that its journal leads to
 # the same decisions later, too. 2: a token that waits at a join ends as completed, also when its
-# run fails.
+# run fails, and an approval takes no signal that came before it asked.
 RULES = 2
 
 
@@ -48,6 +48,8 @@ class Signalled(Struct, frozen=True, tag="Signalled"):
     at_ms: int
     name: str
     payload: Any = None
+    key: str | None = None  # makes a repeated signal count once
+    token: int | None = None  # that it is for; None: the one that has waited longest
 
 
 class TimerFired(Struct, frozen=True, tag="TimerFired"):

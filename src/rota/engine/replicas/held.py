@@ -29,7 +29,6 @@ UNREPEATABLE = (
     PutValue,
     DeleteValue,
     ForkRun,
-    SignalRun,
     StageArtifact,
     SteerRun,
 )
@@ -113,7 +112,7 @@ def is_repeatable(command: Command) -> bool:
     match command:
         case SubmitTasks():
             return all(task.key is not None for task in command.tasks)
-        case StartRun():
+        case StartRun() | SignalRun():
             return command.key is not None
         case _:
             return not isinstance(command, UNREPEATABLE)

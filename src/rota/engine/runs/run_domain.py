@@ -4,7 +4,6 @@ from typing import Any, assert_never, get_args
 
 from rota.core.decisions import FinishTask
 from rota.core.ids import to_text
-from rota.core.limits import MAX_KEPT_SIGNALS
 from rota.core.replies import Done
 from rota.core.workflow.commands import (
     ArtifactStaged,
@@ -37,6 +36,7 @@ from rota.core.workflow.events import (
     TimerFired,
 )
 from rota.core.workflow.records import RunRecord
+from rota.core.workflow.runtime import signals
 from rota.core.workflow.states import RUN_ACTIONS, RUN_ENDED, RunState
 from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.request import earlier
@@ -48,7 +48,6 @@ from rota.errors import (
     Invalid,
     NodeNotFound,
     RunNotFound,
-    TooMany,
     WorkflowNotFound,
 )
 from rota.store.workers import WorkerStore
@@ -214,18 +213,10 @@ class RunDomain(Domain):
 
     def _signal(self, command: SignalRun) -> RunShown:
         live = self._live(command.run_id)
-        if live.run.state in RUN_ENDED:
-            raise IllegalState(
-                f"cannot signal run {to_text(command.run_id)!r}: it has ended as {live.run.state}",
-                state=live.run.state,
-            )
-        run, most = live.run, MAX_KEPT_SIGNALS
-        if not run.waiting.get(command.name) and sum(map(len, run.signals.values())) >= most:
-            raise TooMany(
-                f"run {to_text(command.run_id)!r} keeps {most} signals that nothing waits for yet",
-                limit=most,
-            )
-        event = Signalled(self._now_ms, command.name, command.payload)
+        if command.key is not None and command.key in live.run.signal_keys:
+            return _shown(live, is_duplicate=True)
+        signals.check(live.run, command)
+        event = Signalled(self._now_ms, command.name, command.payload, command.key, command.token)
         self._advancer.feed(command.run_id, event)
         return _shown(live)
 

@@ -139,15 +139,43 @@ _add_verb("retry", run_calls.retry_run, "Continue failed runs from where they fa
 @click.argument("run_id")
 @click.argument("name")
 @click.option("--payload", help="The payload as JSON; @FILE reads a file, - stdin.")
+@click.option("--key", help="Idempotency key: a repeated signal with this key counts once.")
+@click.option(
+    "--token-id",
+    help="Token that it is for.  [default: the one that has waited longest]",
+)
 @connected
-def signal(client: Client, run_id: str, name: str, *, payload: str | None, as_json: bool) -> None:
+def signal(
+    client: Client,
+    run_id: str,
+    name: str,
+    *,
+    payload: str | None,
+    key: str | None,
+    token_id: str | None,
+    as_json: bool,
+) -> None:
     """Send a signal that a run waits for, or will wait for.
 
-    An approval waits for a signal of its node's name: --payload '{"approved": true}', or true.
+    An approval waits for a signal of its node's name: --payload '{"approved": true}', or true. It
+    is refused when nothing waits for it. With --token-id, a repeated answer never answers the next
+    question.
     """
     value = json_value("--payload", payload) or Raw(b"null")
-    view = client.run(run_calls.signal_run(run_id, name, value))
+    if token_id is None:
+        token_id = _asking_token(client, run_id, name)
+    call = run_calls.signal_run(run_id, name, value, key=key, token_id=token_id)
+    view = client.run(call)
     show(view, as_json=as_json, render=lambda view: f"run {view.id} got signal {name}")
+
+
+def _asking_token(client: Client, run_id: str, name: str) -> str | None:
+    """The token that asks for an approval of this name; None: it is no approval, or none asks."""
+    nodes = client.run(run_calls.get_graph(run_id)).nodes
+    if not any(one.id == name and one.kind == "approval" for one in nodes):
+        return None
+    page = client.run(run_calls.list_asking_tokens(run_id, name))
+    return page.items[0].id if page.items else None
 
 
 @runs.command()

@@ -78,7 +78,7 @@ def _dispatch_undoing(run: Run, token: Token, node: NodeDefinition) -> None:
 def _wait(run: Run, token: Token, node: NodeDefinition) -> None:
     name = node.awaited(token.node)
     run.start_waiting(token.number, name)
-    if name in run.signals:
+    if name in run.signals and (run.rules == 1 or node.kind != "approval"):
         signalled(run, token.number, run.take_signal(name))
     elif node.patience_ms is not None:
         run.set_timer("wait", token.number, run.now_ms + node.patience_ms)

@@ -22,7 +22,7 @@ from rota.core.workflow.events import (
     TaskEnded,
     TimerFired,
 )
-from rota.core.workflow.runtime import completion, failures, joins, nodes, retries
+from rota.core.workflow.runtime import completion, failures, joins, nodes, retries, signals
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.errors import RunError
 from rota.core.workflow.runtime.run import Run
@@ -82,7 +82,7 @@ def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
         case ChildEnded():
             _child_ended(run, event)
         case Signalled():
-            _signal(run, event)
+            signals.take_up(run, event)
         case TimerFired():
             _timer(run, event)
         case RunCancelRequested():
@@ -126,17 +126,6 @@ def _child_ended(run: Run, event: ChildEnded) -> None:
     else:
         error = event.error or {"type": "error", "message": "failed"}
         failures.fail_token(run, event.token, error)
-
-
-def _signal(run: Run, event: Signalled) -> None:
-    """Give a signal to the token that has waited longest, or keep it."""
-    if run.is_ended:
-        return
-    waiting = run.waiting.get(event.name)
-    if waiting:
-        nodes.signalled(run, next(iter(waiting)), event.payload)
-    else:
-        run.keep_signal(event.name, event.payload)
 
 
 def _timer(run: Run, event: TimerFired) -> None:

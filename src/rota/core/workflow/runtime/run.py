@@ -63,6 +63,7 @@ class Run(Struct):
     last_scope: int = 0
     timers: dict[tuple[TimerKind, int], int] = {}
     signals: dict[str, deque[Any]] = {}  # that no token has waited for yet
+    signal_keys: dict[str, None] = {}  # of the newest signals
     waiting: dict[str, dict[int, None]] = {}  # signal -> tokens
     iterations: dict[str, int] = {}  # of loops outside any branch
     started: RunStarted | None = None
