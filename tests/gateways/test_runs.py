@@ -469,6 +469,33 @@ async def test_a_signal_for_a_token_reaches_it_or_is_refused(bench: Bench) -> No
     assert run["state"] == "completed"
 
 
+SAGA = """
+name: saga
+initial_node: pay
+nodes: {pay: {task: pay, compensate: refund}, ship: {task: ship, retry: {max_attempts: 1}}}
+transitions: [{from: pay, to: ship}]
+"""
+
+
+async def test_cancelling_while_compensating_keeps_the_error_and_force_lists_the_rest(
+    bench: Bench,
+) -> None:
+    await bench.put(SAGA)
+    run_id = await bench.start("saga")
+    (pay,) = await bench.worker.lease()
+    await bench.worker.finish(pay)
+    (ship,) = await bench.worker.lease()
+    await bench.worker.fail(ship)
+
+    cancelled = await bench.steer(run_id, "cancel", {"reason": "enough"})
+    forced = await bench.steer(run_id, "cancel", {"reason": "now", "force": True})
+
+    assert (cancelled["state"], forced["state"]) == ("running", "failed")
+    error = forced["error"]
+    assert (error["type"], error["node"], error["cancelled"]) == ("Error", "ship", "enough")
+    assert [one["node"] for one in error["not_undone"]] == ["pay"]
+
+
 async def test_a_fork_begins_in_the_middle_with_another_state(bench: Bench) -> None:
     run = await bench.carry_out(ONE, {"x": 1}, {"work": lambda _: 7})
 

@@ -42,7 +42,7 @@ class _Thrown(Growth):
         return choices[self.draw.randrange(len(choices))]
 
 
-def _definition(dice: random.Random) -> Definition:
+def thrown_definition(dice: random.Random) -> Definition:
     growth = _Thrown(dice)
     first, last = growth.block(3)
     if growth.room > 0:
@@ -58,7 +58,7 @@ def _definition(dice: random.Random) -> Definition:
 
 def _lived(seed: int) -> World:
     dice = random.Random(seed)
-    world = World.begun(_definition(dice), seed, dice.choice(TROUBLE))
+    world = World.begun(thrown_definition(dice), seed, dice.choice(TROUBLE))
     for _ in range(MOST_STEPS):
         if world.is_ended:
             if world.state not in {"failed", "timed_out"} or dice.random() < 0.2:

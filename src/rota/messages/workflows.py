@@ -58,6 +58,8 @@ class RunRequest(Request, frozen=True, kw_only=True):
 
 class RunCancellation(Request, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=1_000)] = ""  # part of the run's error
+    # Undo nothing, and stop a compensation that is under way; the error lists it as `not_undone`.
+    force: bool = False
 
 
 class SignalRequest(Request, frozen=True, kw_only=True):

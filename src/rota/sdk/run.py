@@ -122,12 +122,16 @@ class RunHandle:
 
     # --- control ------------------------------------------------------------------------------
 
-    def cancel(self, reason: str = "") -> None:
-        """Cancel the run and stop its handlers; `Conflict` when it has ended."""
-        self._run(run_calls.cancel_run(self.id, reason=reason))
+    def cancel(self, reason: str = "", *, force: bool = False) -> None:
+        """Cancel the run and stop its handlers; `Conflict` when it has ended.
 
-    async def acancel(self, reason: str = "") -> None:
-        await self._arun(run_calls.cancel_run(self.id, reason=reason))
+        Compensating tasks run first; with `force` they do not, and the error lists what was not
+        undone.
+        """
+        self._run(run_calls.cancel_run(self.id, reason=reason, force=force))
+
+    async def acancel(self, reason: str = "", *, force: bool = False) -> None:
+        await self._arun(run_calls.cancel_run(self.id, reason=reason, force=force))
 
     def pause(self) -> None:
         """Start nothing new in the run; what runs already finishes."""

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from rota.core.workflow.decisions import (
@@ -19,6 +19,7 @@ from rota.core.workflow.definition.validator import problems_of
 from rota.core.workflow.states import BranchState
 from tests.core.workflow.driving import Drive, Failed
 from tests.core.workflow.growing import CHILD, definitions
+from tests.core.workflow.undoing import out_of_order, unpaired
 
 INPUT = {"n": 4, "lists": [["x"] * width for width in range(5)]}
 
@@ -33,7 +34,7 @@ class World(Drive):
         handlers: dict[str, Any] = {"undo": lambda _: None}
         world = cls(definition, INPUT, handlers, workflows={"child": CHILD}, seed=seed)
         world.trouble = trouble
-        handlers["work"] = world.work
+        handlers["work"] = handlers["pay"] = world.work
         return world
 
     def happen(self) -> None:
@@ -66,7 +67,7 @@ class World(Drive):
             assert payload["mark"] == payload["of"], "a branch saw another one's data"
         if self.random.random() < self.trouble:
             raise Failed
-        return {"of": payload.get("of"), "n": self.random.random()}
+        return {"of": (payload or {}).get("of"), "n": self.random.random()}
 
     def live(self) -> "World":
         for _ in range(5_000):
@@ -157,6 +158,8 @@ def test_any_graph_runs_to_its_end_in_any_order_of_arrival(
 
     assert world.endings() == 1
     check_story(world)
+    assert world.state == "completed" or not unpaired(world.performed)
+    assert not out_of_order(world.performed)
     world.restart()
     if not trouble and world.state == "failed":
         assert world.error["type"] in {"quorum_unreachable", "join_timeout", "timeout"}
@@ -191,10 +194,32 @@ def test_any_run_can_be_cancelled_at_any_time(
     was_ended = world.is_ended
 
     world.cancel("enough")
+    world.trouble = 0.0
+    world.live()
 
-    assert world.is_ended
-    assert was_ended or world.state == "cancelled"
+    assert was_ended or world.state == "cancelled" or "cancelled" in world.error
     assert not world.tasks
     assert not world.children
-    assert not world.run.scopes or was_ended
+    assert was_ended or not unpaired(world.performed)
+    world.restart()
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(definition=definitions(), seed=st.integers(0, 2**32), steps=st.integers(0, 25))
+def test_any_run_can_be_cancelled_by_force_and_tells_what_it_has_not_undone(
+    definition: Definition, seed: int, steps: int
+) -> None:
+    world = World.begun(definition, seed, 0.3)
+    for _ in range(steps):
+        if not world.is_ended:
+            world.happen()
+    assume(not world.is_ended)
+
+    world.cancel("enough", "force")
+
+    assert world.is_ended
+    assert not world.tasks
+    assert not world.children
+    assert len(world.error.get("not_undone", ())) >= len(unpaired(world.performed))
     world.restart()

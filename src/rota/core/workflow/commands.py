@@ -67,6 +67,7 @@ class SteerRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SteerRun")
     run_id: int
     action: RunAction
     reason: str = ""
+    force: bool = False  # of a cancellation: undo nothing, and end at once
 
 
 class SignalRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SignalRun"):

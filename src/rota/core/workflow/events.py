@@ -4,12 +4,18 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from rota.core.tasks.model import Backoff
+
 TimerKind = Literal["sleep", "wait", "join", "run"]
+# What becomes of the compensable work of a run that is cancelled. `undo`: it is undone first.
+# `force`: it is not undone, and the error lists it. `leave`: it is left to the parent.
+CancelMode = Literal["undo", "force", "leave"]
 
 
 # The rules that decide a run are those of the version that started it, so that its journal leads to
 # the same decisions later, too. 2: a token that waits at a join ends as completed, also when its
-# run fails, and an approval takes no signal that came before it asked.
+# run fails; an approval takes no signal that came before it asked; a run that fails or is cancelled
+# waits until its sub-workflows have ended and undone their work, and undoes that of completed ones.
 RULES = 2
 
 
@@ -34,6 +40,20 @@ class TaskEnded(Struct, frozen=True, tag="TaskEnded"):
     cancelled: bool = False
 
 
+class Compensation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The task that undoes a completed node of a sub-workflow, as that one would dispatch it."""
+
+    node: str  # with the nodes of the sub-workflows inside the one that has ended: `order.pay`
+    task: str
+    result: Any = None  # of the node
+    queue: str = "default"
+    priority: int = 0
+    requires: tuple[str, ...] = ()
+    timeout_ms: int | None = None
+    max_attempts: int = 3
+    backoff: Backoff | None = None
+
+
 class ChildEnded(Struct, frozen=True, tag="ChildEnded"):
     """A token's sub-workflow has ended."""
 
@@ -42,6 +62,7 @@ class ChildEnded(Struct, frozen=True, tag="ChildEnded"):
     ok: bool
     result: Any = None
     error: dict[str, Any] | None = None
+    undo: tuple[Compensation, ...] = ()  # what undoes its work, in the order in which it was done
 
 
 class Signalled(Struct, frozen=True, tag="Signalled"):
@@ -61,6 +82,7 @@ class TimerFired(Struct, frozen=True, tag="TimerFired"):
 class RunCancelRequested(Struct, frozen=True, tag="RunCancelled"):
     at_ms: int
     reason: str = ""
+    mode: CancelMode | None = None  # None: of an earlier version, which undid nothing
 
 
 class RunPaused(Struct, frozen=True, tag="RunPaused"):

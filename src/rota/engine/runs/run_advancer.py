@@ -253,7 +253,7 @@ class RunAdvancer:
         match decision:
             case CancelChild():
                 reason = f"run {to_text(live.record.id)} no longer needs it"
-                event = RunCancelRequested(self._now_ms, reason)
+                event = RunCancelRequested(self._now_ms, reason, decision.mode)
             case PauseChild():
                 event = RunPaused(self._now_ms, children=True)
             case ResumeChild():
@@ -332,7 +332,12 @@ class RunAdvancer:
         is_ok = record.state is RunState.COMPLETED
         error = record.error or {"type": record.state, "message": record.state}
         event = ChildEnded(
-            self._now_ms, record.parent_token, is_ok, record.output, None if is_ok else error
+            self._now_ms,
+            record.parent_token,
+            is_ok,
+            record.output,
+            None if is_ok else error,
+            live.run.undoable(),
         )
         self._todo.append((record.parent_run, event))
 

@@ -26,6 +26,7 @@ from rota.core.workflow.definition import schemas
 from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.events import (
     RULES,
+    CancelMode,
     RunCancelRequested,
     RunEvent,
     RunPaused,
@@ -203,7 +204,8 @@ class RunDomain(Domain):
     def _event(self, command: SteerRun) -> RunEvent:
         match command.action:
             case "cancel":
-                return RunCancelRequested(self._now_ms, command.reason)
+                mode: CancelMode = "force" if command.force else "undo"
+                return RunCancelRequested(self._now_ms, command.reason, mode)
             case "pause":
                 return RunPaused(self._now_ms, children=True)
             case "resume":

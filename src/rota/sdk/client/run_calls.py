@@ -102,8 +102,8 @@ def list_journal(
 # --- control ---------------------------------------------------------------------------------
 
 
-def cancel_run(run_id: str, *, reason: str = "") -> ApiCall[RunView]:
-    return _control(run_id, "cancel", RunCancellation(reason=reason))
+def cancel_run(run_id: str, *, reason: str = "", force: bool = False) -> ApiCall[RunView]:
+    return _control(run_id, "cancel", RunCancellation(reason=reason, force=force))
 
 
 def pause_run(run_id: str) -> ApiCall[RunView]:

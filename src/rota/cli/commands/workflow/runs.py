@@ -116,10 +116,21 @@ def artifacts(
 @runs.command()
 @click.argument("run_ids", nargs=-1, required=True)
 @click.option("--reason", default="", help="Why; kept with the run.")
+@click.option("--force", is_flag=True, help="Undo nothing, and end at once.")
 @connected
-def cancel(client: Client, run_ids: tuple[str, ...], *, reason: str, as_json: bool) -> None:
-    """Cancel runs; workers that run their tasks are told to stop."""
-    _change(client, run_ids, lambda one: run_calls.cancel_run(one, reason=reason), as_json=as_json)
+def cancel(
+    client: Client, run_ids: tuple[str, ...], *, reason: str, force: bool, as_json: bool
+) -> None:
+    """Cancel runs; workers that run their tasks are told to stop.
+
+    What a run has done is undone first, where its nodes have compensating tasks. With --force it is
+    not, and the run's error lists it.
+    """
+
+    def call(run_id: str) -> ApiCall[RunView]:
+        return run_calls.cancel_run(run_id, reason=reason, force=force)
+
+    _change(client, run_ids, call, as_json=as_json)
 
 
 def _add_verb(name: str, call: Callable[[str], ApiCall[RunView]], description: str) -> None:

@@ -1,5 +1,7 @@
 """The branches of a scope: how they are opened and cancelled."""
 
+from collections.abc import Container
+
 from rota.core.workflow.decisions import CancelChild, CancelTask
 from rota.core.workflow.runtime.run import Run
 from rota.core.workflow.runtime.tokens import Branch, BranchScope
@@ -28,6 +30,8 @@ def cancel_token(run: Run, number: int) -> None:
         run.decisions.append(CancelTask(number))
     elif token.state is TokenState.WAITING_FOR_SUBWORKFLOW:
         run.decisions.append(CancelChild(number))
+        if run.rules > 1:
+            run.left[number] = token.node
     elif token.state is TokenState.WAITING_FOR_SIBLINGS and run.rules > 1:
         ended = TokenState.COMPLETED
     run.end_token(number, ended)
@@ -78,10 +82,11 @@ def _stop_holding(run: Run, branch: Branch) -> None:
             run.end_token(number, TokenState.COMPLETED)
 
 
-def cancel_everything(run: Run) -> None:
-    """Cancel all tokens and timers of a run."""
+def cancel_everything(run: Run, *, but: Container[int] = ()) -> None:
+    """Cancel all tokens and timers of a run, but some tokens."""
     run.todo.clear()
     for number in list(run.tokens):
-        cancel_token(run, number)
+        if number not in but:
+            cancel_token(run, number)
     for kind, number in list(run.timers):
         run.drop_timer(kind, number)

@@ -69,10 +69,27 @@ def _dispatch(run: Run, token: Token, node: NodeDefinition, task: str, payload: 
 def _dispatch_undoing(run: Run, token: Token, node: NodeDefinition) -> None:
     assert run.failure is not None
     assert run.failure.undoing is not None
-    assert node.compensate is not None
-    result, error = run.failure.undoing.result, run.failure.error
-    payload = {"node": token.node, "result": result, "error": error}
-    _dispatch(run, token, node, node.compensate, payload)
+    undo, error = run.failure.undoing, run.failure.error
+    payload = {"node": undo.path.rpartition(".")[2], "result": undo.result, "error": error}
+    if undo.inner is None:
+        assert node.compensate is not None
+        _dispatch(run, token, node, node.compensate, payload)
+        return
+    inner = undo.inner
+    run.set_token(token.number, TokenState.DISPATCHED)
+    run.decisions.append(
+        DispatchTask(
+            token.number,
+            inner.task,
+            payload,
+            inner.queue,
+            inner.priority,
+            inner.requires,
+            inner.timeout_ms,
+            inner.max_attempts,
+            inner.backoff,
+        )
+    )
 
 
 def _wait(run: Run, token: Token, node: NodeDefinition) -> None:

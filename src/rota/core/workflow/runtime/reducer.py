@@ -71,7 +71,7 @@ def _step(run: Run) -> bool:
     return False
 
 
-def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
+def _take_up(run: Run, event: RunEvent) -> None:
     match event:
         case RunStarted():
             assert run.started is None, "a run starts once"
@@ -86,8 +86,7 @@ def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
         case TimerFired():
             _timer(run, event)
         case RunCancelRequested():
-            if not run.is_ended:
-                completion.cancel(run, event.reason)
+            _cancel(run, event)
         case RunPaused():
             _pause(run, event)
         case RunResumed():
@@ -96,6 +95,15 @@ def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
             retries.retry(run, event)
         case _:
             assert_never(event)
+
+
+def _cancel(run: Run, event: RunCancelRequested) -> None:
+    if run.is_ended:
+        return
+    if event.mode is None:
+        completion.cancel_at_once(run, event.reason)
+    else:
+        failures.cancel(run, event.reason, event.mode)
 
 
 def _task_ended(run: Run, event: TaskEnded) -> None:
@@ -120,8 +128,14 @@ def _ended_state(event: TaskEnded, error: dict[str, Any]) -> TokenState:
 def _child_ended(run: Run, event: ChildEnded) -> None:
     token = run.tokens.get(event.token)
     if token is None or token.state is not TokenState.WAITING_FOR_SUBWORKFLOW:
-        return
-    if event.ok:
+        node = run.left.pop(event.token, None)
+        if node is not None:
+            failures.keep_child_work(run, node, event)
+    elif run.failure is not None:
+        failures.child_stopped(run, token, event)
+    elif event.ok:
+        if run.rules > 1 and run.graph.definition.nodes[token.node].compensate is None:
+            failures.keep_child_work(run, token.node, event)
         nodes.complete(run, event.token, event.result)
     else:
         error = event.error or {"type": "error", "message": "failed"}
@@ -161,12 +175,9 @@ def _pause(run: Run, event: RunPaused) -> None:
 def _resume(run: Run, event: RunResumed) -> None:
     if run.state is not RunState.PAUSED:
         return
-    run.set_state(RunState.RUNNING)
+    run.resume()
     if event.children:
         run.decisions += [ResumeChild(number) for number in _with_children(run)]
-    for token in run.tokens.values():
-        if token.state is TokenState.PENDING:
-            run.todo.append(token.number)
 
 
 def _with_children(run: Run) -> list[int]:

@@ -98,6 +98,7 @@ def _start_over(run: Run) -> None:
     run.iterations.clear()
     run.interrupted.clear()
     run.resumes.clear()
+    run.undo.clear()
     run.has_undone = False
     for document in ("state", "output", "nodes"):
         run.write((document,), {}, ())

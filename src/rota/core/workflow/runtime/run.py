@@ -27,8 +27,8 @@ from rota.core.workflow.decisions import (
     TakeSignal,
     WriteContext,
 )
-from rota.core.workflow.definition.model import Graph
-from rota.core.workflow.events import RunStarted, TimerKind
+from rota.core.workflow.definition.model import Graph, RetryPolicy
+from rota.core.workflow.events import CancelMode, Compensation, RunStarted, TimerKind
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.tokens import Branch, BranchScope, Place, Token
 from rota.core.workflow.states import RUN_ENDED, BranchState, RunState, TokenState
@@ -36,11 +36,17 @@ from rota.core.workflow.states import RUN_ENDED, BranchState, RunState, TokenSta
 
 @dataclass
 class Undo:
-    """A completed node with a compensating task."""
+    """Completed work with a compensating task: of a node, or of one inside a sub-workflow."""
 
     token: int
     node: str
     result: Any
+    inner: Compensation | None = None  # of a node inside the sub-workflow of `node`
+
+    @property
+    def path(self) -> str:
+        """The node, below the nodes of the sub-workflows that it is in."""
+        return self.node if self.inner is None else f"{self.node}.{self.inner.node}"
 
 
 @dataclass
@@ -48,9 +54,12 @@ class Failure:
     """The error of a run that is being compensated, and the state in which it will end."""
 
     error: dict[str, Any]
-    state: RunState  # failed or timed_out
+    state: RunState  # failed, timed_out or cancelled
+    mode: CancelMode = "undo"  # what becomes of its compensable work
+    awaited: dict[int, None] = field(default_factory=dict)  # tokens whose sub-workflows must end
     undoing: Undo | None = None
     not_undone: list[dict[str, Any]] = field(default_factory=list)
+    cancelled: str | None = None  # the reason, if a caller cancelled the run meanwhile
 
 
 class Run(Struct):
@@ -68,6 +77,7 @@ class Run(Struct):
     iterations: dict[str, int] = {}  # of loops outside any branch
     started: RunStarted | None = None
     undo: list[Undo] = []  # completed nodes to undo, in order
+    left: dict[int, str] = {}  # cancelled tokens whose sub-workflows have not ended -> their nodes
     failure: Failure | None = None  # while compensation runs
     has_undone: bool = False  # a failure has undone something
     interrupted: list[Token] = []  # by a failure
@@ -147,6 +157,15 @@ class Run(Struct):
         self.drop_timer("sleep", number)
         self.stop_waiting(token)
         return token
+
+    def detach_token(self, number: int) -> None:
+        """Take a token out of its branches, which then no longer count it. It stays in the run."""
+        token = self.tokens[number]
+        if token.stack:
+            del self.branch(token.stack[-1]).tokens[number]
+            for place in self.counted(token.stack):
+                self.branch(place).live -= 1
+            self.tokens[number] = msgspec.structs.replace(token, stack=())
 
     def branch(self, place: Place) -> Branch:
         number, index = place
@@ -292,6 +311,35 @@ class Run(Struct):
     ) -> None:
         self.state, self.output, self.error = self.state.to(state), output, error
         self.decisions.append(SetRunState(state, output, error))
+
+    def undoable(self) -> tuple[Compensation, ...]:
+        """What undoes the work of this run, for the run inside which it has run."""
+        return tuple(self._compensation(undo) for undo in self.undo)
+
+    def _compensation(self, undo: Undo) -> Compensation:
+        if undo.inner is not None:
+            return msgspec.structs.replace(undo.inner, node=undo.path)
+        node = self.graph.definition.nodes[undo.node]
+        assert node.compensate is not None
+        retry = node.retry or RetryPolicy()
+        return Compensation(
+            node=undo.node,
+            task=node.compensate,
+            result=undo.result,
+            queue=node.queue,
+            priority=node.priority,
+            requires=node.requires,
+            timeout_ms=node.timeout_ms,
+            max_attempts=retry.max_attempts,
+            backoff=retry.backoff,
+        )
+
+    def resume(self) -> None:
+        """Let a paused run start its pending tokens."""
+        self.set_state(RunState.RUNNING)
+        for token in self.tokens.values():
+            if token.state is TokenState.PENDING:
+                self.todo.append(token.number)
 
     @property
     def is_ended(self) -> bool:

@@ -175,8 +175,14 @@ async def activity(call: HttpCall[None, ActivityQuery]) -> RunActivityPage:
 
 @routes.post("/api/runs/{run_id}/cancel", Action.SUBMIT, errors=(RunNotFound, IllegalState))
 async def cancel(call: HttpCall[RunCancellation | None, NoQuery]) -> RunView:
-    """Cancel a run with its sub-workflows and its tasks."""
-    return await _steer(call, "cancel", "" if call.body is None else call.body.reason)
+    """Cancel a run with its sub-workflows and its tasks.
+
+    What it has done is undone first, where its nodes have compensating tasks; until then the run
+    stays `running`. A run that is being compensated because it has failed keeps its error. With
+    `force` the run ends at once, and its error lists what was not undone.
+    """
+    asked = call.body or RunCancellation()
+    return await _steer(call, "cancel", asked.reason, force=asked.force)
 
 
 @routes.post("/api/runs/{run_id}/pause", Action.SUBMIT, errors=(RunNotFound, IllegalState))
@@ -201,9 +207,12 @@ async def _steer(
     call: HttpCall[Any, Any],
     action: Literal["cancel", "pause", "resume", "retry"],
     reason: str = "",
+    *,
+    force: bool = False,
 ) -> RunView:
     access.check_unbound(call.caller)
-    command = SteerRun(run_id=known_id(call.path["run_id"]), action=action, reason=reason)
+    run_id = known_id(call.path["run_id"])
+    command = SteerRun(run_id=run_id, action=action, reason=reason, force=force)
     return shown_run(await call.coordinator.execute(command))
 
 
