@@ -496,6 +496,18 @@ async def test_cancelling_while_compensating_keeps_the_error_and_force_lists_the
     assert [one["node"] for one in error["not_undone"]] == ["pay"]
 
 
+async def test_a_run_of_many_steps_goes_on_by_itself(bench: Bench) -> None:
+    await bench.put(
+        "{name: long, initial_node: a, nodes: {a: {}},"
+        " transitions: [{from: a, to: a, max_iterations: 3000}]}"
+    )
+    run_id = await bench.start("long")
+
+    run = (await bench.api.get(f"/api/runs/{run_id}?wait_ms=30000")).json()
+
+    assert run["state"] == "completed"
+
+
 async def test_a_fork_begins_in_the_middle_with_another_state(bench: Bench) -> None:
     run = await bench.carry_out(ONE, {"x": 1}, {"work": lambda _: 7})
 

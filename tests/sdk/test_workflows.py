@@ -395,3 +395,11 @@ def test_an_input_that_breaks_its_schema_starts_nothing(coordinator: TestCoordin
 
     with pytest.raises(Invalid, match="name"):
         flow.start({})
+
+
+def test_a_run_of_many_steps_comes_to_its_end_in_a_test(coordinator: TestCoordinator) -> None:
+    flow = app.workflow("long")
+    flow.node("a")
+    flow.transition("a", "a", max_iterations=2_000)
+
+    assert flow.start().result() == {}

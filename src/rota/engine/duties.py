@@ -18,7 +18,7 @@ from rota.core.replies import CommandBase, Done, Taken
 from rota.core.shards.commands import SweepServices
 from rota.core.tasks.operations import PRUNED_PER_STEP
 from rota.core.workers.registry import SWEEP_INTERVAL_MS
-from rota.core.workflow.commands import FireRunTimers, PruneRuns
+from rota.core.workflow.commands import AdvanceRuns, FireRunTimers, PruneRuns
 from rota.engine.commit.loader import DUE_PER_STEP, OVERDUE_PER_STEP, TAKEN_PER_STEP
 from rota.engine.events.recorder import PRUNED_PER_STEP as EVENTS_PRUNED_PER_STEP
 from rota.engine.kv.domains import SWEPT_PER_STEP
@@ -35,6 +35,7 @@ class Duty(Struct, frozen=True, kw_only=True):
     command: Callable[[int, Settings], CommandBase[Done | Taken]]  # made from time and settings
     full_step: int | None = None  # after a step of this size more may be due: run again at once
     follows_hints: bool = False  # commits hint at the next due time
+    takes_turns: bool = False  # after a full step the other duties that follow hints come first
     is_due: Callable[[Queries], Awaitable[bool]] | None = None  # None: always
 
 
@@ -62,6 +63,13 @@ RUN_TIMERS = Duty(
     command=lambda _now_ms, _settings: FireRunTimers(),
     full_step=TIMERS_PER_STEP,
     follows_hints=True,
+)
+RUN_SLICES = Duty(
+    name="run_slices",
+    command=lambda _now_ms, _settings: AdvanceRuns(),
+    full_step=1,
+    follows_hints=True,
+    takes_turns=True,
 )
 HEALTH = Duty(
     name="health",
@@ -105,6 +113,7 @@ DUTIES = (
     DEADLINES,
     INBOX,
     RUN_TIMERS,
+    RUN_SLICES,
     HEALTH,
     SHARDS,
     LOCKS,

@@ -103,6 +103,7 @@ class Drive:
         self.workflows = dict(workflows or {})
         self.run: Run = new_run(self.graph, run_input)
         self.random = random.Random(seed)
+        self.slice_steps: int | None = started.get("slice_steps")
         # The tasks performed by this run, its parents and its children, in order.
         self.performed: list[Performed] = [] if parent is None else parent.performed
         self.lineage: tuple[int, ...] = ()  # the tokens of its parents
@@ -185,6 +186,7 @@ class Drive:
             workflows=self.workflows,
             seed=seed,
             parent=self,
+            slice_steps=self.slice_steps,
         )
         self.children[decision.number].lineage = (*self.lineage, decision.number)
 

@@ -30,9 +30,18 @@ class World(Drive):
     trouble = 0.0
 
     @classmethod
-    def begun(cls, definition: Definition, seed: int, trouble: float) -> "World":
+    def begun(
+        cls, definition: Definition, seed: int, trouble: float, slice_steps: int | None = None
+    ) -> "World":
         handlers: dict[str, Any] = {"undo": lambda _: None}
-        world = cls(definition, INPUT, handlers, workflows={"child": CHILD}, seed=seed)
+        world = cls(
+            definition,
+            INPUT,
+            handlers,
+            workflows={"child": CHILD},
+            seed=seed,
+            slice_steps=slice_steps,
+        )
         world.trouble = trouble
         handlers["work"] = handlers["pay"] = world.work
         return world
@@ -77,8 +86,10 @@ class World(Drive):
         raise AssertionError(f"does not end: {self.run.tokens} {self.run.scopes}")
 
 
-def run_world(definition: Definition, seed: int, trouble: float) -> World:
-    return World.begun(definition, seed, trouble).live()
+def run_world(
+    definition: Definition, seed: int, trouble: float, slice_steps: int | None = None
+) -> World:
+    return World.begun(definition, seed, trouble, slice_steps).live()
 
 
 def check_story(world: World) -> None:
@@ -148,13 +159,14 @@ def _check_merge(
     definition=definitions(),
     seed=st.integers(0, 2**32),
     trouble=st.sampled_from([0.0, 0.05, 0.3]),
+    slice_steps=st.sampled_from([None, None, 1, 3]),
 )
 def test_any_graph_runs_to_its_end_in_any_order_of_arrival(
-    definition: Definition, seed: int, trouble: float
+    definition: Definition, seed: int, trouble: float, slice_steps: int | None
 ) -> None:
     assert not problems_of(definition)
 
-    world = run_world(definition, seed, trouble)
+    world = run_world(definition, seed, trouble, slice_steps)
 
     assert world.endings() == 1
     check_story(world)
@@ -167,9 +179,15 @@ def test_any_graph_runs_to_its_end_in_any_order_of_arrival(
 
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-@given(definition=definitions(), seed=st.integers(0, 2**32))
-def test_any_failed_run_goes_on_when_it_is_retried(definition: Definition, seed: int) -> None:
-    world = run_world(definition, seed, 0.3)
+@given(
+    definition=definitions(),
+    seed=st.integers(0, 2**32),
+    slice_steps=st.sampled_from([None, 1, 3]),
+)
+def test_any_failed_run_goes_on_when_it_is_retried(
+    definition: Definition, seed: int, slice_steps: int | None
+) -> None:
+    world = run_world(definition, seed, 0.3, slice_steps)
     for retries in range(1, 20):
         if world.state != "failed":
             break
@@ -187,7 +205,7 @@ def test_any_failed_run_goes_on_when_it_is_retried(definition: Definition, seed:
 def test_any_run_can_be_cancelled_at_any_time(
     definition: Definition, seed: int, steps: int
 ) -> None:
-    world = World.begun(definition, seed, 0.1)
+    world = World.begun(definition, seed, 0.1, 1 + seed % 4)
     for _ in range(steps):
         if not world.is_ended:
             world.happen()

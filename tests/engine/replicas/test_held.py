@@ -40,6 +40,7 @@ WHY: dict[str, str | None] = {
     "PutWorkflow": "the same definition is the same version",
     "LookAtRun": "it changes nothing",
     "FireRunTimers": "a duty",
+    "AdvanceRuns": "a duty",
     "PruneRuns": "a duty",
     "CheckArtifact": "it changes nothing",
     "RegisterMember": "its incarnation is known",

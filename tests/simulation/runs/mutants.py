@@ -1,13 +1,14 @@
 """Which rules of runs, if broken, would the simulation notice? All of these, by name."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
 from rota.core.workflow.decisions import CancelChild
-from rota.core.workflow.runtime import failures, nodes, signals
+from rota.core.workflow.runtime import failures, nodes, reducer, signals
 from rota.core.workflow.runtime.run import Failure, Run
-from rota.core.workflow.runtime.tokens import Token
+from rota.core.workflow.runtime.tokens import BranchScope, Token
 from rota.core.workflow.states import TokenState
 from tests.simulation.mutation import Mutants
 from tests.simulation.runs import profiles
@@ -18,6 +19,7 @@ mutant = MUTANTS.add
 
 _undo_next = failures.undo_next
 _cancel = failures.cancel
+_set_timer = Run.set_timer
 
 
 # --- compensation ---------------------------------------------------------------------------------
@@ -85,4 +87,35 @@ def an_early_answer_is_kept_for_the_next_question() -> Iterator[None]:
         patch.object(signals, "is_unasked_approval", lambda *_: False),
         patch.object(nodes, "_wait", wait),
     ):
+        yield
+
+
+# --- slices ---------------------------------------------------------------------------------------
+
+
+@mutant(profiles.SLICED)
+def a_slice_has_no_end() -> Iterator[None]:
+    with patch.object(reducer, "_steps_allowed", lambda *_: sys.maxsize):
+        yield
+
+
+@mutant(profiles.SLICED)
+def the_steps_after_a_slice_are_forgotten() -> Iterator[None]:
+    def set_timer(run: Run, kind: Any, number: int, due_at_ms: int) -> None:
+        if kind != "slice":
+            _set_timer(run, kind, number, due_at_ms)
+
+    with patch.object(Run, "set_timer", set_timer):
+        yield
+
+
+@mutant(profiles.SLICED)
+def a_branch_ends_although_a_scope_inside_it_has_branches_to_start() -> Iterator[None]:
+    def start_opening(run: Run, scope: BranchScope) -> None:
+        run.opening[scope.number] = None
+
+    def stop_opening(run: Run, scope: BranchScope) -> None:
+        run.opening.pop(scope.number, None)
+
+    with patch.multiple(Run, start_opening=start_opening, stop_opening=stop_opening):
         yield

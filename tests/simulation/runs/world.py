@@ -7,8 +7,9 @@ import random
 from dataclasses import dataclass
 
 from rota.core.workflow.commands import SignalRun
-from rota.core.workflow.decisions import RunDecision, SetTokenState
+from rota.core.workflow.decisions import CreateToken, RunDecision, SetTokenState
 from rota.core.workflow.definition.model import Definition
+from rota.core.workflow.events import RunEvent
 from rota.core.workflow.runtime import signals
 from rota.core.workflow.states import TokenState
 from rota.errors import RotaError
@@ -22,6 +23,7 @@ from tests.simulation.trace import Violation
 MOST_STEPS = 3_000
 ASKING = (TokenState.PENDING, TokenState.WAITING_FOR_EVENT)
 ANSWERED = (TokenState.COMPLETED, TokenState.FAILED, TokenState.WAITING_FOR_SIBLINGS)
+STARTED = (TokenState.DISPATCHED, TokenState.WAITING_FOR_SUBWORKFLOW, TokenState.EXECUTING)
 ROUNDS = """
 name: rounds
 initial_node: draft
@@ -86,6 +88,20 @@ class RunWorld(World):
             self.answered[token] = name
         self.signal(name, {"approved": self.random.random() < 0.9}, token=token)
 
+    def feed(self, event: RunEvent) -> list[RunDecision]:
+        """Apply an event, which must not start more nodes than a slice has steps."""
+        pending = {one for one, state in self.states.items() if state is TokenState.PENDING}
+        decisions = super().feed(event)
+        pending |= {one.number for one in decisions if isinstance(one, CreateToken)}
+        started = {
+            one.number
+            for one in decisions
+            if isinstance(one, SetTokenState) and one.number in pending and one.state in STARTED
+        }
+        if self.slice_steps is not None and len(started) > self.slice_steps:
+            raise Violation(f"an event has started {len(started)} nodes")
+        return decisions
+
     def _carry_out(self, decision: RunDecision) -> None:
         before = None
         if isinstance(decision, SetTokenState):
@@ -101,8 +117,15 @@ class RunWorld(World):
 
 def simulate(seed: int, profile: Profile) -> Outcome:
     """Run one schedule to its end; raise `Violation` when a promise is broken."""
+    try:
+        return _simulated(seed, profile)
+    except AssertionError as error:  # of the checks after every event
+        raise Violation(str(error)) from error
+
+
+def _simulated(seed: int, profile: Profile) -> Outcome:
     dice = random.Random(f"{seed} {profile.name}")
-    world = RunWorld.begun(_definition(dice, profile), seed, profile.trouble)
+    world = RunWorld.begun(_definition(dice, profile), seed, profile.trouble, profile.slice_steps)
     assert isinstance(world, RunWorld)
     for step in range(MOST_STEPS):
         if world.is_ended:

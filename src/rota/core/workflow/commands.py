@@ -88,6 +88,10 @@ class FireRunTimers(CommandBase[Done], frozen=True, tag="FireRunTimers"):
     """Fire the timers of sleeps, waits, joins and runs that are due."""
 
 
+class AdvanceRuns(CommandBase[Done], frozen=True, tag="AdvanceRuns"):
+    """Let runs go on whose steps were too many for one event."""
+
+
 class PruneRuns(CommandBase[Done], frozen=True, tag="PruneRuns"):
     """Delete the ended runs that are past their retention time, with all their data."""
 
@@ -126,6 +130,7 @@ RunCommand = (
     | SignalRun
     | LookAtRun
     | FireRunTimers
+    | AdvanceRuns
     | PruneRuns
     | StageArtifact
     | CheckArtifact

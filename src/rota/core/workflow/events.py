@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from rota.core.tasks.model import Backoff
 
-TimerKind = Literal["sleep", "wait", "join", "run"]
+# `slice`: the run goes on with the steps that were too many for one event.
+TimerKind = Literal["sleep", "wait", "join", "run", "slice"]
 # What becomes of the compensable work of a run that is cancelled. `undo`: it is undone first.
 # `force`: it is not undone, and the error lists it. `leave`: it is left to the parent.
 CancelMode = Literal["undo", "force", "leave"]
@@ -27,6 +28,7 @@ class RunStarted(Struct, frozen=True, tag="RunStarted"):
     nodes: Any = None  # of a fork: the results of the nodes that the other run has finished
     timeout_ms: int | None = None
     rules: int = 1  # that decide this run; runs of earlier versions do not say
+    slice_steps: int | None = None  # steps that follow from one event at once; None: all
 
 
 class TaskEnded(Struct, frozen=True, tag="TaskEnded"):

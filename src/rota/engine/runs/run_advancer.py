@@ -18,7 +18,7 @@ import msgspec
 from rota.core.decisions import FinishTask
 from rota.core.events import Event
 from rota.core.ids import TaskId, next_ids, to_text
-from rota.core.limits import MAX_EVENT_TEXT
+from rota.core.limits import MAX_EVENT_TEXT, STEPS_PER_SLICE
 from rota.core.workflow.commands import named_version
 from rota.core.workflow.decisions import (
     CancelChild,
@@ -70,6 +70,7 @@ class RunAdvancer:
         self._cache = batch.runs
         self._made: list[tuple[int, int, int]] = []  # new tasks, each with its run and token
         self.next_moment_ms: int | None = None
+        self.decided = 0  # decisions of runs in this batch
         self._todo: deque[tuple[int, RunEvent]] = deque()
 
     # --- finding -----------------------------------------------------------------------------
@@ -193,6 +194,7 @@ class RunAdvancer:
 
     def _advance(self, live: LiveRun, event: RunEvent) -> None:
         decisions = reduce(live.run, event)
+        self.decided += len(decisions)
         links: dict[str, int] = {}
         timers: list[tuple[int, int, str, int]] = []
         dropped: list[tuple[int, str, int]] = []
@@ -305,7 +307,13 @@ class RunAdvancer:
         self._cache.keep(child_id, LiveRun(record, new_run(graph, record.input)))
         self._runs.add(record)
         self._batch.events.append(run_event("run-started", record))
-        started = RunStarted(now_ms, record.input, timeout_ms=record.timeout_ms, rules=RULES)
+        started = RunStarted(
+            now_ms,
+            record.input,
+            timeout_ms=record.timeout_ms,
+            rules=RULES,
+            slice_steps=STEPS_PER_SLICE,
+        )
         self._todo.append((child_id, started))
         return child_id
 

@@ -4,8 +4,10 @@ from typing import Any, assert_never, get_args
 
 from rota.core.decisions import FinishTask
 from rota.core.ids import to_text
+from rota.core.limits import STEPS_PER_SLICE
 from rota.core.replies import Done
 from rota.core.workflow.commands import (
+    AdvanceRuns,
     ArtifactStaged,
     CheckArtifact,
     FireRunTimers,
@@ -56,6 +58,8 @@ from rota.store.workflow.definitions import WorkflowStore
 from rota.store.workflow.runs import RunStore
 
 TIMERS_PER_STEP = 500
+SLICES_PER_STEP = 100  # runs that go on in one transaction
+DECISIONS_PER_STEP = 1_000  # after which the other runs have to wait for the next transaction
 RUNS_PRUNED_PER_STEP = 100  # runs deleted in one transaction; their journals may be long
 
 
@@ -105,6 +109,8 @@ class RunDomain(Domain):
                 return self._look(command.run_id)
             case FireRunTimers():
                 return self._fire_timers()
+            case AdvanceRuns():
+                return self._advance()
             case PruneRuns():
                 return self._prune(command)
             case StageArtifact():
@@ -159,7 +165,13 @@ class RunDomain(Domain):
             timeout_ms=timeout_ms,
             created_at_ms=self._now_ms,
         )
-        started = RunStarted(self._now_ms, command.input, timeout_ms=timeout_ms, rules=RULES)
+        started = RunStarted(
+            self._now_ms,
+            command.input,
+            timeout_ms=timeout_ms,
+            rules=RULES,
+            slice_steps=STEPS_PER_SLICE,
+        )
         return _shown(self._advancer.start(record, started))
 
     def _fork(self, command: ForkRun) -> RunShown:
@@ -187,6 +199,7 @@ class RunDomain(Domain):
             nodes=other.run.context.documents["nodes"] or None,
             timeout_ms=record.timeout_ms,
             rules=RULES,
+            slice_steps=STEPS_PER_SLICE,
         )
         return _shown(self._advancer.start(record, started))
 
@@ -228,6 +241,17 @@ class RunDomain(Domain):
         for run_id, kind, number, _ in due:
             self._advancer.feed(run_id, TimerFired(self._now_ms, kind, number))  # type: ignore[arg-type]  # kinds are stored as they are
         return Done(len(due))
+
+    def _advance(self) -> Done:
+        """Take the next slices of runs, the longest waiting first, up to a number of decisions."""
+        taken = 0
+        for timer in self._runs.due_slices(self._now_ms, SLICES_PER_STEP):
+            if self._advancer.decided >= DECISIONS_PER_STEP:
+                break
+            self._runs.drop_timers([(timer.run, timer.kind, timer.number)])
+            self._advancer.feed(timer.run, TimerFired(self._now_ms, "slice", timer.number))
+            taken += 1
+        return Done(taken)
 
     def _prune(self, command: PruneRuns) -> Done:
         gone = self._runs.prune(command.finished_before_ms, RUNS_PRUNED_PER_STEP)

@@ -185,6 +185,10 @@ class RunStore:
     def due_timers(self, now_ms: int, limit: int) -> list[RunTimer]:
         return self._tx.records(RunTimer, "runs.due_timers", now_ms=now_ms, limit=limit)
 
+    def due_slices(self, now_ms: int, limit: int) -> list[RunTimer]:
+        """Timers with which runs go on that have steps to take."""
+        return self._tx.records(RunTimer, "runs.due_slices", now_ms=now_ms, limit=limit)
+
     def next_timer_ms(self) -> int | None:
         found: int | None = self._tx.value("runs.next_timer")
         return found

@@ -9,9 +9,14 @@ from rota.core.workflow.states import BranchState, TokenState
 
 
 def start_branches(run: Run, scope: BranchScope) -> None:
-    """Start branches, up to `max_parallel` at a time."""
+    """Start branches, up to `max_parallel` at a time, and as many as the slice has steps left."""
     limit = scope.max_parallel or scope.total
+    run.stop_opening(scope)
     while scope.next_index < scope.total and scope.count(BranchState.LIVE) < limit:
+        if run.steps_left <= 0:
+            run.start_opening(scope)
+            return
+        run.steps_left -= 1
         index = scope.next_index
         scope.next_index += 1
         run.set_branch(scope, scope.branches[index], BranchState.LIVE)
@@ -85,6 +90,8 @@ def _stop_holding(run: Run, branch: Branch) -> None:
 def cancel_everything(run: Run, *, but: Container[int] = ()) -> None:
     """Cancel all tokens and timers of a run, but some tokens."""
     run.todo.clear()
+    for number in list(run.opening):
+        run.stop_opening(run.scopes[number])
     for number in list(run.tokens):
         if number not in but:
             cancel_token(run, number)

@@ -12,15 +12,22 @@ from rota.core.workflow.runtime.run import Run, Undo
 from rota.core.workflow.runtime.tokens import Token
 from rota.core.workflow.states import RunState, TokenState
 
+STEPS_OF_A_CHILD = 10  # that the start of a sub-workflow counts for: it begins in the same batch
 
-def start(run: Run, token: Token) -> None:
-    """Start the work of a token's node, or complete it at once."""
+
+def start(run: Run, token: Token) -> int:
+    """Start the work of a token's node, or complete it at once; the steps that it counts for."""
     if run.state is RunState.PAUSED:
-        return  # it stays pending until the run resumes
+        return 1  # it stays pending until the run resumes
     node = run.graph.definition.nodes[token.node]
     if token.compensates is not None:
         _dispatch_undoing(run, token, node)
-        return
+    else:
+        _start(run, token, node)
+    return STEPS_OF_A_CHILD if node.kind == "workflow" else 1
+
+
+def _start(run: Run, token: Token, node: NodeDefinition) -> None:
     place = f"nodes.{token.node}.input"
     with failing_as("mapping_failed", place, token=token.number):
         payload = evaluated(node.input, run.values(token.stack), place)

@@ -4,6 +4,7 @@ Every method that changes something also records the decision, so the stored and
 cannot differ. A run is a working value: filled by replaying its journal, and free of I/O.
 """
 
+import sys
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,6 +89,9 @@ class Run(Struct):
     now_ms: int = 0
     decisions: list[RunDecision] = []
     todo: deque[int] = msgspec.field(default_factory=deque)  # tokens to start
+    opening: dict[int, None] = {}  # scopes with branches to start
+    steps: int = 0  # since the last event from outside that found nothing to do
+    steps_left: int = sys.maxsize  # in the current slice
 
     # --- tokens -------------------------------------------------------------------------------
 
@@ -235,7 +239,21 @@ class Run(Struct):
                 scope.arrived[join] = scope.arrived.get(join, 0) + 1
         self.decisions.append(SetBranchState(scope.number, branch.index, state, join))
 
+    def start_opening(self, scope: BranchScope) -> None:
+        """Note that a scope has branches to start. The branches outside count it like a token."""
+        if scope.number not in self.opening:
+            self.opening[scope.number] = None
+            for place in self.counted(scope.stack):
+                self.branch(place).live += 1
+
+    def stop_opening(self, scope: BranchScope) -> None:
+        if scope.number in self.opening:
+            del self.opening[scope.number]
+            for place in self.counted(scope.stack):
+                self.branch(place).live -= 1
+
     def close_scope(self, scope: BranchScope, because: str) -> None:
+        self.stop_opening(scope)
         scope.is_closed = True
         self.drop_timer("join", scope.number)
         self.decisions.append(CloseScope(scope.number, because))
@@ -311,6 +329,8 @@ class Run(Struct):
     ) -> None:
         self.state, self.output, self.error = self.state.to(state), output, error
         self.decisions.append(SetRunState(state, output, error))
+        if self.is_ended:
+            self.todo.clear()
 
     def undoable(self) -> tuple[Compensation, ...]:
         """What undoes the work of this run, for the run inside which it has run."""
@@ -337,9 +357,15 @@ class Run(Struct):
     def resume(self) -> None:
         """Let a paused run start its pending tokens."""
         self.set_state(RunState.RUNNING)
+        queued = set(self.todo)
         for token in self.tokens.values():
-            if token.state is TokenState.PENDING:
+            if token.state is TokenState.PENDING and token.number not in queued:
                 self.todo.append(token.number)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are steps to take without an event from outside."""
+        return bool(self.todo or self.opening)
 
     @property
     def is_ended(self) -> bool:

@@ -9,7 +9,7 @@ export function eventWords(event, names) {
     case "TaskEnded": return event.cancelled ? `the task of ${who} was cancelled` : event.ok ? `the task of ${who} succeeded` : `the task of ${who} failed: ${messageOf(event.error)}`;
     case "ChildEnded": return event.ok ? `the sub-run of ${who} completed` : `the sub-run of ${who} failed: ${messageOf(event.error)}`;
     case "Signalled": return `the signal ${event.name} came`;
-    case "TimerFired": return event.kind === "run" ? "the run's time was up" : event.kind === "join" ? `the time of the join of scope ${event.number} was up` : `the ${event.kind} of ${names.get(event.number) || `token ${event.number}`} was over`;
+    case "TimerFired": return event.kind === "run" ? "the run's time was up" : event.kind === "slice" ? "the run went on with its next steps" : event.kind === "join" ? `the time of the join of scope ${event.number} was up` : `the ${event.kind} of ${names.get(event.number) || `token ${event.number}`} was over`;
     case "RunCancelled": return `somebody cancelled the run${event.reason ? `: ${event.reason}` : ""}`;
     case "RunPaused": return "somebody paused the run";
     case "RunResumed": return "somebody resumed the run";
@@ -37,7 +37,7 @@ function decisionWords(decision, names, transitions) {
     case "SetBranchState": return { text: `branch ${decision.index} ${decision.state === "arrived" ? `has arrived before ${decision.join}` : `is ${decision.state}`}` };
     case "CloseScope": return { kind: "yes", text: `scope ${decision.number} closes`, code: decision.because };
     case "WriteContext": return { text: "written:", code: decision.path.join("."), value: decision.value };
-    case "SetTimer": return { text: `a ${decision.kind} timer is set`, at: decision.due_at_ms };
+    case "SetTimer": return decision.kind === "slice" ? { text: "the next steps follow" } : { text: `a ${decision.kind} timer is set`, at: decision.due_at_ms };
     case "DropTimer": return null;
     case "KeepSignal": return { text: `the signal ${decision.name} is kept until somebody waits for it` };
     case "TakeSignal": return { text: `the kept signal ${decision.name} is taken` };
