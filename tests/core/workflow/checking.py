@@ -66,5 +66,6 @@ def _check_branches(run: Run) -> None:
             assert set(branch.tokens) == inside.get(place, set())
             assert not branch.live or branch.state is BranchState.LIVE
         for state in BranchState:
-            assert scope.count(state) == len(scope.in_state(state))
+            not_begun = scope.total - len(scope.branches) if state is BranchState.WAITING else 0
+            assert scope.count(state) == len(scope.in_state(state)) + not_begun
         assert scope.inner == sum(len(branch.scopes) for branch in scope.branches)

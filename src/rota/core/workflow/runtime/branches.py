@@ -17,11 +17,11 @@ def start_branches(run: Run, scope: BranchScope) -> None:
             run.start_opening(scope)
             return
         run.steps_left -= 1
-        index = scope.next_index
-        scope.next_index += 1
-        run.set_branch(scope, scope.branches[index], BranchState.LIVE)
-        stack = (*scope.stack, (scope.number, index))
-        run.create_token(scope.targets[index], parent=scope.parent, stack=stack, via=scope.key)
+        branch = scope.begin_branch()
+        run.set_branch(scope, branch, BranchState.LIVE)
+        stack = (*scope.stack, (scope.number, branch.index))
+        target = scope.targets[branch.index]
+        run.create_token(target, parent=scope.parent, stack=stack, via=scope.key)
 
 
 def cancel_token(run: Run, number: int) -> None:
@@ -48,7 +48,7 @@ def empty_branch(run: Run, branch: Branch) -> None:
         cancel_token(run, number)
     for number in list(branch.scopes):
         inner = run.scopes[number]
-        for one in inner.branches:
+        for one in inner.all_branches():
             cancel_branch(run, inner, one)
         if inner.is_closed:
             run.forget_scope(inner)
@@ -65,7 +65,7 @@ def cancel_branch(run: Run, scope: BranchScope, branch: Branch) -> None:
 def release(run: Run, scope: BranchScope, merged: frozenset[str], *, absorb: bool) -> None:
     """End the tokens of a scope whose joins have fired: waiting, late, and not started ones."""
     late = 0
-    for branch in scope.branches:
+    for branch in scope.all_branches():
         if branch.state is BranchState.ARRIVED:
             is_merged = not merged.isdisjoint(branch.arrivals)
             for number in list(branch.tokens):

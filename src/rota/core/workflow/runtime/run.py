@@ -211,7 +211,6 @@ class Run(Struct):
             documents=self.context.documents_at(token.stack, self.scopes),
             outside=values.get("branch"),
             max_parallel=max_parallel,
-            branches=[Branch(index) for index in range(len(targets))],
             counts={BranchState.WAITING: len(targets)},
         )
         self.scopes[scope.number] = scope
