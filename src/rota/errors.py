@@ -28,6 +28,7 @@ RotaError
 │   ├── IllegalState           the state of the task, run or worker does not allow this
 │   ├── KeyBusy                as many tasks of the key as its limit run or wait already
 │   ├── LimitKindConflict      the key is a limit of the other kind
+│   ├── NothingToApprove       no token of the run waits for this approval
 │   ├── ResultConflict         already finished, with another result
 │   ├── UniqueConflict         another task holds the key by which this one would be unique
 │   ├── VersionConflict        the value of a key has changed since
@@ -301,6 +302,22 @@ class KeyBusy(Conflict):
 class LimitKindConflict(Conflict):
     code = "limit_kind_conflict"
     title = "The key is a limit of the other kind"
+
+
+class NothingToApprove(Conflict):
+    """An approval or a rejection of something that a run does not ask for, or asks no longer."""
+
+    code = "nothing_to_approve"
+
+    def __init__(self, run_id: str, name: str, token_id: str | None = None) -> None:
+        who = f"no token of run {run_id!r} waits"
+        if token_id is not None:
+            who = f"token {token_id!r} does not wait, or no longer,"
+        super().__init__(
+            f"{who} for approval {name!r}; see `rota runs tokens {run_id}`",
+            run_id=run_id,
+            name=name,
+        )
 
 
 class ResultConflict(Conflict):

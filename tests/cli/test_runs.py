@@ -103,12 +103,17 @@ def test_a_run_is_told_what_it_waits_for(rota: Command, client: Client, tmp_path
 
     run = client.run(run_calls.get_run(run_id))
     model = watch.RunObserver(client, run).observe(run)
+    (asking,) = client.run(run_calls.list_asking_tokens(run_id, "approve")).items
     approved = rota("runs", "signal", run_id, "approve", "--payload", '{"approved": true}')
+    again = rota("runs", "signal", run_id, "approve", "--payload", "true", "--token-id", asking.id)
     rota("runs", "signal", run_id, "go", "--payload", "-", stdin='"now"')
 
     assert model is not None
     assert model.counts("approve") == {"waiting": 1}
     assert f"rota runs signal {run_id} approve --payload" in model.hints[0]
+    assert model.hints[0].endswith(f"--token-id {asking.id}")
+    assert again.exit_code != 0
+    assert "does not wait" in again.stderr
     assert approved.stdout == f"run {run_id} got signal approve\n"
     shown = document(rota("runs", "show", run_id, "--json"))
     assert (shown["state"], shown["output"]) == ("completed", {"said": "now"})

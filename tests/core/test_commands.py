@@ -81,6 +81,7 @@ from rota.core.tasks.keys import KeySpace
 from rota.core.tasks.model import Backoff, NewTask, TaskError
 from rota.core.workers.model import WorkerState
 from rota.core.workflow.commands import (
+    AdvanceRuns,
     CheckArtifact,
     FireRunTimers,
     ForkRun,
@@ -186,6 +187,7 @@ EXAMPLES: list[Command] = [
     SignalRun(run_id=TASK, name="n", payload=DOCUMENT),
     LookAtRun(TASK),
     FireRunTimers(),
+    AdvanceRuns(),
     PruneRuns(5),
     StageArtifact(
         run_id=TASK,

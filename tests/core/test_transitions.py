@@ -76,11 +76,14 @@ def test_no_state_becomes_itself(table: dict[Any, frozenset[Any]]) -> None:
     assert [state for state, after in table.items() if state in after] == []
 
 
-def test_an_ended_token_stays_as_it_is_and_an_ended_run_only_comes_back_by_a_retry() -> None:
-    assert {state for state, after in TOKEN_TRANSITIONS.items() if not after} == TOKEN_ENDED
+def test_ended_tokens_and_runs_only_come_back_by_a_retry() -> None:
+    """A retry lets completed tokens wait at their join again, and reaches cancelled sub-runs."""
+    for token in TOKEN_ENDED:
+        waits = {TokenState.WAITING_FOR_SIBLINGS} if token is TokenState.COMPLETED else set()
+        assert TOKEN_TRANSITIONS[token] == waits
     for state in RUN_ENDED:
-        retried = {RunState.RUNNING} if state in RUN_ACTIONS["retry"] else set()
-        assert RUN_TRANSITIONS[state] == retried
+        is_retried = state in RUN_ACTIONS["retry"] or state is RunState.CANCELLED
+        assert RUN_TRANSITIONS[state] == ({RunState.RUNNING} if is_retried else set())
 
 
 # --- the tables are what is executed ------------------------------------------------------------

@@ -11,6 +11,7 @@ from msgspec import Struct
 from rota.core.tasks.model import TaskError, TaskRecord
 from rota.core.workers.model import WorkerRecord
 from rota.core.workflow.commands import (
+    AdvanceRuns,
     ForkRun,
     LookAtRun,
     PutWorkflow,
@@ -138,6 +139,13 @@ class Flows:
             outcomes = await self.engine.report(worker, *(perform(one, handlers) for one in leases))
             assert set(outcomes) == {"accepted"}
         return leases
+
+    async def take_slices(self) -> int:
+        """Let runs take the steps that were too many for one event; the number of transactions."""
+        count = 0
+        while (await self.command(AdvanceRuns())).count:
+            count += 1
+        return count
 
     async def work_off(self, worker: WorkerRecord, handlers: Mapping[str, Handler]) -> int:
         """Work until there is nothing to do; how many tasks that were."""

@@ -97,8 +97,9 @@ async def costs(folder: Path, branches: int) -> dict[str, float]:
         counted = engine.database._inner = CountedDatabase(engine.database._inner)
         worker = await engine.register(max_concurrent_tasks=RESULTS_AT_ONCE)
         run_id = await flows.start(FAN, {"items": list(range(branches))})
+        await flows.take_slices()
         while await flows.work(worker, HANDLERS, most=RESULTS_AT_ONCE):
-            pass
+            await flows.take_slices()
         assert await flows.output(run_id) == {"total": branches}
         return {kind: count / branches for kind, count in counted.counts.items()}
 

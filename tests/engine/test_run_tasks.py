@@ -9,9 +9,18 @@ import pytest
 
 from rota.core.commands import CancelTasks, RetryTasks, TaskFilter
 from rota.core.replies import Changed
-from rota.core.tasks.model import TaskState
-from rota.core.workflow.decisions import CancelTask
-from rota.engine.runs import run_domain
+from rota.core.tasks.model import TaskError, TaskState
+from rota.core.workflow.decisions import CancelTask, CreateToken, DispatchTask, RunDecision
+from rota.core.workflow.definition.parser import read
+from rota.core.workflow.events import RunStarted
+from rota.core.workflow.records import JournalEntry
+from rota.core.workflow.runtime import signals
+from rota.engine.runs.projections import (
+    JoinFigures,
+    RunProjection,
+    tokens_by_node,
+    transitions,
+)
 from rota.errors import IllegalState, NodeNotFound, RunNotFound, TooMany
 from tests.conftest import TurnedClock
 from tests.engine.flows import Failure, Flows, ended_tokens, flowing, perform
@@ -343,6 +352,21 @@ async def test_a_fork_begins_at_its_node_with_the_state_as_it_was_or_as_wished(
         await flows.fork(run_id, "nowhere")
 
 
+async def test_a_fork_has_the_results_of_the_nodes_that_the_other_run_has_finished(
+    flows: Flows,
+) -> None:
+    worker = await flows.engine.register()
+    handlers = {"first": lambda _: 1, "second": lambda payload: payload["got"]}
+    run_id = await flows.start(LINE.replace("state.first}", "nodes.first.result}"))
+    await flows.work_off(worker, handlers)
+
+    fork = await flows.fork(run_id, "second", {})
+    await flows.work_off(worker, handlers)
+
+    assert await flows.output(fork.id) == {"second": 1}
+    assert await flows.replays(fork.id)
+
+
 @pytest.mark.parametrize("wish", ["cancel", "pause", "resume"])
 async def test_a_run_that_has_ended_cannot_be_steered(flows: Flows, wish: Any) -> None:
     run_id = await flows.start("{name: nothing, initial_node: a, nodes: {a: {}}}")
@@ -365,7 +389,7 @@ nodes:
 async def test_a_run_keeps_so_many_signals_and_what_it_waits_for_reaches_it_all_the_same(
     flows: Flows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_domain, "MAX_KEPT_SIGNALS", 3)
+    monkeypatch.setattr(signals, "MAX_KEPT_SIGNALS", 3)
     run_id = await flows.start(WAITS)
     for name in ("later", "later", "other"):
         await flows.signal(run_id, name)
@@ -378,3 +402,106 @@ async def test_a_run_keeps_so_many_signals_and_what_it_waits_for_reaches_it_all_
 async def test_a_run_that_is_not_there_is_not_found(flows: Flows) -> None:
     with pytest.raises(RunNotFound):
         await flows.look(12345)
+
+
+QUICK = """
+name: quick
+initial_node: begin
+nodes: {begin: {}, work: {task: work}, over: {end: completed}}
+transitions: [{from: begin, to: work}, {from: begin, to: over}]
+"""
+TWO_WAYS = """
+name: two_ways
+initial_node: begin
+nodes: {begin: {}, first: {task: first, priority: 1}, second: {task: second}, work: {task: work}, over: {end: completed}}
+transitions:
+  - {from: begin, to: first}
+  - {from: begin, to: second}
+  - {from: first, to: work}
+  - {from: second, to: over}
+"""
+
+
+async def tasks_named(flows: Flows, run_id: int) -> list[int | None]:
+    queries = flows.engine.coordinator.queries
+    return await queries.runs.project(
+        run_id, lambda trace: [one.task for one in trace.tokens.values() if one.node == "work"]
+    )
+
+
+async def test_a_token_cancelled_in_the_step_that_made_it_names_no_task(flows: Flows) -> None:
+    run_id = await flows.start(QUICK)
+
+    assert await flows.state(run_id) == "completed"
+    assert await tasks_named(flows, run_id) == [None]
+    assert [entry.links for entry in await flows.journal(run_id)] == [{}]
+
+
+async def test_a_token_cancelled_in_the_batch_that_made_it_names_no_task(flows: Flows) -> None:
+    worker = await flows.engine.register(max_concurrent_tasks=2)
+    run_id = await flows.start(TWO_WAYS)
+    leases = await flows.engine.lease(worker)
+
+    await flows.engine.report(worker, *(done(one) for one in leases))
+
+    assert await flows.state(run_id) == "completed"
+    assert await tasks_named(flows, run_id) == [None]
+    assert [entry.links for entry in await flows.journal(run_id)][1:] == [{}, {}]
+    assert await flows.replays(run_id)
+
+
+def test_a_journal_that_names_a_task_that_never_existed_shows_none() -> None:
+    decisions: list[RunDecision] = [CreateToken(1, "work"), DispatchTask(1, "work"), CancelTask(1)]
+    entry = JournalEntry(
+        number=1, at_ms=1, event=RunStarted(1), decisions=decisions, links={"1": 7}
+    )
+
+    assert RunProjection([entry]).tokens[1].task is None
+
+
+QUORUM = """
+name: quorum
+initial_node: begin
+nodes: {begin: {}, work: {task: work, input: {index: branch.index}, retry: {max_attempts: 1}}, end: {}}
+transitions:
+  - {id: fan, from: begin, to: work, spawn_count: 3}
+  - {from: work, to: end, synchronization: {wait_for: {m_of_n: 3}, joins_transition: fan, on_branch_failure: continue}}
+"""
+
+
+async def figures_of(flows: Flows, run_id: int) -> tuple[dict[str, int], int, JoinFigures | None]:
+    """The tokens at `work` by state, how often it was left for the join, and the join."""
+    definition, _ = read(QUORUM)
+    assert definition is not None
+
+    def seen(trace: RunProjection) -> tuple[dict[str, int], int, JoinFigures | None]:
+        (_, join) = transitions(definition, trace.moment())
+        return tokens_by_node(definition, trace.moment())["work"], join.taken, join.join
+
+    return await flows.engine.coordinator.queries.runs.project(run_id, seen)
+
+
+async def test_a_retry_does_not_count_a_branch_twice(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register(max_concurrent_tasks=3)
+    run_id = await flows.start(QUORUM)
+    first, second, last = await engine.lease(worker)
+    await engine.report(worker, done(first), done(second))
+
+    for _ in range(2):
+        error = TaskError(type="Failure", message="broken")
+        await engine.report(worker, done(last, ok=False, error=error))
+        assert await flows.state(run_id) == "failed"
+        tokens, taken, join = await figures_of(flows, run_id)
+        assert join is not None
+        assert (tokens["completed"], tokens.get("cancelled", 0), taken) == (2, 0, 2)
+        assert (join.arrived, join.failed, join.needed) == (2, 1, 3)
+        await flows.steer(run_id, "retry")
+        (last,) = await engine.lease(worker)
+    await engine.report(worker, done(last))
+
+    assert await flows.state(run_id) == "completed"
+    tokens, taken, join = await figures_of(flows, run_id)
+    assert join is not None
+    assert (tokens["completed"], taken, join.arrived, join.failed) == (3, 3, 3, 0)
+    assert await flows.replays(run_id)

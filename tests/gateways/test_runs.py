@@ -400,6 +400,114 @@ async def test_a_signal_reaches_a_run_that_waits_or_will_wait(bench: Bench) -> N
     assert (run["state"], run["output"]) == ("completed", {"said": {"by": "me"}})
 
 
+ROUNDS = """
+name: rounds
+initial_node: ask
+nodes: {ask: {approval: true}, publish: {task: publish}}
+transitions:
+  - {from: ask, to: ask, max_iterations: 1}
+  - {from: ask, to: publish, priority: 2}
+"""
+
+
+async def test_two_answers_to_one_question_do_not_answer_the_next_one(bench: Bench) -> None:
+    await bench.put(ROUNDS)
+    run_id = await bench.start("rounds")
+    (first,) = await bench.tokens(run_id)
+    yes = {"name": "ask", "payload": True, "token_id": first["id"]}
+
+    await bench.steer(run_id, "signal", yes)
+    refused = await bench.api.post(f"/api/runs/{run_id}/signal", yes)
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "nothing_to_approve")
+    second = (await bench.tokens(run_id))[-1]
+    assert (second["node_id"], second["state"]) == ("ask", "waiting_for_event")
+    await bench.steer(run_id, "signal", {**yes, "token_id": second["id"]})
+    refused = await bench.api.post(
+        f"/api/runs/{run_id}/signal", {"name": "ask", "payload": {"approved": False}}
+    )
+    assert (refused.status_code, refused.json()["code"]) == (409, "nothing_to_approve")
+    assert (await bench.run(run_id))["state"] == "running"
+
+
+async def test_a_signal_with_a_known_key_changes_nothing(bench: Bench) -> None:
+    await bench.put(ROUNDS)
+    run_id = await bench.start("rounds")
+    yes = {"name": "ask", "payload": True, "key": "yes-1"}
+
+    first = await bench.steer(run_id, "signal", yes)
+    again = await bench.steer(run_id, "signal", yes)
+
+    assert (first["duplicate"], again["duplicate"]) == (False, True)
+    assert [one["state"] for one in await bench.tokens(run_id)] == [
+        "completed",
+        "waiting_for_event",
+    ]
+    await bench.steer(run_id, "cancel")
+    assert (await bench.steer(run_id, "signal", yes))["duplicate"]
+
+
+async def test_a_signal_for_a_token_reaches_it_or_is_refused(bench: Bench) -> None:
+    await bench.put(WAITING)
+    run_id = await bench.start("waiting")
+    (token_,) = await bench.tokens(run_id)
+    path = f"/api/runs/{run_id}/signal"
+
+    refused = [
+        await bench.api.post(path, {"name": "go", "token_id": one})
+        for one in (f"{run_id}.99", f"{run_id}.{'9' * 60}", f"{run_id}.x", "nonsense", "1.1")
+    ]
+    run = await bench.steer(run_id, "signal", {"name": "go", "token_id": token_["id"]})
+
+    assert [(one.status_code, one.json()["code"]) for one in refused] == [
+        (409, "illegal_state"),
+        (409, "illegal_state"),
+        (400, "invalid"),
+        (400, "invalid"),
+        (400, "invalid"),
+    ]
+    assert run["state"] == "completed"
+
+
+SAGA = """
+name: saga
+initial_node: pay
+nodes: {pay: {task: pay, compensate: refund}, ship: {task: ship, retry: {max_attempts: 1}}}
+transitions: [{from: pay, to: ship}]
+"""
+
+
+async def test_cancelling_while_compensating_keeps_the_error_and_force_lists_the_rest(
+    bench: Bench,
+) -> None:
+    await bench.put(SAGA)
+    run_id = await bench.start("saga")
+    (pay,) = await bench.worker.lease()
+    await bench.worker.finish(pay)
+    (ship,) = await bench.worker.lease()
+    await bench.worker.fail(ship)
+
+    cancelled = await bench.steer(run_id, "cancel", {"reason": "enough"})
+    forced = await bench.steer(run_id, "cancel", {"reason": "now", "force": True})
+
+    assert (cancelled["state"], forced["state"]) == ("running", "failed")
+    error = forced["error"]
+    assert (error["type"], error["node"], error["cancelled"]) == ("Error", "ship", "enough")
+    assert [one["node"] for one in error["not_undone"]] == ["pay"]
+
+
+async def test_a_run_of_many_steps_goes_on_by_itself(bench: Bench) -> None:
+    await bench.put(
+        "{name: long, initial_node: a, nodes: {a: {}},"
+        " transitions: [{from: a, to: a, max_iterations: 3000}]}"
+    )
+    run_id = await bench.start("long")
+
+    run = (await bench.api.get(f"/api/runs/{run_id}?wait_ms=30000")).json()
+
+    assert run["state"] == "completed"
+
+
 async def test_a_fork_begins_in_the_middle_with_another_state(bench: Bench) -> None:
     run = await bench.carry_out(ONE, {"x": 1}, {"work": lambda _: 7})
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rota import Rota, RunCancelled, RunFailed, current
 from rota.core.workflow.definition.model import Definition
-from rota.errors import Conflict, IllegalState, Invalid, InvalidWorkflow, NotFound
+from rota.errors import Conflict, IllegalState, Invalid, InvalidWorkflow, NotFound, NothingToApprove
 from rota.sdk.definitions import definition_of, yaml_of
 from rota.testing import TestCoordinator
 
@@ -270,7 +270,10 @@ def test_signals_and_approvals_let_a_run_go_on(coordinator: TestCoordinator) -> 
     with pytest.raises(IllegalState, match="send the signal it waits for"):
         run.result()
     run.signal("go", {"who": "ada"})
-    run.signal("approve", {"approved": True})
+    with pytest.raises(NothingToApprove):
+        run.signal("approve", {"approved": True}, token_id=f"{run.id}.1")
+    run.signal("approve", {"approved": True}, key="yes")
+    run.signal("approve", {"approved": True}, key="yes")
 
     assert run.result() == {"said": {"who": "ada"}}
 
@@ -392,3 +395,11 @@ def test_an_input_that_breaks_its_schema_starts_nothing(coordinator: TestCoordin
 
     with pytest.raises(Invalid, match="name"):
         flow.start({})
+
+
+def test_a_run_of_many_steps_comes_to_its_end_in_a_test(coordinator: TestCoordinator) -> None:
+    flow = app.workflow("long")
+    flow.node("a")
+    flow.transition("a", "a", max_iterations=2_000)
+
+    assert flow.start().result() == {}

@@ -19,7 +19,7 @@ from rota.core.schedules.commands import FireSchedules
 from rota.core.shards.commands import SweepServices
 from rota.core.tasks.operations import PRUNED_PER_STEP
 from rota.core.workers.registry import SWEEP_INTERVAL_MS
-from rota.core.workflow.commands import FireRunTimers, PruneRuns
+from rota.core.workflow.commands import AdvanceRuns, FireRunTimers, PruneRuns
 from rota.engine.commit.loader import DUE_PER_STEP, OVERDUE_PER_STEP, TAKEN_PER_STEP
 from rota.engine.events.recorder import PRUNED_PER_STEP as EVENTS_PRUNED_PER_STEP
 from rota.engine.kv.domains import SWEPT_PER_STEP
@@ -36,6 +36,7 @@ class Duty(Struct, frozen=True, kw_only=True):
     command: Callable[[int, Settings], CommandBase[Done | Taken]]  # made from time and settings
     full_step: int | None = None  # after a step of this size more may be due: run again at once
     follows_hints: bool = False  # commits hint at the next due time
+    takes_turns: bool = False  # after a full step the other duties that follow hints come first
     is_due: Callable[[Queries], Awaitable[bool]] | None = None  # None: always
 
 
@@ -70,6 +71,13 @@ SCHEDULES = Duty(
     full_step=1,
     # The leader knows when the next schedule is due.
     is_due=lambda queries: queries.schedules.is_due(),
+)
+RUN_SLICES = Duty(
+    name="run_slices",
+    command=lambda _now_ms, _settings: AdvanceRuns(),
+    full_step=1,
+    follows_hints=True,
+    takes_turns=True,
 )
 HEALTH = Duty(
     name="health",
@@ -114,6 +122,7 @@ DUTIES = (
     INBOX,
     RUN_TIMERS,
     SCHEDULES,
+    RUN_SLICES,
     HEALTH,
     SHARDS,
     LOCKS,

@@ -155,7 +155,10 @@ class DutyScheduler:
     async def _try(self, duty: Duty) -> bool:
         """Run a duty and return whether it succeeded; a failed duty stays due."""
         try:
-            await self._run(duty)
+            if duty.takes_turns:
+                await self._step(duty)  # the rest is due, and follows in the next round
+            else:
+                await self._run(duty)
         except Exception as error:
             expected = isinstance(error, RotaError)
             log.warning("duty_failed", duty=duty.name, exc_info=None if expected else error)

@@ -56,7 +56,6 @@ from rota.messages.operations import (
     TokenRevoked,
     TokenView,
 )
-from rota.messages.scale import ScalePage, ScaleView
 from rota.messages.shards import (
     AssignmentData,
     CheckpointRequest,
@@ -92,6 +91,8 @@ from rota.messages.workers import (
     ResultItem,
     ResultOutcome,
     ResultReport,
+    ScalePage,
+    ScaleView,
     ScoreView,
     WorkerLeft,
     WorkerMetrics,

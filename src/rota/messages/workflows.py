@@ -58,11 +58,18 @@ class RunRequest(Request, frozen=True, kw_only=True):
 
 class RunCancellation(Request, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=1_000)] = ""  # part of the run's error
+    # Undo nothing, and stop a compensation that is under way; the error lists it as `not_undone`.
+    force: bool = False
 
 
 class SignalRequest(Request, frozen=True, kw_only=True):
     name: Name
     payload: Value = None
+    # Idempotency key: a signal with a known key changes nothing. A run remembers the newest 1,000.
+    key: Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None = None
+    # The token that it is for; absent: the one that has waited longest. An approval that names its
+    # token never answers another question.
+    token_id: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
 
 
 class ForkRequest(Request, frozen=True, kw_only=True):
@@ -94,7 +101,9 @@ class RunView(Answer, frozen=True, kw_only=True):
     key: str | None = None
     forked_from: str | None = None
     timeout_ms: int | None = None
-    duplicate: bool = False  # its key was known: this is the earlier run
+    duplicate: bool = (
+        False  # the key was known: this is the earlier run, or the signal was sent before
+    )
 
 
 class RunPage(Answer, frozen=True, kw_only=True):

@@ -122,12 +122,16 @@ class RunHandle:
 
     # --- control ------------------------------------------------------------------------------
 
-    def cancel(self, reason: str = "") -> None:
-        """Cancel the run and stop its handlers; `Conflict` when it has ended."""
-        self._run(run_calls.cancel_run(self.id, reason=reason))
+    def cancel(self, reason: str = "", *, force: bool = False) -> None:
+        """Cancel the run and stop its handlers; `Conflict` when it has ended.
 
-    async def acancel(self, reason: str = "") -> None:
-        await self._arun(run_calls.cancel_run(self.id, reason=reason))
+        Compensating tasks run first; with `force` they do not, and the error lists what was not
+        undone.
+        """
+        self._run(run_calls.cancel_run(self.id, reason=reason, force=force))
+
+    async def acancel(self, reason: str = "", *, force: bool = False) -> None:
+        await self._arun(run_calls.cancel_run(self.id, reason=reason, force=force))
 
     def pause(self) -> None:
         """Start nothing new in the run; what runs already finishes."""
@@ -149,12 +153,21 @@ class RunHandle:
     async def aretry(self) -> None:
         await self._arun(run_calls.retry_run(self.id))
 
-    def signal(self, name: str, payload: Any = None) -> None:
-        """Send the run a signal, which it keeps until a node waits for it; approvals too."""
-        self._run(run_calls.signal_run(self.id, name, _raw(payload)))
+    def signal(
+        self, name: str, payload: Any = None, *, key: str | None = None, token_id: str | None = None
+    ) -> None:
+        """Send the run a signal, which it keeps until a node waits for it.
 
-    async def asignal(self, name: str, payload: Any = None) -> None:
-        await self._arun(run_calls.signal_run(self.id, name, _raw(payload)))
+        An approval is not kept: without a token that waits for it, `NothingToApprove` is raised.
+        `token_id` names the token that it is for. With a `key`, a repeated signal counts once.
+        """
+        self._run(run_calls.signal_run(self.id, name, _raw(payload), key=key, token_id=token_id))
+
+    async def asignal(
+        self, name: str, payload: Any = None, *, key: str | None = None, token_id: str | None = None
+    ) -> None:
+        call = run_calls.signal_run(self.id, name, _raw(payload), key=key, token_id=token_id)
+        await self._arun(call)
 
     def fork(self, from_node: str, state: Any = None) -> "RunHandle":
         """Start a new run on the same input at a node, with this `state` or the current one."""

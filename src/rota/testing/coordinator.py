@@ -16,6 +16,7 @@ import msgspec
 
 from rota.core import limits
 from rota.core.tasks.model import FINISHED, TaskState
+from rota.core.workflow.commands import AdvanceRuns
 from rota.core.workflow.states import RUN_ENDED
 from rota.embedded import exchange
 from rota.errors import IllegalState, Invalid
@@ -170,9 +171,21 @@ class TestCoordinator:
             if self._has_firings():
                 self._keep_up()
                 continue
+            if self._take_slices():
+                continue
             if not until_finished or not self._turn_to_next():
                 return
         raise AssertionError(f"no end after {MAX_TURNS} turns of the clock")
+
+    def _take_slices(self) -> bool:
+        """Let runs take the steps that were too many for one event; False when there are none."""
+        is_any = False
+        while self._run(self._advance_runs()):
+            is_any = True
+        return is_any
+
+    async def _advance_runs(self) -> int:
+        return (await self._node.coordinator.execute(AdvanceRuns())).count
 
     def _turn_to_next(self) -> bool:
         """Turn the clock to the next due task or timer of a run; False when there is none."""

@@ -25,11 +25,11 @@ def standing(run: Run) -> dict[str, Any]:
 
 def check(run: Run, states: dict[int, TokenState], tasks: set[int]) -> None:
     """Hold a run against what its decisions said so far."""
-    assert not run.todo
+    assert not run.is_busy or ("slice", 0) in run.timers
     for number, token in run.tokens.items():
         assert states[number] is token.state
     _check_branches(run)
-    owners: dict[str, Container[int]] = {"join": run.scopes, "run": {0}}
+    owners: dict[str, Container[int]] = {"join": run.scopes, "run": {0}, "slice": {0}}
     for kind, number in run.timers:
         assert number in owners.get(kind, run.tokens)
     waiting = {one for tokens in run.waiting.values() for one in tokens}
@@ -56,6 +56,9 @@ def _check_branches(run: Run) -> None:
         places = run.counted(token.stack)
         for place in places[:-1] if is_held else places:
             counted[place] = counted.get(place, 0) + 1
+    for number in run.opening:
+        for place in run.counted(run.scopes[number].stack):
+            counted[place] = counted.get(place, 0) + 1
     for scope in run.scopes.values():
         for branch in scope.branches:
             place = (scope.number, branch.index)
@@ -63,5 +66,6 @@ def _check_branches(run: Run) -> None:
             assert set(branch.tokens) == inside.get(place, set())
             assert not branch.live or branch.state is BranchState.LIVE
         for state in BranchState:
-            assert scope.count(state) == len(scope.in_state(state))
+            not_begun = scope.total - len(scope.branches) if state is BranchState.WAITING else 0
+            assert scope.count(state) == len(scope.in_state(state)) + not_begun
         assert scope.inner == sum(len(branch.scopes) for branch in scope.branches)

@@ -6,7 +6,7 @@ the table of its states allows.
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,8 @@ from rota.core.workflow.decisions import (
     CancelTask,
     CreateToken,
     DispatchTask,
+    PauseChild,
+    ResumeChild,
     RunDecision,
     SetBranchState,
     SetRunState,
@@ -24,6 +26,8 @@ from rota.core.workflow.decisions import (
 from rota.core.workflow.definition.model import Definition, Graph
 from rota.core.workflow.definition.parser import read
 from rota.core.workflow.events import (
+    RULES,
+    CancelMode,
     ChildEnded,
     RunCancelRequested,
     RunEvent,
@@ -54,6 +58,15 @@ Entry = tuple[RunEvent, list[RunDecision]]
 _encode = msgspec.json.Encoder().encode
 
 
+class Performed(NamedTuple):
+    """A task that succeeded."""
+
+    lineage: tuple[int, ...]  # of the run
+    task: str
+    payload: Any
+    result: Any
+
+
 class Failed(Exception):  # noqa: N818 - what a handler raises to fail its task
     def __init__(self, message: str = "broken", kind: str = "Broken") -> None:
         super().__init__(message)
@@ -80,6 +93,7 @@ class Drive:
         workflows: Mapping[str, str | Definition] | None = None,
         seed: int = 0,
         begin: bool = True,
+        parent: "Drive | None" = None,
         **started: Any,
     ) -> None:
         definition = defined(workflow) if isinstance(workflow, str) else workflow
@@ -89,17 +103,23 @@ class Drive:
         self.workflows = dict(workflows or {})
         self.run: Run = new_run(self.graph, run_input)
         self.random = random.Random(seed)
+        self.slice_steps: int | None = started.get("slice_steps")
+        # The tasks performed by this run, its parents and its children, in order.
+        self.performed: list[Performed] = [] if parent is None else parent.performed
+        self.lineage: tuple[int, ...] = ()  # the tokens of its parents
         self.now_ms = 1_000
         self.journal: list[Entry] = []
         self.tasks: dict[int, DispatchTask] = {}
         self.children: dict[int, Drive] = {}
+        self.past: dict[int, Drive] = {}  # children that have ended, by token
         self.cancelled: list[int] = []
+        self._stopped: list[int] = []  # tokens whose children were cancelled
         self.run_state = RunState.RUNNING
         self.states: dict[int, TokenState] = {}
         self.branch_states: dict[Place, BranchState] = {}
         self.token_nodes: dict[int, str] = {}
         if begin:
-            self.feed(RunStarted(self.now_ms, run_input, **started))
+            self.feed(RunStarted(self.now_ms, run_input, **{"rules": RULES, **started}))
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -108,10 +128,14 @@ class Drive:
         self.journal.append((event, decisions))
         for decision in decisions:
             self._carry_out(decision)
+        stopped, self._stopped = self._stopped, []
+        for number in stopped:
+            if self.children[number].is_ended:
+                self.child_step(number)
         check(self.run, self.states, set(self.tasks))
         return decisions
 
-    def _carry_out(self, decision: RunDecision) -> None:
+    def _carry_out(self, decision: RunDecision) -> None:  # noqa: C901 - a table
         match decision:
             case CreateToken():
                 assert decision.number not in self.states
@@ -136,17 +160,35 @@ class Drive:
             case StartChild():
                 self._start_child(decision)
             case CancelChild():
-                self.children.pop(decision.number).cancel()
+                self.children[decision.number].cancel(mode=decision.mode)
+                self._stopped.append(decision.number)
                 self.cancelled.append(decision.number)
+            case PauseChild():
+                self.children[decision.number].pause()
+            case ResumeChild():
+                self.children[decision.number].resume()
             case _:
                 pass
 
     def _start_child(self, decision: StartChild) -> None:
+        before = None if decision.resumes is None else self.past.get(decision.resumes)
+        if before is not None and before.run.can_go_on:
+            self.children[decision.number] = before
+            if before.state != "completed":
+                before.feed(RunRetried(before._tick(), children=True, with_parent=True))
+            return
         child = self.workflows[decision.workflow]
         seed = self.random.randrange(1_000)
         self.children[decision.number] = Drive(
-            child, decision.input, self.handlers, workflows=self.workflows, seed=seed
+            child,
+            decision.input,
+            self.handlers,
+            workflows=self.workflows,
+            seed=seed,
+            parent=self,
+            slice_steps=self.slice_steps,
         )
+        self.children[decision.number].lineage = (*self.lineage, decision.number)
 
     def finish(self, number: int, result: Any = None) -> list[RunDecision]:
         del self.tasks[number]
@@ -157,20 +199,20 @@ class Drive:
         told = error or Failed().error
         return self.feed(TaskEnded(self._tick(), number, ok=False, error=told))
 
-    def signal(self, name: str, payload: Any = None) -> list[RunDecision]:
-        return self.feed(Signalled(self._tick(), name, payload))
+    def signal(self, name: str, payload: Any = None, token: int | None = None) -> list[RunDecision]:
+        return self.feed(Signalled(self._tick(), name, payload, token=token))
 
     def pause(self) -> list[RunDecision]:
-        return self.feed(RunPaused(self._tick()))
+        return self.feed(RunPaused(self._tick(), children=True))
 
     def resume(self) -> list[RunDecision]:
-        return self.feed(RunResumed(self._tick()))
+        return self.feed(RunResumed(self._tick(), children=True))
 
-    def cancel(self, reason: str = "") -> list[RunDecision]:
-        return self.feed(RunCancelRequested(self._tick(), reason))
+    def cancel(self, reason: str = "", mode: CancelMode | None = "undo") -> list[RunDecision]:
+        return self.feed(RunCancelRequested(self._tick(), reason, mode))
 
     def retry(self) -> list[RunDecision]:
-        return self.feed(RunRetried(self._tick()))
+        return self.feed(RunRetried(self._tick(), children=True))
 
     def turn_clock(self, to_ms: int | None = None) -> None:
         """Fire the next timer, or all that are due at a time."""
@@ -216,17 +258,20 @@ class Drive:
         except Failed as failure:
             self.fail(number, failure.error)
         else:
+            self.performed.append(Performed(self.lineage, task.task, task.payload, result))
             self.finish(number, result)
 
     def child_step(self, number: int) -> None:
         child = self.children[number]
-        if not child.is_ended:
+        is_held = child.state == "paused" and not child.tasks
+        if not child.is_ended and not is_held:
             child.step()
         if child.is_ended:
-            del self.children[number]
+            self.past[number] = self.children.pop(number)
             is_ok = child.state == "completed"
             error = None if is_ok else child.run.error
-            self.feed(ChildEnded(self._tick(), number, is_ok, child.output, error))
+            undo = child.run.undoable()
+            self.feed(ChildEnded(self._tick(), number, is_ok, child.output, error, undo))
 
     def to_end(self) -> "Drive":
         for _ in range(100_000):

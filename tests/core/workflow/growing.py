@@ -19,9 +19,14 @@ from rota.core.workflow.definition.model import Definition
 CHILD = msgspec.convert(
     {
         "name": "child",
-        "initial_node": "work",
-        "nodes": {"work": {"task": "work", "input": {"of": "input.of"}}, "last": {}},
+        "initial_node": "pay",
+        "nodes": {
+            "pay": {"task": "pay", "compensate": "undo"},
+            "work": {"task": "work", "input": {"of": "input.of"}},
+            "last": {},
+        },
         "transitions": [
+            {"from": "pay", "to": "work"},
             {"id": "out", "from": "work", "to": "last", "spawn_count": 2},
         ],
         "output": {"of": "input.of"},
@@ -63,7 +68,8 @@ class Growth:
         told = {"of": "branch.index", "mark": f"state.{self.scopes[-1]}"} if self.scopes else {}
         more: dict[str, Any] = self.pick({}, {"output": {"state.own": "result"}})
         undo = self.pick({}, {}, {}, {}, {"compensate": "undo"})
-        return self.node(task="work", input={**told, "of_root": "1"}, **more, **undo)
+        task = "pay" if undo else "work"
+        return self.node(task=task, input={**told, "of_root": "1"}, **more, **undo)
 
     def leaf(self) -> str:
         match self.pick(*["task"] * 7, "pass", "sleep", "wait", "child", "approval"):

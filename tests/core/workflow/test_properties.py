@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from rota.core.workflow.decisions import (
@@ -19,6 +19,7 @@ from rota.core.workflow.definition.validator import problems_of
 from rota.core.workflow.states import BranchState
 from tests.core.workflow.driving import Drive, Failed
 from tests.core.workflow.growing import CHILD, definitions
+from tests.core.workflow.undoing import out_of_order, unpaired
 
 INPUT = {"n": 4, "lists": [["x"] * width for width in range(5)]}
 
@@ -29,11 +30,20 @@ class World(Drive):
     trouble = 0.0
 
     @classmethod
-    def begun(cls, definition: Definition, seed: int, trouble: float) -> "World":
+    def begun(
+        cls, definition: Definition, seed: int, trouble: float, slice_steps: int | None = None
+    ) -> "World":
         handlers: dict[str, Any] = {"undo": lambda _: None}
-        world = cls(definition, INPUT, handlers, workflows={"child": CHILD}, seed=seed)
+        world = cls(
+            definition,
+            INPUT,
+            handlers,
+            workflows={"child": CHILD},
+            seed=seed,
+            slice_steps=slice_steps,
+        )
         world.trouble = trouble
-        handlers["work"] = world.work
+        handlers["work"] = handlers["pay"] = world.work
         return world
 
     def happen(self) -> None:
@@ -66,7 +76,7 @@ class World(Drive):
             assert payload["mark"] == payload["of"], "a branch saw another one's data"
         if self.random.random() < self.trouble:
             raise Failed
-        return {"of": payload.get("of"), "n": self.random.random()}
+        return {"of": (payload or {}).get("of"), "n": self.random.random()}
 
     def live(self) -> "World":
         for _ in range(5_000):
@@ -76,8 +86,10 @@ class World(Drive):
         raise AssertionError(f"does not end: {self.run.tokens} {self.run.scopes}")
 
 
-def run_world(definition: Definition, seed: int, trouble: float) -> World:
-    return World.begun(definition, seed, trouble).live()
+def run_world(
+    definition: Definition, seed: int, trouble: float, slice_steps: int | None = None
+) -> World:
+    return World.begun(definition, seed, trouble, slice_steps).live()
 
 
 def check_story(world: World) -> None:
@@ -147,16 +159,19 @@ def _check_merge(
     definition=definitions(),
     seed=st.integers(0, 2**32),
     trouble=st.sampled_from([0.0, 0.05, 0.3]),
+    slice_steps=st.sampled_from([None, None, 1, 3]),
 )
 def test_any_graph_runs_to_its_end_in_any_order_of_arrival(
-    definition: Definition, seed: int, trouble: float
+    definition: Definition, seed: int, trouble: float, slice_steps: int | None
 ) -> None:
     assert not problems_of(definition)
 
-    world = run_world(definition, seed, trouble)
+    world = run_world(definition, seed, trouble, slice_steps)
 
     assert world.endings() == 1
     check_story(world)
+    assert world.state == "completed" or not unpaired(world.performed)
+    assert not out_of_order(world.performed)
     world.restart()
     if not trouble and world.state == "failed":
         assert world.error["type"] in {"quorum_unreachable", "join_timeout", "timeout"}
@@ -164,9 +179,15 @@ def test_any_graph_runs_to_its_end_in_any_order_of_arrival(
 
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-@given(definition=definitions(), seed=st.integers(0, 2**32))
-def test_any_failed_run_goes_on_when_it_is_retried(definition: Definition, seed: int) -> None:
-    world = run_world(definition, seed, 0.3)
+@given(
+    definition=definitions(),
+    seed=st.integers(0, 2**32),
+    slice_steps=st.sampled_from([None, 1, 3]),
+)
+def test_any_failed_run_goes_on_when_it_is_retried(
+    definition: Definition, seed: int, slice_steps: int | None
+) -> None:
+    world = run_world(definition, seed, 0.3, slice_steps)
     for retries in range(1, 20):
         if world.state != "failed":
             break
@@ -184,17 +205,39 @@ def test_any_failed_run_goes_on_when_it_is_retried(definition: Definition, seed:
 def test_any_run_can_be_cancelled_at_any_time(
     definition: Definition, seed: int, steps: int
 ) -> None:
-    world = World.begun(definition, seed, 0.1)
+    world = World.begun(definition, seed, 0.1, 1 + seed % 4)
     for _ in range(steps):
         if not world.is_ended:
             world.happen()
     was_ended = world.is_ended
 
     world.cancel("enough")
+    world.trouble = 0.0
+    world.live()
 
-    assert world.is_ended
-    assert was_ended or world.state == "cancelled"
+    assert was_ended or world.state == "cancelled" or "cancelled" in world.error
     assert not world.tasks
     assert not world.children
-    assert not world.run.scopes or was_ended
+    assert was_ended or not unpaired(world.performed)
+    world.restart()
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(definition=definitions(), seed=st.integers(0, 2**32), steps=st.integers(0, 25))
+def test_any_run_can_be_cancelled_by_force_and_tells_what_it_has_not_undone(
+    definition: Definition, seed: int, steps: int
+) -> None:
+    world = World.begun(definition, seed, 0.3)
+    for _ in range(steps):
+        if not world.is_ended:
+            world.happen()
+    assume(not world.is_ended)
+
+    world.cancel("enough", "force")
+
+    assert world.is_ended
+    assert not world.tasks
+    assert not world.children
+    assert len(world.error.get("not_undone", ())) >= len(unpaired(world.performed))
     world.restart()

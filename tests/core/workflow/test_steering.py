@@ -3,9 +3,17 @@
 
 import pytest
 
-from rota.core.workflow.decisions import CreateToken, SetRunState
-from rota.core.workflow.events import ChildEnded, RunStarted, TaskEnded, TimerFired
-from rota.core.workflow.states import TokenState
+from rota.core.workflow.decisions import CreateToken, SetRunState, StartChild
+from rota.core.workflow.events import (
+    ChildEnded,
+    RunPaused,
+    RunResumed,
+    RunRetried,
+    RunStarted,
+    TaskEnded,
+    TimerFired,
+)
+from rota.core.workflow.states import RunState, TokenState
 from tests.core.workflow.driving import Drive
 
 LINE = """
@@ -154,6 +162,39 @@ def test_a_retry_goes_on_inside_branches_without_doing_again_what_was_done() -> 
     drive.restart()
 
 
+def test_branches_that_arrived_at_a_join_that_failed_are_not_shown_as_cancelled() -> None:
+    drive = Drive(FAN, None, {"work": lambda _: 0, "next": lambda _: 1})
+    first, second, third = drive.at("work")
+    drive.answer(first)
+    drive.answer(second)
+    arrived, under_way = drive.at("next")
+    drive.answer(arrived)
+
+    drive.fail(third)
+
+    assert drive.states[arrived] is TokenState.COMPLETED
+    assert drive.states[under_way] is TokenState.CANCELLED
+    drive.retry()
+    assert drive.states[arrived] is TokenState.WAITING_FOR_SIBLINGS
+    assert drive.to_end().output == {"got": [1, 1, 1]}
+    assert drive.visits("next") == 4  # only the branch that was cut short came there again
+    drive.restart()
+
+
+def test_a_run_that_an_earlier_version_started_fails_by_the_rules_of_that_version() -> None:
+    drive = Drive(FAN, None, {"work": lambda _: 0, "next": lambda _: 1}, rules=1)
+    first, _, third = drive.at("work")
+    drive.answer(first)
+    (arrived,) = drive.at("next")
+    drive.answer(arrived)
+
+    drive.fail(third)
+
+    assert drive.states[arrived] is TokenState.CANCELLED
+    drive.retry()
+    assert drive.to_end().output == {"got": [1, 1, 1]}
+
+
 def test_a_retry_gives_a_missed_quorum_its_failed_branches_again() -> None:
     text = FAN.replace(
         "{joins_transition: fan,",
@@ -200,6 +241,16 @@ def test_a_fork_starts_in_the_middle_with_the_state_it_is_given() -> None:
     assert drive.to_end().output == {"b": {"a": 7}}
 
 
+def test_a_fork_has_the_results_of_the_nodes_it_is_given() -> None:
+    text = LINE.replace("{a: state.a}", "{a: nodes.a.result}")
+    first = Drive(text, None, {"a": lambda _: 7, "b": lambda payload: payload}).to_end()
+
+    fork = Drive(text, None, first.handlers, from_node="b", nodes=first.document("nodes"))
+
+    assert fork.to_end().output == {"b": {"a": 7}}
+    fork.restart()
+
+
 def test_a_fork_in_the_middle_of_a_branch_has_nobody_to_wait_for() -> None:
     drive = Drive(FAN, None, {"next": lambda _: 1}, from_node="next").to_end()
 
@@ -241,3 +292,87 @@ def test_tokens_tell_where_they_came_from() -> None:
         ("start", None, None, ()),
         ("work", 1, "fan", ((1, 0),)),
     ]
+
+
+NEST = """
+name: nest
+initial_node: start
+nodes: {start: {}, sub: {workflow: line}, own: {task: own}}
+transitions: [{from: start, to: sub}, {from: start, to: own}]
+"""
+
+
+def test_a_retry_goes_on_inside_a_sub_workflow_where_it_failed() -> None:
+    drive = Drive(NEST, workflows={"line": LINE}, handlers={"b": lambda _: "B", "own": lambda _: 0})
+    ((token, child),) = drive.children.items()
+    child.finish(1, "A")
+    child.fail(2)
+    drive.child_step(token)
+    assert drive.error == {"type": "Broken", "message": "broken", "node": "sub"}
+
+    drive.retry()
+
+    assert list(drive.children.values()) == [child]
+    assert [one.task for one in child.tasks.values()] == ["b"]
+    assert drive.to_end().state == "completed"
+    drive.restart()
+
+
+def test_a_branch_whose_sub_workflow_failed_goes_on_inside_it_when_it_is_retried() -> None:
+    text = """
+name: many
+initial_node: start
+nodes: {start: {}, sub: {workflow: line}, after: {}}
+transitions:
+  - {id: fan, from: start, to: sub, spawn_count: 2}
+  - {from: sub, to: after, synchronization: {joins_transition: fan, wait_for: {m_of_n: 2}, on_branch_failure: continue}}
+"""
+    drive = Drive(text, workflows={"line": LINE}, handlers={"a": lambda _: 1, "b": lambda _: 2})
+    (first, failing), (second, _) = drive.children.items()
+    while second in drive.children:
+        drive.child_step(second)
+    failing.finish(1, "A")
+    failing.fail(2)
+    drive.child_step(first)
+    assert drive.error["type"] == "quorum_unreachable"
+
+    drive.retry()
+
+    assert list(drive.children.values()) == [failing]
+    assert [one.task for one in failing.tasks.values()] == ["b"]
+    assert drive.to_end().state == "completed"
+    drive.restart()
+
+
+def test_a_retry_of_an_earlier_version_starts_the_sub_workflow_again() -> None:
+    drive = Drive(NEST, workflows={"line": LINE})
+    ((token, child),) = drive.children.items()
+    child.fail(1)
+    drive.child_step(token)
+
+    drive.feed(RunRetried(3_000))
+
+    assert [one.resumes for one in drive.of_kind(StartChild)] == [None, None]
+
+
+def test_pausing_and_resuming_reach_sub_workflows() -> None:
+    drive = Drive(NEST, workflows={"line": LINE})
+    (child,) = drive.children.values()
+
+    drive.pause()
+    child.finish(1, "A")
+
+    assert child.state == "paused"
+    assert not child.tasks
+    drive.resume()
+    assert child.state == drive.state == "running"
+    assert [one.task for one in child.tasks.values()] == ["b"]
+    drive.restart()
+
+
+def test_a_journal_of_an_earlier_version_pauses_the_run_alone() -> None:
+    drive = Drive(NEST, workflows={"line": LINE})
+
+    decisions = drive.feed(RunPaused(2_000)) + drive.feed(RunResumed(2_001))
+
+    assert decisions == [SetRunState(RunState.PAUSED), SetRunState(RunState.RUNNING)]

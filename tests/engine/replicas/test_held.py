@@ -8,7 +8,7 @@ import pytest
 
 from rota.core.commands import CancelTasks, Command, SubmitTasks
 from rota.core.tasks.model import NewTask
-from rota.core.workflow.commands import StartRun
+from rota.core.workflow.commands import SignalRun, StartRun
 from rota.engine.commit.request import Delivery, QueuedCommand
 from rota.engine.replicas import held
 from rota.engine.replicas.held import LEADER_LOST, NO_LEADER, HeldCommands, is_repeatable
@@ -40,6 +40,7 @@ WHY: dict[str, str | None] = {
     "PutWorkflow": "the same definition is the same version",
     "LookAtRun": "it changes nothing",
     "FireRunTimers": "a duty",
+    "AdvanceRuns": "a duty",
     "PruneRuns": "a duty",
     "CheckArtifact": "it changes nothing",
     "RegisterMember": "its incarnation is known",
@@ -78,12 +79,12 @@ WHY: dict[str, str | None] = {
     "FailJob": None,
     "ForkRun": None,
     "SteerRun": None,
-    "SignalRun": None,
+    "SignalRun": "its key is known",
     "StageArtifact": None,
     "PutValue": None,  # another caller may have put a newer value in between
     "DeleteValue": None,  # the second would say that there was none
 }
-BY_CONTENT = (SubmitTasks, StartRun)
+BY_CONTENT = (SubmitTasks, StartRun, SignalRun)
 
 
 def test_every_kind_of_command_has_a_reason() -> None:
@@ -108,9 +109,11 @@ def test_a_command_is_repeatable_if_it_changes_nothing_the_second_time(command: 
         (SubmitTasks([NewTask(name="a", key="k"), NewTask(name="b")]), False),
         (StartRun(workflow="w", key="k"), True),
         (StartRun(workflow="w"), False),
+        (SignalRun(run_id=1, name="go", key="k"), True),
+        (SignalRun(run_id=1, name="go"), False),
     ],
 )
-def test_a_submission_or_a_start_is_repeatable_by_its_content(
+def test_a_submission_a_start_or_a_signal_is_repeatable_by_its_content(
     command: Command, *, is_repeated: bool
 ) -> None:
     assert is_repeatable(command) == is_repeated

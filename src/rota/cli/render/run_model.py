@@ -41,9 +41,16 @@ class RunModel(Struct, frozen=True, kw_only=True):
 
 
 def model_of(
-    run: RunView, graph: RunGraph, definition: Definition, special: Sequence[RunTokenView]
+    run: RunView,
+    graph: RunGraph,
+    definition: Definition,
+    special: Sequence[RunTokenView],
+    asking: Mapping[str, str],
 ) -> RunModel:
-    """Build the model of a graph; `special` are its failed and its compensating tokens."""
+    """Build the model of a graph.
+
+    `special` are its failed and its compensating tokens, `asking` the tokens at its approvals.
+    """
     undoing = [one for one in special if one.compensates_token_id is not None]
     tokens = {node.id: Counter(node.tokens) for node in graph.nodes}
     for one in undoing:  # shown as a note, not as a second visit to the node
@@ -62,7 +69,7 @@ def model_of(
         run=run,
         nodes=nodes,
         failures=(*_failures(special), *_compensation_lines(undoing)),
-        hints=tuple(_hint(run, node_id, definition) for node_id in waiting),
+        hints=tuple(_hint(run, node_id, definition, asking.get(node_id)) for node_id in waiting),
         elapsed_ms=_elapsed_ms(run),
     )
 
@@ -108,12 +115,13 @@ def _compensation_lines(tokens: Sequence[RunTokenView]) -> list[str]:
     return [*lines, f"undoing: {', '.join(now)}"] if now else lines
 
 
-def _hint(run: RunView, node_id: str, definition: Definition) -> str:
+def _hint(run: RunView, node_id: str, definition: Definition, token_id: str | None) -> str:
     node = definition.nodes[node_id]
     name = node.awaited(node_id)
     if node.kind == "approval":
         title = getattr(node.approval, "title", "") or "an approval is needed"
         answer = " --payload '{\"approved\": true}'"
+        answer += "" if token_id is None else f" --token-id {token_id}"
     else:
         title, answer = f"the run waits for signal {name!r}", ""
     return f"{node_id}: {title}  rota runs signal {run.id} {name}{answer}"

@@ -67,12 +67,15 @@ class SteerRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SteerRun")
     run_id: int
     action: RunAction
     reason: str = ""
+    force: bool = False  # of a cancellation: undo nothing, and end at once
 
 
 class SignalRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SignalRun"):
     run_id: int
     name: str
     payload: Any = None
+    key: str | None = None  # idempotency key: a known one changes nothing
+    token: int | None = None  # that it is for; None: the one that has waited longest
 
 
 class LookAtRun(CommandBase[RunShown], frozen=True, tag="LookAtRun"):
@@ -83,6 +86,10 @@ class LookAtRun(CommandBase[RunShown], frozen=True, tag="LookAtRun"):
 
 class FireRunTimers(CommandBase[Done], frozen=True, tag="FireRunTimers"):
     """Fire the timers of sleeps, waits, joins and runs that are due."""
+
+
+class AdvanceRuns(CommandBase[Done], frozen=True, tag="AdvanceRuns"):
+    """Let runs go on whose steps were too many for one event."""
 
 
 class PruneRuns(CommandBase[Done], frozen=True, tag="PruneRuns"):
@@ -123,6 +130,7 @@ RunCommand = (
     | SignalRun
     | LookAtRun
     | FireRunTimers
+    | AdvanceRuns
     | PruneRuns
     | StageArtifact
     | CheckArtifact

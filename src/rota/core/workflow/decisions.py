@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from rota.core.tasks.model import Backoff
-from rota.core.workflow.events import TimerKind
+from rota.core.workflow.events import CancelMode, TimerKind
 from rota.core.workflow.runtime.tokens import Place
 from rota.core.workflow.states import BranchState, RunState, TokenState
 
@@ -46,9 +46,19 @@ class StartChild(Struct, frozen=True, tag="StartChild", omit_defaults=True):
     workflow: str
     input: Any = None
     timeout_ms: int | None = None
+    resumes: int | None = None  # the token whose run goes on for this one, if it still can
 
 
-class CancelChild(Struct, frozen=True, tag="CancelChild"):
+class CancelChild(Struct, frozen=True, tag="CancelChild", omit_defaults=True):
+    number: int
+    mode: CancelMode = "leave"
+
+
+class PauseChild(Struct, frozen=True, tag="PauseChild"):
+    number: int
+
+
+class ResumeChild(Struct, frozen=True, tag="ResumeChild"):
     number: int
 
 
@@ -131,6 +141,8 @@ RunDecision = (
     | CancelTask
     | StartChild
     | CancelChild
+    | PauseChild
+    | ResumeChild
     | OpenScope
     | SetBranchState
     | CloseScope

@@ -4,7 +4,20 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-TimerKind = Literal["sleep", "wait", "join", "run"]
+from rota.core.tasks.model import Backoff
+
+# `slice`: the run goes on with the steps that were too many for one event.
+TimerKind = Literal["sleep", "wait", "join", "run", "slice"]
+# What becomes of the compensable work of a run that is cancelled. `undo`: it is undone first.
+# `force`: it is not undone, and the error lists it. `leave`: it is left to the parent.
+CancelMode = Literal["undo", "force", "leave"]
+
+
+# The rules that decide a run are those of the version that started it, so that its journal leads to
+# the same decisions later, too. 2: a token that waits at a join ends as completed, also when its
+# run fails; an approval takes no signal that came before it asked; a run that fails or is cancelled
+# waits until its sub-workflows have ended and undone their work, and undoes that of completed ones.
+RULES = 2
 
 
 class RunStarted(Struct, frozen=True, tag="RunStarted"):
@@ -12,7 +25,10 @@ class RunStarted(Struct, frozen=True, tag="RunStarted"):
     input: Any = None
     from_node: str | None = None  # a fork starts in the middle
     state: Any = None
+    nodes: Any = None  # of a fork: the results of the nodes that the other run has finished
     timeout_ms: int | None = None
+    rules: int = 1  # that decide this run; runs of earlier versions do not say
+    slice_steps: int | None = None  # steps that follow from one event at once; None: all
 
 
 class TaskEnded(Struct, frozen=True, tag="TaskEnded"):
@@ -26,6 +42,20 @@ class TaskEnded(Struct, frozen=True, tag="TaskEnded"):
     cancelled: bool = False
 
 
+class Compensation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The task that undoes a completed node of a sub-workflow, as that one would dispatch it."""
+
+    node: str  # with the nodes of the sub-workflows inside the one that has ended: `order.pay`
+    task: str
+    result: Any = None  # of the node
+    queue: str = "default"
+    priority: int = 0
+    requires: tuple[str, ...] = ()
+    timeout_ms: int | None = None
+    max_attempts: int = 3
+    backoff: Backoff | None = None
+
+
 class ChildEnded(Struct, frozen=True, tag="ChildEnded"):
     """A token's sub-workflow has ended."""
 
@@ -34,12 +64,15 @@ class ChildEnded(Struct, frozen=True, tag="ChildEnded"):
     ok: bool
     result: Any = None
     error: dict[str, Any] | None = None
+    undo: tuple[Compensation, ...] = ()  # what undoes its work, in the order in which it was done
 
 
 class Signalled(Struct, frozen=True, tag="Signalled"):
     at_ms: int
     name: str
     payload: Any = None
+    key: str | None = None  # makes a repeated signal count once
+    token: int | None = None  # that it is for; None: the one that has waited longest
 
 
 class TimerFired(Struct, frozen=True, tag="TimerFired"):
@@ -51,20 +84,25 @@ class TimerFired(Struct, frozen=True, tag="TimerFired"):
 class RunCancelRequested(Struct, frozen=True, tag="RunCancelled"):
     at_ms: int
     reason: str = ""
+    mode: CancelMode | None = None  # None: of an earlier version, which undid nothing
 
 
 class RunPaused(Struct, frozen=True, tag="RunPaused"):
     at_ms: int
+    children: bool = False  # reaches sub-workflows; earlier versions paused the run alone
 
 
 class RunResumed(Struct, frozen=True, tag="RunResumed"):
     at_ms: int
+    children: bool = False  # as of `RunPaused`
 
 
 class RunRetried(Struct, frozen=True, tag="RunRetried"):
     """A caller retries a failed run from where it failed."""
 
     at_ms: int
+    children: bool = False  # sub-workflows go on; earlier versions started new ones instead
+    with_parent: bool = False  # the run inside which it runs is retried: it goes on if cancelled
 
 
 RunEvent = (

@@ -105,6 +105,8 @@ WORDS: dict[str, str] = {
     "CancelTask": "the task of token {number} is cancelled",
     "StartChild": "workflow {workflow} for token {number}",
     "CancelChild": "the sub-workflow of token {number} is cancelled",
+    "PauseChild": "the sub-workflow of token {number} is paused",
+    "ResumeChild": "the sub-workflow of token {number} is resumed",
     "OpenScope": "scope {number} of {key} opens with {total} branches",
     "SetBranchState": "branch {index} of scope {scope} is {state}",
     "CloseScope": "scope {number} closes: {because}",

@@ -23,14 +23,14 @@ class RunState(StrEnum):
 
 
 RUN_ENDED = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED, RunState.TIMED_OUT})
-# A run ends once. Only a retry opens a failed one again.
+# A run ends once. Only a retry opens a failed one again; a cancelled one only with its parent.
 RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.RUNNING: RUN_ENDED | {RunState.PAUSED},
     # What is under way may still fail a paused run. No token starts, so it cannot complete.
     RunState.PAUSED: RUN_ENDED - {RunState.COMPLETED} | {RunState.RUNNING},
     RunState.COMPLETED: frozenset(),
     RunState.FAILED: frozenset({RunState.RUNNING}),
-    RunState.CANCELLED: frozenset(),
+    RunState.CANCELLED: frozenset({RunState.RUNNING}),
     RunState.TIMED_OUT: frozenset({RunState.RUNNING}),
 }
 
@@ -74,7 +74,8 @@ TOKEN_TRANSITIONS: dict[TokenState, frozenset[TokenState]] = {
     TokenState.WAITING_FOR_SIBLINGS: frozenset({TokenState.COMPLETED, TokenState.CANCELLED}),
     TokenState.WAITING_FOR_SUBWORKFLOW: _THROUGH,
     TokenState.WAITING_FOR_EVENT: _THROUGH,
-    TokenState.COMPLETED: frozenset(),
+    # A retry of the run lets a token that was through wait at its join again.
+    TokenState.COMPLETED: frozenset({TokenState.WAITING_FOR_SIBLINGS}),
     TokenState.FAILED: frozenset(),
     TokenState.TIMED_OUT: frozenset(),
     TokenState.CANCELLED: frozenset(),

@@ -20,7 +20,7 @@ from rota.core.flows.queue_settings import DEFAULT_SETTINGS, QueueSettings
 from rota.engine.commit.batch import Domain
 from rota.engine.commit.request import earlier
 from rota.errors import LimitNotFound, TooMany
-from rota.store.flows import FlowStore
+from rota.store.tasks.flows import FlowStore
 
 
 class FlowDomain(Domain):

@@ -11,7 +11,7 @@ from rota.engine.clock import Clock
 from rota.engine.metrics.metrics import Metrics, QueueRates
 from rota.engine.queries.reader import StoreReader
 from rota.store.database import Transaction
-from rota.store.flows import FlowStore
+from rota.store.tasks.flows import FlowStore
 from rota.store.tasks.queues import LaneCounts, QueueStore
 
 STEP = 1_000  # limits that are read at once

@@ -31,7 +31,6 @@ UNREPEATABLE = (
     PutValue,
     DeleteValue,
     ForkRun,
-    SignalRun,
     StageArtifact,
     SteerRun,
     ConsumeLimit,
@@ -119,7 +118,7 @@ def is_repeatable(command: Command) -> bool:
     match command:
         case SubmitTasks():
             return all(task.key is not None for task in command.tasks)
-        case StartRun():
+        case StartRun() | SignalRun():
             return command.key is not None
         case _:
             return not isinstance(command, UNREPEATABLE)

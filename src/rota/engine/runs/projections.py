@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from rota.core.workflow.decisions import (
+    CancelTask,
     Considered,
     CreateToken,
     DispatchTask,
@@ -87,6 +88,8 @@ class RunProjection:
         # All states of the run so far; the counter `RUN` is an index into this list.
         self.run_states = [RunState.RUNNING]
         self.number = 0  # of the entry that was read last
+        self._failed: set[Place] = set()  # branches
+        self._dispatched: set[int] = set()  # tokens whose tasks the entry that is read has made
         self.executing: Collection[int] = ()  # dispatched tokens that have a worker
         for entry in entries:
             self.read(entry)
@@ -94,6 +97,7 @@ class RunProjection:
     def read(self, entry: JournalEntry) -> None:
         for decision in entry.decisions:
             self._take(decision, entry)
+        self._dispatched.clear()
         self.number = entry.number
         self.film.cut(entry.number, entry.at_ms)
 
@@ -126,6 +130,9 @@ class RunProjection:
                 self._set_state(decision, entry.at_ms)
             case DispatchTask():
                 self.tokens[decision.number].task = entry.links.get(str(decision.number))
+                self._dispatched.add(decision.number)
+            case CancelTask() if decision.number in self._dispatched:
+                self.tokens[decision.number].task = None  # it was withdrawn before it was added
             case StartChild():
                 made = entry.links.get(str(decision.number))
                 self.tokens[decision.number].child = made or None  # 0: it could not start
@@ -170,7 +177,11 @@ class RunProjection:
                 self.film.add(-1, OPEN, token.node)
             token.finished_at_ms = at_ms
             self.film.put(max(at_ms, self.film.get(LAST, token.node)), LAST, token.node)
-        elif decision.state is TokenState.WAITING_FOR_SIBLINGS and not token.has_arrived:
+            return
+        if token.finished_at_ms is not None:  # a retry lets it wait at its join again
+            token.finished_at_ms = None
+            self.film.add(1, OPEN, token.node)
+        if decision.state is TokenState.WAITING_FOR_SIBLINGS and not token.has_arrived:
             token.has_arrived = True
             self.film.add(1, ARRIVED, token.node)
 
@@ -182,6 +193,10 @@ class RunProjection:
             self.film.add(1, CANCELLED, key)
         elif decision.state is BranchState.FAILED:
             self.film.add(1, FAILED, key)
+            self._failed.add((decision.scope, decision.index))
+        elif (decision.scope, decision.index) in self._failed:  # a retry lets it begin again
+            self.film.add(-1, FAILED, key)
+            self._failed.remove((decision.scope, decision.index))
 
     def _count(self, token: TokenProjection, by: int) -> None:
         self.film.add(by, TOKENS, token.node, token.state.value)

@@ -11,20 +11,22 @@ before the run is used. Entries that peers have appended are then read.
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
 from rota.core.decisions import FinishTask
 from rota.core.events import Event
 from rota.core.ids import TaskId, next_ids, to_text
-from rota.core.limits import MAX_EVENT_TEXT
+from rota.core.limits import MAX_EVENT_TEXT, STEPS_PER_SLICE
 from rota.core.workflow.commands import StartRun, named_version
 from rota.core.workflow.decisions import (
     CancelChild,
     CancelTask,
     DispatchTask,
     DropTimer,
+    PauseChild,
+    ResumeChild,
     RunDecision,
     SetRunState,
     SetTimer,
@@ -33,9 +35,12 @@ from rota.core.workflow.decisions import (
 from rota.core.workflow.definition import schemas
 from rota.core.workflow.definition.model import Graph
 from rota.core.workflow.events import (
+    RULES,
     ChildEnded,
     RunCancelRequested,
     RunEvent,
+    RunPaused,
+    RunResumed,
     RunRetried,
     RunStarted,
 )
@@ -66,6 +71,7 @@ class RunAdvancer:
         self._cache = batch.runs
         self._made: list[tuple[int, int, int]] = []  # new tasks, each with its run and token
         self.next_moment_ms: int | None = None
+        self.decided = 0  # decisions of runs in this batch
         self._todo: deque[tuple[int, RunEvent]] = deque()
 
     # --- finding -----------------------------------------------------------------------------
@@ -159,7 +165,13 @@ class RunAdvancer:
             timeout_ms=timeout_ms,
             created_at_ms=self._now_ms,
         )
-        started = RunStarted(self._now_ms, command.input, timeout_ms=timeout_ms)
+        started = RunStarted(
+            self._now_ms,
+            command.input,
+            timeout_ms=timeout_ms,
+            rules=RULES,
+            slice_steps=STEPS_PER_SLICE,
+        )
         return self.start(record, started)
 
     def cancel_task(self, task_id: TaskId) -> None:
@@ -219,6 +231,7 @@ class RunAdvancer:
 
     def _advance(self, live: LiveRun, event: RunEvent) -> None:
         decisions = reduce(live.run, event)
+        self.decided += len(decisions)
         links: dict[str, int] = {}
         timers: list[tuple[int, int, str, int]] = []
         dropped: list[tuple[int, str, int]] = []
@@ -249,20 +262,18 @@ class RunAdvancer:
     ) -> None:
         match decision:
             case DispatchTask():
-                made = self._tasks.dispatch(live.record.id, decision, TaskId(self.new_id()))
-                links[str(decision.number)] = live.links[decision.number] = made
+                task_id = TaskId(self.new_id())
+                made = self._tasks.dispatch(live.record.id, decision, task_id, links)
+                live.links[decision.number] = made
             case CancelTask():
-                task_id = live.links.pop(decision.number, None)
-                if task_id is not None:
-                    self._tasks.cancel(TaskId(task_id))
+                cancelled = live.links.pop(decision.number, None)
+                if cancelled is not None:
+                    self._tasks.cancel(TaskId(cancelled))
             case StartChild():
                 made = self._start_child(live, decision)
                 links[str(decision.number)] = live.links[decision.number] = made
-            case CancelChild():
-                child = live.links.pop(decision.number, None)
-                if child is not None:
-                    reason = f"run {to_text(live.record.id)} no longer needs it"
-                    self._todo.append((child, RunCancelRequested(self._now_ms, reason)))
+            case CancelChild() | PauseChild() | ResumeChild():
+                self._tell_child(live, decision)
             case SetTimer():
                 timers.append((decision.due_at_ms, live.record.id, decision.kind, decision.number))
             case DropTimer():
@@ -272,8 +283,33 @@ class RunAdvancer:
             case _:
                 pass  # about the run's own state, which the journal has
 
+    def _tell_child(self, live: LiveRun, decision: CancelChild | PauseChild | ResumeChild) -> None:
+        """Feed an event to the child run of a token, if there is one."""
+        child = live.links.get(decision.number)
+        if not child:  # 0: it could not start
+            return
+        event: RunEvent
+        match decision:
+            case CancelChild():
+                reason = f"run {to_text(live.record.id)} no longer needs it"
+                event = RunCancelRequested(self._now_ms, reason, decision.mode)
+            case PauseChild():
+                event = RunPaused(self._now_ms, children=True)
+            case ResumeChild():
+                event = RunResumed(self._now_ms, children=True)
+            case _:
+                assert_never(decision)
+        self._todo.append((child, event))
+
     def _start_child(self, live: LiveRun, decision: StartChild) -> int:
-        """Start a child run for a token and return its id; 0: it cannot start, and has failed."""
+        """Start a child run for a token and return its id; 0: it cannot start, and has failed.
+
+        The token of a retry takes over the child run of the token that it repeats, if it can go on.
+        """
+        if decision.resumes is not None:
+            resumed = self._resume_child(live, decision.resumes, decision.number)
+            if resumed is not None:
+                return resumed
         parent, now_ms = live.record, self._now_ms
         child_id = self.new_id()
         name, wanted = named_version(decision.workflow)
@@ -308,9 +344,47 @@ class RunAdvancer:
         self._cache.keep(child_id, LiveRun(record, new_run(graph, record.input)))
         self._runs.add(record)
         self._batch.events.append(run_event("run-started", record))
-        started = RunStarted(now_ms, record.input, timeout_ms=record.timeout_ms)
+        started = RunStarted(
+            now_ms,
+            record.input,
+            timeout_ms=record.timeout_ms,
+            rules=RULES,
+            slice_steps=STEPS_PER_SLICE,
+        )
         self._todo.append((child_id, started))
         return child_id
+
+    def _resume_child(self, live: LiveRun, before: int, token: int) -> int | None:
+        """Let the child run of a token go on for another one; None: it is gone, or cannot."""
+        child_id = live.links.get(before)
+        child = self.find(child_id) if child_id else None
+        if child is None or not child.run.can_go_on:
+            return None
+        child.record = msgspec.structs.replace(child.record, parent_token=token)
+        self._runs.set_parent_token(child.record.id, token)
+        if child.run.state is RunState.COMPLETED:  # an operator has retried it on its own
+            self._tell_parent(child)
+        elif child.run.is_ended:
+            retried = RunRetried(self._now_ms, children=True, with_parent=True)
+            self._todo.append((child.record.id, retried))
+        return child.record.id
+
+    def _tell_parent(self, live: LiveRun) -> None:
+        """Feed the end of a run to the run inside which it runs, if there is one."""
+        record = live.record
+        if record.parent_run is None or record.parent_token is None:
+            return
+        is_ok = record.state is RunState.COMPLETED
+        error = record.error or {"type": record.state, "message": record.state}
+        event = ChildEnded(
+            self._now_ms,
+            record.parent_token,
+            is_ok,
+            record.output,
+            None if is_ok else error,
+            live.run.undoable(),
+        )
+        self._todo.append((record.parent_run, event))
 
     def _set_state(self, live: LiveRun, decision: SetRunState) -> None:
         is_ended = decision.state in RUN_ENDED
@@ -337,17 +411,7 @@ class RunAdvancer:
         self._batch.delivery.ended.append(live.record.id)
         if live.has_timers:
             self._runs.drop_all_timers(live.record.id)
-        if live.record.parent_run is not None and live.record.parent_token is not None:
-            is_ok = decision.state is RunState.COMPLETED
-            error = decision.error or {"type": decision.state, "message": decision.state}
-            event = ChildEnded(
-                self._now_ms,
-                live.record.parent_token,
-                is_ok,
-                decision.output,
-                None if is_ok else error,
-            )
-            self._todo.append((live.record.parent_run, event))
+        self._tell_parent(live)
 
 
 def kind_of(state: RunState) -> str:

@@ -4,10 +4,11 @@ from typing import Any, assert_never, get_args
 
 from rota.core.decisions import FinishTask
 from rota.core.ids import to_text
-from rota.core.limits import MAX_KEPT_SIGNALS
+from rota.core.limits import STEPS_PER_SLICE
 from rota.core.replies import Done
 from rota.core.schedules.commands import BackfillSchedule, FireSchedules, RunSchedule
 from rota.core.workflow.commands import (
+    AdvanceRuns,
     ArtifactStaged,
     CheckArtifact,
     FireRunTimers,
@@ -26,6 +27,8 @@ from rota.core.workflow.commands import (
 )
 from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.events import (
+    RULES,
+    CancelMode,
     RunCancelRequested,
     RunEvent,
     RunPaused,
@@ -36,6 +39,7 @@ from rota.core.workflow.events import (
     TimerFired,
 )
 from rota.core.workflow.records import RunRecord
+from rota.core.workflow.runtime import signals
 from rota.core.workflow.states import RUN_ACTIONS, RUN_ENDED, RunState
 from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.request import earlier
@@ -46,7 +50,6 @@ from rota.errors import (
     IllegalState,
     NodeNotFound,
     RunNotFound,
-    TooMany,
 )
 from rota.store.workers import WorkerStore
 from rota.store.workflow.definitions import WorkflowStore
@@ -55,6 +58,8 @@ from rota.store.workflow.runs import RunStore
 TIMERS_PER_STEP = 500
 # Schedules start and cancel runs. What then becomes of artifacts is settled here.
 STARTS_RUNS: frozenset[type[Any]] = frozenset({FireSchedules, RunSchedule, BackfillSchedule})
+SLICES_PER_STEP = 100  # runs that go on in one transaction
+DECISIONS_PER_STEP = 1_000  # after which the other runs have to wait for the next transaction
 RUNS_PRUNED_PER_STEP = 100  # runs deleted in one transaction; their journals may be long
 
 
@@ -108,6 +113,8 @@ class RunDomain(Domain):
                 return self._look(command.run_id)
             case FireRunTimers():
                 return self._fire_timers()
+            case AdvanceRuns():
+                return self._advance()
             case PruneRuns():
                 return self._prune(command)
             case StageArtifact():
@@ -168,7 +175,10 @@ class RunDomain(Domain):
             record.input,
             from_node=command.from_node,
             state=state,
+            nodes=other.run.context.documents["nodes"] or None,
             timeout_ms=record.timeout_ms,
+            rules=RULES,
+            slice_steps=STEPS_PER_SLICE,
         )
         return _shown(self._advancer.start(record, started))
 
@@ -186,28 +196,21 @@ class RunDomain(Domain):
     def _event(self, command: SteerRun) -> RunEvent:
         match command.action:
             case "cancel":
-                return RunCancelRequested(self._now_ms, command.reason)
+                mode: CancelMode = "force" if command.force else "undo"
+                return RunCancelRequested(self._now_ms, command.reason, mode)
             case "pause":
-                return RunPaused(self._now_ms)
+                return RunPaused(self._now_ms, children=True)
             case "resume":
-                return RunResumed(self._now_ms)
+                return RunResumed(self._now_ms, children=True)
             case "retry":
-                return RunRetried(self._now_ms)
+                return RunRetried(self._now_ms, children=True)
 
     def _signal(self, command: SignalRun) -> RunShown:
         live = self._live(command.run_id)
-        if live.run.state in RUN_ENDED:
-            raise IllegalState(
-                f"cannot signal run {to_text(command.run_id)!r}: it has ended as {live.run.state}",
-                state=live.run.state,
-            )
-        run, most = live.run, MAX_KEPT_SIGNALS
-        if not run.waiting.get(command.name) and sum(map(len, run.signals.values())) >= most:
-            raise TooMany(
-                f"run {to_text(command.run_id)!r} keeps {most} signals that nothing waits for yet",
-                limit=most,
-            )
-        event = Signalled(self._now_ms, command.name, command.payload)
+        if command.key is not None and command.key in live.run.signal_keys:
+            return _shown(live, is_duplicate=True)
+        signals.check(live.run, command)
+        event = Signalled(self._now_ms, command.name, command.payload, command.key, command.token)
         self._advancer.feed(command.run_id, event)
         return _shown(live)
 
@@ -217,6 +220,17 @@ class RunDomain(Domain):
         for run_id, kind, number, _ in due:
             self._advancer.feed(run_id, TimerFired(self._now_ms, kind, number))  # type: ignore[arg-type]  # kinds are stored as they are
         return Done(len(due))
+
+    def _advance(self) -> Done:
+        """Take the next slices of runs, the longest waiting first, up to a number of decisions."""
+        taken = 0
+        for timer in self._runs.due_slices(self._now_ms, SLICES_PER_STEP):
+            if self._advancer.decided >= DECISIONS_PER_STEP:
+                break
+            self._runs.drop_timers([(timer.run, timer.kind, timer.number)])
+            self._advancer.feed(timer.run, TimerFired(self._now_ms, "slice", timer.number))
+            taken += 1
+        return Done(taken)
 
     def _prune(self, command: PruneRuns) -> Done:
         gone = self._runs.prune(command.finished_before_ms, RUNS_PRUNED_PER_STEP)

@@ -24,9 +24,13 @@ class RunTasks:
         self._context = context
         self._added: list[AddTask] = []
         self._made: dict[TaskId, tuple[int, int]] = {}  # task -> run and token
+        self._links: dict[TaskId, dict[str, int]] = {}  # of the journal entries that made them
         self._unwanted: dict[TaskId, None] = {}
 
-    def dispatch(self, run_id: int, decision: DispatchTask, task_id: TaskId) -> int:
+    def dispatch(
+        self, run_id: int, decision: DispatchTask, task_id: TaskId, links: dict[str, int]
+    ) -> int:
+        """Make a task of a run, and name it in the links of the journal entry."""
         task = NewTask(
             name=decision.task,
             payload=Raw(msgspec.json.encode(decision.payload)),
@@ -39,10 +43,17 @@ class RunTasks:
         )
         self._added.append(AddTask(task_id, task, self._context.now_ms))
         self._made[task_id] = (run_id, decision.number)
+        self._links[task_id] = links
+        links[str(decision.number)] = task_id
         return task_id
 
     def cancel(self, task_id: TaskId) -> None:
+        """Cancel a task; one of this batch is never added, and the journal does not name it."""
         self._unwanted[task_id] = None
+        links = self._links.pop(task_id, None)
+        if links is not None:
+            _, number = self._made[task_id]
+            del links[str(number)]
 
     def close(self, decisions: dict[type[Decision], list[Any]]) -> list[tuple[int, int, int]]:
         """Add to the decisions of a batch; return the new tasks, each with its run and token."""

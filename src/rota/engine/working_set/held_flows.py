@@ -36,7 +36,7 @@ from rota.engine.working_set.held_limits import HeldLimits, Openings
 from rota.engine.working_set.lane_windows import LaneWindow, LaneWindows
 from rota.errors import TooMany
 from rota.store.database import Transaction
-from rota.store.flows import FlowStore, StoredFlow
+from rota.store.tasks.flows import FlowStore, StoredFlow
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.queues import QueueStore
 from rota.store.tasks.row_types import FIRST_FLOW, FIRST_PLACE, QueuedPlace

@@ -17,7 +17,7 @@ from rota.core.flows import rates
 from rota.core.flows.model import FlowSpec, LimitRecord
 from rota.core.ids import TaskId
 from rota.store.database import Transaction
-from rota.store.flows import FlowStore, KeptSlot
+from rota.store.tasks.flows import FlowStore, KeptSlot
 
 NO_SPEC = FlowSpec()
 MOST_SEARCHED = 1_000  # slots that are searched for the holder of a key

@@ -75,10 +75,20 @@ def get_graph(run_id: str) -> ApiCall[RunGraph]:
 
 
 def list_run_tokens(
-    run_id: str, *, limit: int | None = None, cursor: str | None = None
+    run_id: str,
+    *,
+    node: str | None = None,
+    state: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
 ) -> ApiCall[RunTokenPage]:
-    path = path_at("runs", run_id, "tokens")
-    return get(path, RunTokenPage, [("limit", limit), ("cursor", cursor)])
+    wanted = {"node": node, "state": state, "limit": limit, "cursor": cursor}
+    return get(path_at("runs", run_id, "tokens"), RunTokenPage, wanted.items())
+
+
+def list_asking_tokens(run_id: str, node: str) -> ApiCall[RunTokenPage]:
+    """The token that has waited longest at an approval, as a page of at most one."""
+    return list_run_tokens(run_id, node=node, state="waiting_for_event", limit=1)
 
 
 def list_journal(
@@ -92,8 +102,8 @@ def list_journal(
 # --- control ---------------------------------------------------------------------------------
 
 
-def cancel_run(run_id: str, *, reason: str = "") -> ApiCall[RunView]:
-    return _control(run_id, "cancel", RunCancellation(reason=reason))
+def cancel_run(run_id: str, *, reason: str = "", force: bool = False) -> ApiCall[RunView]:
+    return _control(run_id, "cancel", RunCancellation(reason=reason, force=force))
 
 
 def pause_run(run_id: str) -> ApiCall[RunView]:
@@ -108,8 +118,18 @@ def retry_run(run_id: str) -> ApiCall[RunView]:
     return _control(run_id, "retry")
 
 
-def signal_run(run_id: str, name: str, payload: Raw) -> ApiCall[RunView]:
-    return _control(run_id, "signal", SignalRequest(name=name, payload=payload))
+def signal_run(
+    run_id: str, name: str, payload: Raw, *, key: str | None = None, token_id: str | None = None
+) -> ApiCall[RunView]:
+    request = SignalRequest(name=name, payload=payload, key=key, token_id=token_id)
+    path = path_at("runs", run_id, "signal")
+    call: ApiCall[RunView] = post(path, RunView, request, is_repeatable=key is not None)
+    if key is not None:
+        return call
+    return replace(
+        call,
+        made_repeatable=lambda: signal_run(run_id, name, payload, key=new_key(), token_id=token_id),
+    )
 
 
 def fork_run(run_id: str, from_node: str, state: Raw | None = None) -> ApiCall[RunView]:

@@ -26,6 +26,10 @@ UPDATE run SET state = :state, context = :context, output = :output, error = :er
                finished_at_ms = :finished_at_ms
  WHERE id = :id
 
+-- name: set_parent_token
+-- Store the token of its parent that a run works for.
+UPDATE run SET parent_token = :token WHERE id = :id
+
 -- name: append
 -- Append an entry to the journal of a run.
 INSERT INTO journal (run, number, at_ms, event, decisions, links)
@@ -50,9 +54,14 @@ DELETE FROM run_timer WHERE run = :run AND kind = :kind AND number = :number
 DELETE FROM run_timer WHERE run = :run
 
 -- name: due_timers
--- Timers that are due, the oldest first.
+-- Timers that are due, the oldest first, but those of slices.
 SELECT run, kind, number, due_at_ms FROM run_timer
- WHERE due_at_ms <= :now_ms ORDER BY due_at_ms LIMIT :limit
+ WHERE due_at_ms <= :now_ms AND kind <> 'slice' ORDER BY due_at_ms LIMIT :limit
+
+-- name: due_slices
+-- Timers with which runs go on that have steps to take, the oldest first.
+SELECT run, kind, number, due_at_ms FROM run_timer
+ WHERE due_at_ms <= :now_ms AND kind = 'slice' ORDER BY due_at_ms LIMIT :limit
 
 -- name: next_timer
 -- When the next timer is due.

@@ -64,14 +64,17 @@ class RunTimer(NamedTuple):
 class RunStore:
     """Rows of runs. New runs, states and journal entries are collected and written together.
 
-    A row is encoded when it is collected: the documents of a run may change afterwards.
+    A row is encoded when it is collected: the documents of a run may change afterwards. Only the
+    links of an entry are encoded when they are written: a later event of the batch may withdraw a
+    task that was never added.
     """
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         self._added: list[Sequence[object]] = []
         self._states: dict[int, Sequence[object]] = {}  # the last one of each run
-        self._entries: list[Sequence[object]] = []
+        self._parent_tokens: dict[int, int] = {}
+        self._entries: list[tuple[Sequence[object], dict[str, int]]] = []
 
     def flush(self) -> None:
         """Write the collected rows. Until then they cannot be read."""
@@ -80,8 +83,12 @@ class RunStore:
         if self._states:
             self._tx.pipeline_many("runs.set_state", STATE_COLUMNS, [*self._states.values()])
         if self._entries:
-            self._tx.pipeline_many("runs.append", JOURNAL_COLUMNS, self._entries)
-        self._added, self._states, self._entries = [], {}, []
+            entries = [(*one, _encode(links) if links else None) for one, links in self._entries]
+            self._tx.pipeline_many("runs.append", JOURNAL_COLUMNS, entries)
+        if self._parent_tokens:
+            rows = [(token, run_id) for run_id, token in self._parent_tokens.items()]
+            self._tx.pipeline_many("runs.set_parent_token", ("token", "id"), rows)
+        self._added, self._states, self._entries, self._parent_tokens = [], {}, [], {}
 
     def last_id(self) -> int:
         return int(self._tx.value("runs.last_id"))
@@ -119,6 +126,10 @@ class RunStore:
             run_id,
         )
 
+    def set_parent_token(self, run_id: int, token: int) -> None:
+        """Store which token of its parent a run works for, after a retry of the parent."""
+        self._parent_tokens[run_id] = token
+
     # --- the journal ----------------------------------------------------------------------------
 
     def append(
@@ -129,10 +140,8 @@ class RunStore:
         decisions: Sequence[RunDecision],
         links: dict[str, int],
     ) -> None:
-        encoded_links = _encode(links) if links else None
-        self._entries.append(
-            (run_id, number, event.at_ms, _encode(event), _encode(decisions), encoded_links)
-        )
+        row = (run_id, number, event.at_ms, _encode(event), _encode(decisions))
+        self._entries.append((row, links))
 
     def journal(self, run_id: int, *, after: int = 0, limit: int = NEWEST) -> list[JournalEntry]:
         return self._tx.records(
@@ -175,6 +184,10 @@ class RunStore:
 
     def due_timers(self, now_ms: int, limit: int) -> list[RunTimer]:
         return self._tx.records(RunTimer, "runs.due_timers", now_ms=now_ms, limit=limit)
+
+    def due_slices(self, now_ms: int, limit: int) -> list[RunTimer]:
+        """Timers with which runs go on that have steps to take."""
+        return self._tx.records(RunTimer, "runs.due_slices", now_ms=now_ms, limit=limit)
 
     def next_timer_ms(self) -> int | None:
         found: int | None = self._tx.value("runs.next_timer")

@@ -116,10 +116,21 @@ def artifacts(
 @runs.command()
 @click.argument("run_ids", nargs=-1, required=True)
 @click.option("--reason", default="", help="Why; kept with the run.")
+@click.option("--force", is_flag=True, help="Undo nothing, and end at once.")
 @connected
-def cancel(client: Client, run_ids: tuple[str, ...], *, reason: str, as_json: bool) -> None:
-    """Cancel runs; workers that run their tasks are told to stop."""
-    _change(client, run_ids, lambda one: run_calls.cancel_run(one, reason=reason), as_json=as_json)
+def cancel(
+    client: Client, run_ids: tuple[str, ...], *, reason: str, force: bool, as_json: bool
+) -> None:
+    """Cancel runs; workers that run their tasks are told to stop.
+
+    What a run has done is undone first, where its nodes have compensating tasks. With --force it is
+    not, and the run's error lists it.
+    """
+
+    def call(run_id: str) -> ApiCall[RunView]:
+        return run_calls.cancel_run(run_id, reason=reason, force=force)
+
+    _change(client, run_ids, call, as_json=as_json)
 
 
 def _add_verb(name: str, call: Callable[[str], ApiCall[RunView]], description: str) -> None:
@@ -139,15 +150,43 @@ _add_verb("retry", run_calls.retry_run, "Continue failed runs from where they fa
 @click.argument("run_id")
 @click.argument("name")
 @click.option("--payload", help="The payload as JSON; @FILE reads a file, - stdin.")
+@click.option("--key", help="Idempotency key: a repeated signal with this key counts once.")
+@click.option(
+    "--token-id",
+    help="Token that it is for.  [default: the one that has waited longest]",
+)
 @connected
-def signal(client: Client, run_id: str, name: str, *, payload: str | None, as_json: bool) -> None:
+def signal(
+    client: Client,
+    run_id: str,
+    name: str,
+    *,
+    payload: str | None,
+    key: str | None,
+    token_id: str | None,
+    as_json: bool,
+) -> None:
     """Send a signal that a run waits for, or will wait for.
 
-    An approval waits for a signal of its node's name: --payload '{"approved": true}', or true.
+    An approval waits for a signal of its node's name: --payload '{"approved": true}', or true. It
+    is refused when nothing waits for it. With --token-id, a repeated answer never answers the next
+    question.
     """
     value = json_value("--payload", payload) or Raw(b"null")
-    view = client.run(run_calls.signal_run(run_id, name, value))
+    if token_id is None:
+        token_id = _asking_token(client, run_id, name)
+    call = run_calls.signal_run(run_id, name, value, key=key, token_id=token_id)
+    view = client.run(call)
     show(view, as_json=as_json, render=lambda view: f"run {view.id} got signal {name}")
+
+
+def _asking_token(client: Client, run_id: str, name: str) -> str | None:
+    """The token that asks for an approval of this name; None: it is no approval, or none asks."""
+    nodes = client.run(run_calls.get_graph(run_id)).nodes
+    if not any(one.id == name and one.kind == "approval" for one in nodes):
+        return None
+    page = client.run(run_calls.list_asking_tokens(run_id, name))
+    return page.items[0].id if page.items else None
 
 
 @runs.command()

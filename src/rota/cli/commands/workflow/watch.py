@@ -21,7 +21,7 @@ from rota.core import limits
 from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.states import RUN_ENDED
 from rota.errors import Unavailable
-from rota.messages import RunTokenView, RunView
+from rota.messages import RunGraph, RunTokenView, RunView
 from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
 
@@ -87,9 +87,19 @@ class RunObserver:
             count = failed_count(graph)
             if count != self._failed or (count and self._compensates):
                 self._tokens, self._failed = self._special_tokens(run.id), count
+            asking = self._asking_tokens(graph)
         except Unavailable:
             return None
-        return model_of(run, graph, self._definition, self._tokens)
+        return model_of(run, graph, self._definition, self._tokens, asking)
+
+    def _asking_tokens(self, graph: RunGraph) -> dict[str, str]:
+        """The token that has waited longest at each approval, by node."""
+        found: dict[str, str] = {}
+        for node in graph.nodes:
+            if node.kind == "approval" and node.tokens.get("waiting_for_event"):
+                page = self._client.run(run_calls.list_asking_tokens(graph.run_id, node.id))
+                found |= {one.node_id: one.id for one in page.items}
+        return found
 
     def _special_tokens(self, run_id: str) -> list[RunTokenView]:
         """Failed and compensating tokens, among the first pages of tokens."""

@@ -225,6 +225,13 @@ class Graph:
             tiers = leaving.setdefault(transition.from_, {})
             tiers.setdefault(transition.priority, []).append(number)
         self.joins = {key: tuple(by_node.values()) for key, by_node in joins.items()}
+        awaited = {one.wait_for.event for one in definition.nodes.values() if one.wait_for}
+        # The names of signals that only approvals wait for.
+        self.approvals = frozenset(
+            name
+            for name, node in definition.nodes.items()
+            if node.kind == "approval" and name not in awaited
+        )
         self.leaving = {node: sorted(tiers.items()) for node, tiers in leaving.items()}
 
     def transition(self, number: int) -> Transition:

@@ -1,5 +1,7 @@
 """The branches of a scope: how they are opened and cancelled."""
 
+from collections.abc import Container
+
 from rota.core.workflow.decisions import CancelChild, CancelTask
 from rota.core.workflow.runtime.run import Run
 from rota.core.workflow.runtime.tokens import Branch, BranchScope
@@ -7,24 +9,37 @@ from rota.core.workflow.states import BranchState, TokenState
 
 
 def start_branches(run: Run, scope: BranchScope) -> None:
-    """Start branches, up to `max_parallel` at a time."""
+    """Start branches, up to `max_parallel` at a time, and as many as the slice has steps left."""
     limit = scope.max_parallel or scope.total
+    run.stop_opening(scope)
     while scope.next_index < scope.total and scope.count(BranchState.LIVE) < limit:
-        index = scope.next_index
-        scope.next_index += 1
-        run.set_branch(scope, scope.branches[index], BranchState.LIVE)
-        stack = (*scope.stack, (scope.number, index))
-        run.create_token(scope.targets[index], parent=scope.parent, stack=stack, via=scope.key)
+        if run.steps_left <= 0:
+            run.start_opening(scope)
+            return
+        run.steps_left -= 1
+        branch = scope.begin_branch()
+        run.set_branch(scope, branch, BranchState.LIVE)
+        stack = (*scope.stack, (scope.number, branch.index))
+        target = scope.targets[branch.index]
+        run.create_token(target, parent=scope.parent, stack=stack, via=scope.key)
 
 
 def cancel_token(run: Run, number: int) -> None:
-    """Cancel a token, and the task or child run that works for it."""
+    """Cancel a token, and the task or child run that works for it.
+
+    A token that waits at a join has done the work of its node, so it ends as completed.
+    """
     token = run.tokens[number]
+    ended = TokenState.CANCELLED
     if token.state is TokenState.DISPATCHED:
         run.decisions.append(CancelTask(number))
     elif token.state is TokenState.WAITING_FOR_SUBWORKFLOW:
         run.decisions.append(CancelChild(number))
-    run.end_token(number, TokenState.CANCELLED)
+        if run.rules > 1:
+            run.left[number] = token.node
+    elif token.state is TokenState.WAITING_FOR_SIBLINGS and run.rules > 1:
+        ended = TokenState.COMPLETED
+    run.end_token(number, ended)
 
 
 def empty_branch(run: Run, branch: Branch) -> None:
@@ -33,7 +48,7 @@ def empty_branch(run: Run, branch: Branch) -> None:
         cancel_token(run, number)
     for number in list(branch.scopes):
         inner = run.scopes[number]
-        for one in inner.branches:
+        for one in inner.all_branches():
             cancel_branch(run, inner, one)
         if inner.is_closed:
             run.forget_scope(inner)
@@ -50,7 +65,7 @@ def cancel_branch(run: Run, scope: BranchScope, branch: Branch) -> None:
 def release(run: Run, scope: BranchScope, merged: frozenset[str], *, absorb: bool) -> None:
     """End the tokens of a scope whose joins have fired: waiting, late, and not started ones."""
     late = 0
-    for branch in scope.branches:
+    for branch in scope.all_branches():
         if branch.state is BranchState.ARRIVED:
             is_merged = not merged.isdisjoint(branch.arrivals)
             for number in list(branch.tokens):
@@ -72,10 +87,13 @@ def _stop_holding(run: Run, branch: Branch) -> None:
             run.end_token(number, TokenState.COMPLETED)
 
 
-def cancel_everything(run: Run) -> None:
-    """Cancel all tokens and timers of a run."""
+def cancel_everything(run: Run, *, but: Container[int] = ()) -> None:
+    """Cancel all tokens and timers of a run, but some tokens."""
     run.todo.clear()
+    for number in list(run.opening):
+        run.stop_opening(run.scopes[number])
     for number in list(run.tokens):
-        cancel_token(run, number)
+        if number not in but:
+            cancel_token(run, number)
     for kind, number in list(run.timers):
         run.drop_timer(kind, number)

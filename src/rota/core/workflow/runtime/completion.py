@@ -38,8 +38,8 @@ def _check(schema: Any, value: Any, kind: str, place: str) -> None:
         raise RunError(kind, "; ".join(problems), place)
 
 
-def cancel(run: Run, reason: str) -> None:
-    """Cancel a run. Nothing is compensated, and nothing is left under way."""
+def cancel_at_once(run: Run, reason: str) -> None:
+    """Cancel a run as earlier versions did: nothing is undone, and that is not told."""
     run.failure = None
     branches.cancel_everything(run)
     run.scopes.clear()

@@ -1,15 +1,20 @@
 """Failure handling: an error route, the end of a branch, or the end of the run.
 
-Before a run ends as failed, it is compensated: the compensating tasks of completed nodes run one
-after the other, the last completed first. The run's error lists those that failed.
+Before a run ends as failed or cancelled, it is compensated. First its sub-workflows that are under
+way are cancelled, and undo their own work. Then the compensating tasks of completed nodes run one
+after the other, the last completed first; a completed sub-workflow is undone in its place, its last
+completed node first, unless its node has a compensating task of its own. The run's error lists what
+could not be undone.
 """
 
 from typing import Any
 
+from rota.core.workflow.decisions import CancelChild
+from rota.core.workflow.events import CancelMode, ChildEnded
 from rota.core.workflow.runtime import branches, routing
 from rota.core.workflow.runtime import joins as runtime_joins
 from rota.core.workflow.runtime.errors import RunError
-from rota.core.workflow.runtime.run import Failure, Run
+from rota.core.workflow.runtime.run import Failure, Run, Undo
 from rota.core.workflow.runtime.tokens import BranchScope, Place, Token
 from rota.core.workflow.states import BranchState, RunState, TokenState
 
@@ -69,6 +74,8 @@ def _fail_branch(run: Run, scope: BranchScope, token: Token, error: dict[str, An
     branches.empty_branch(run, branch)
     branch.error = {**error, "node": token.node}
     branch.failed_at = token.node
+    is_child = token.state is TokenState.WAITING_FOR_SUBWORKFLOW
+    branch.failed_child = token.number if is_child else None
     run.set_branch(scope, branch, BranchState.FAILED)
     runtime_joins.evaluate(run, scope)
     runtime_joins.close_branches(run, outside)
@@ -102,27 +109,100 @@ def fail_run(
     culprit_state: TokenState = TokenState.FAILED,
 ) -> None:
     """Cancel what is under way, then compensate, then end the run as failed."""
+    failure = Failure(error, state)
+    if run.rules > 1 and isinstance(inner := error.get("not_undone"), list):
+        node = error.get("node")  # whose sub-workflow has failed
+        failure.error = {name: value for name, value in error.items() if name != "not_undone"}
+        failure.not_undone = [{**one, "node": f"{node}.{one['node']}"} for one in inner]
+    _stop(run, failure, culprit, culprit_state)
+
+
+def cancel(run: Run, reason: str, mode: CancelMode) -> None:
+    """Cancel a run: what is under way ends, and its work is undone, listed, or left to the parent.
+
+    A run that is being compensated already keeps its error, which then says that it was cancelled,
+    too. Compensation goes on; only `force` stops it.
+    """
+    if run.state is RunState.PAUSED and mode == "undo" and _has_to_undo(run):
+        run.resume()
+    if run.failure is None:
+        error = {"type": "cancelled", "message": reason or "cancelled"}
+        _stop(run, Failure(error, RunState.CANCELLED, mode))
+        return
+    if run.failure.cancelled is None and run.failure.state is not RunState.CANCELLED:
+        run.failure.cancelled = reason or "cancelled"
+    if mode == "force" and run.failure.mode != "force":
+        _stop_undoing(run, run.failure)
+
+
+def _has_to_undo(run: Run) -> bool:
+    waits = TokenState.WAITING_FOR_SUBWORKFLOW
+    return bool(run.undo or run.failure or any(one.state is waits for one in run.tokens.values()))
+
+
+def _stop(
+    run: Run,
+    failure: Failure,
+    culprit: int | None = None,
+    culprit_state: TokenState = TokenState.FAILED,
+) -> None:
+    """Cancel what is under way, and compensate as soon as the sub-workflows have ended."""
     assert run.failure is None
     run.interrupted = [
         token for token in run.tokens.values() if run.late_depth(token.stack) is None
     ]
     if culprit is not None and culprit in run.tokens:
-        run.end_token(culprit, culprit_state, error)
-    branches.cancel_everything(run)
+        run.end_token(culprit, culprit_state, failure.error)
+    if run.rules > 1:
+        _stop_children(run, failure)
+    branches.cancel_everything(run, but=failure.awaited)
     for scope in list(run.scopes.values()):
         if scope.is_closed:
             for branch in scope.branches:
                 branches.cancel_branch(run, scope, branch)
             run.forget_scope(scope)
-    run.failure = Failure(error, state)
+    run.failure = failure
     undo_next(run)
+
+
+def _stop_children(run: Run, failure: Failure) -> None:
+    """Cancel the sub-workflows; each tells the run what it could not undo when it has ended."""
+    for number, token in list(run.tokens.items()):
+        if token.state is TokenState.WAITING_FOR_SUBWORKFLOW:
+            run.decisions.append(CancelChild(number, failure.mode))
+            run.detach_token(number)
+            failure.awaited[number] = None
+
+
+def child_stopped(run: Run, token: Token, event: ChildEnded) -> None:
+    """Take up the end of a sub-workflow that the run has cancelled."""
+    failure = run.failure
+    assert failure is not None
+    del failure.awaited[token.number]
+    run.end_token(token.number, TokenState.COMPLETED if event.ok else TokenState.CANCELLED)
+    if event.ok and run.graph.definition.nodes[token.node].compensate is not None:
+        run.undo.append(Undo(token.number, token.node, event.result))
+    else:
+        keep_child_work(run, token.node, event)
+    for one in (event.error or {}).get("not_undone", ()):
+        failure.not_undone.append({**one, "node": f"{token.node}.{one['node']}"})
+    undo_next(run)
+
+
+def keep_child_work(run: Run, node: str, event: ChildEnded) -> None:
+    """Note the work of a sub-workflow that has ended, so that a failure of the run undoes it."""
+    run.undo += [Undo(event.token, node, inner.result, inner) for inner in event.undo]
 
 
 def undo_next(run: Run) -> None:
     """Compensate the next completed node; when none is left, the run has failed."""
     failure = run.failure
     assert failure is not None
-    if run.undo:
+    if failure.awaited:
+        return
+    if failure.mode == "force":
+        _give_up(run, failure)
+    elif run.undo and failure.mode == "undo":
         failure.undoing = undo = run.undo.pop()
         run.has_undone = True
         run.create_token(undo.node, parent=undo.token, stack=(), compensates=undo.token)
@@ -131,13 +211,38 @@ def undo_next(run: Run) -> None:
     error = dict(failure.error)
     if failure.not_undone:
         error["not_undone"] = failure.not_undone
+    if failure.cancelled is not None:
+        error["cancelled"] = failure.cancelled
     run.set_state(failure.state, error=error)
 
 
 def undone(run: Run, token: Token, error: dict[str, Any] | None) -> None:
     """Take up the end of a compensating task; the next one follows, whether it worked or not."""
     assert run.failure is not None
+    assert run.failure.undoing is not None
     run.end_token(token.number, TokenState.COMPLETED if error is None else TokenState.FAILED, error)
     if error is not None:
-        run.failure.not_undone.append({"node": token.node, "error": error})
+        run.failure.not_undone.append({"node": run.failure.undoing.path, "error": error})
+    run.failure.undoing = None
     undo_next(run)
+
+
+def _stop_undoing(run: Run, failure: Failure) -> None:
+    """Undo nothing more: cancel the compensating task, and those of sub-workflows."""
+    failure.mode = "force"
+    run.todo.clear()
+    for number in list(run.tokens):
+        if number in failure.awaited:
+            run.decisions.append(CancelChild(number, "force"))
+        else:
+            branches.cancel_token(run, number)
+    undo_next(run)
+
+
+def _give_up(run: Run, failure: Failure) -> None:
+    """List what has not been undone."""
+    undoing, failure.undoing = failure.undoing, None
+    error = {"type": "cancelled", "message": "the run was cancelled by force before it was undone"}
+    for undo in [*([] if undoing is None else [undoing]), *reversed(run.undo)]:
+        failure.not_undone.append({"node": undo.path, "error": error})
+    run.undo.clear()

@@ -12,15 +12,22 @@ from rota.core.workflow.runtime.run import Run, Undo
 from rota.core.workflow.runtime.tokens import Token
 from rota.core.workflow.states import RunState, TokenState
 
+STEPS_OF_A_CHILD = 10  # that the start of a sub-workflow counts for: it begins in the same batch
 
-def start(run: Run, token: Token) -> None:
-    """Start the work of a token's node, or complete it at once."""
+
+def start(run: Run, token: Token) -> int:
+    """Start the work of a token's node, or complete it at once; the steps that it counts for."""
     if run.state is RunState.PAUSED:
-        return  # it stays pending until the run resumes
+        return 1  # it stays pending until the run resumes
     node = run.graph.definition.nodes[token.node]
     if token.compensates is not None:
         _dispatch_undoing(run, token, node)
-        return
+    else:
+        _start(run, token, node)
+    return STEPS_OF_A_CHILD if node.kind == "workflow" else 1
+
+
+def _start(run: Run, token: Token, node: NodeDefinition) -> None:
     place = f"nodes.{token.node}.input"
     with failing_as("mapping_failed", place, token=token.number):
         payload = evaluated(node.input, run.values(token.stack), place)
@@ -31,7 +38,8 @@ def start(run: Run, token: Token) -> None:
         case "workflow":
             assert node.workflow is not None
             run.set_token(token.number, TokenState.WAITING_FOR_SUBWORKFLOW)
-            child = StartChild(token.number, node.workflow, payload, node.timeout_ms)
+            resumes = run.resumes.pop(token.number, None)
+            child = StartChild(token.number, node.workflow, payload, node.timeout_ms, resumes)
             run.decisions.append(child)
         case "wait_for" | "approval":
             _wait(run, token, node)
@@ -68,16 +76,33 @@ def _dispatch(run: Run, token: Token, node: NodeDefinition, task: str, payload: 
 def _dispatch_undoing(run: Run, token: Token, node: NodeDefinition) -> None:
     assert run.failure is not None
     assert run.failure.undoing is not None
-    assert node.compensate is not None
-    result, error = run.failure.undoing.result, run.failure.error
-    payload = {"node": token.node, "result": result, "error": error}
-    _dispatch(run, token, node, node.compensate, payload)
+    undo, error = run.failure.undoing, run.failure.error
+    payload = {"node": undo.path.rpartition(".")[2], "result": undo.result, "error": error}
+    if undo.inner is None:
+        assert node.compensate is not None
+        _dispatch(run, token, node, node.compensate, payload)
+        return
+    inner = undo.inner
+    run.set_token(token.number, TokenState.DISPATCHED)
+    run.decisions.append(
+        DispatchTask(
+            token.number,
+            inner.task,
+            payload,
+            inner.queue,
+            inner.priority,
+            inner.requires,
+            inner.timeout_ms,
+            inner.max_attempts,
+            inner.backoff,
+        )
+    )
 
 
 def _wait(run: Run, token: Token, node: NodeDefinition) -> None:
     name = node.awaited(token.node)
     run.start_waiting(token.number, name)
-    if name in run.signals:
+    if name in run.signals and (run.rules == 1 or node.kind != "approval"):
         signalled(run, token.number, run.take_signal(name))
     elif node.patience_ms is not None:
         run.set_timer("wait", token.number, run.now_ms + node.patience_ms)

@@ -1,13 +1,16 @@
 """The reducer of a run: what follows from an event.
 
 A work-list in memory, without I/O: everything that follows from an event is decided here and
-returned at once. The same run and the same event always give the same decisions; that is what makes
-a journal a proof. Tokens on the list start one by one; their errors are taken up here.
+returned, at once or in slices of a bounded number of steps. The same run and the same event always
+give the same decisions; that is what makes a journal a proof. Tokens on the list start one by one;
+their errors are taken up here.
 """
 
+import sys
 from typing import Any, assert_never
 
-from rota.core.workflow.decisions import RunDecision
+from rota.core import limits
+from rota.core.workflow.decisions import PauseChild, ResumeChild, RunDecision
 from rota.core.workflow.definition.expressions import Spending
 from rota.core.workflow.definition.model import Graph
 from rota.core.workflow.events import (
@@ -22,13 +25,22 @@ from rota.core.workflow.events import (
     TaskEnded,
     TimerFired,
 )
-from rota.core.workflow.runtime import completion, failures, joins, nodes, retries
+from rota.core.workflow.runtime import (
+    branches,
+    completion,
+    failures,
+    joins,
+    nodes,
+    retries,
+    signals,
+)
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.errors import RunError
 from rota.core.workflow.runtime.run import Run
 from rota.core.workflow.states import RunState, TokenState
 
-MOST_STEPS = 1_000_000  # of one event; more are a loop that does not end
+MOST_STEPS = 1_000_000  # without an event from outside; more are a loop that does not end
+LEAST_EXPRESSION_STEPS = limits.MAX_DECISION_STEPS - limits.EXPRESSION_STEPS_PER_SLICE
 
 
 def new_run(graph: Graph, run_input: Any) -> Run:
@@ -36,25 +48,51 @@ def new_run(graph: Graph, run_input: Any) -> Run:
 
 
 def reduce(run: Run, event: RunEvent) -> list[RunDecision]:
-    """Apply one event to the run; the answer is its decisions."""
+    """Apply one event to the run; the answer is its decisions.
+
+    A run that takes many steps takes them in slices, each of which ends with a timer that is due at
+    once. So the next slice is an event of its own, and other runs go on in between. While a run has
+    steps to take, other events only add to them.
+    """
     run.now_ms = event.at_ms
     run.decisions = []
     run.context.spending = Spending()
+    if not run.is_busy:
+        run.steps = 0
+    is_slice = isinstance(event, TimerFired) and event.kind == "slice"
+    run.steps_left = _steps_allowed(run, event) if is_slice or not run.is_busy else 0
     try:
         _take_up(run, event)
     except RunError as error:
         failures.take_up(run, error)
-    steps, is_more = 0, True
-    while is_more:
+    _take_steps(run)
+    if not run.is_busy or run.is_ended:
+        run.drop_timer("slice", 0)
+    elif ("slice", 0) not in run.timers:
+        run.set_timer("slice", 0, run.now_ms)
+    return run.decisions
+
+
+def _steps_allowed(run: Run, event: RunEvent) -> int:
+    started = event if isinstance(event, RunStarted) else run.started
+    return (started and started.slice_steps) or sys.maxsize
+
+
+def _take_steps(run: Run) -> None:
+    """Take the steps of a slice; whether the run is complete is checked when none is left."""
+    is_sliced = run.started is not None and run.started.slice_steps is not None
+    is_more = True
+    while is_more and (run.steps_left > 0 or not run.is_busy):
         try:
             is_more = _step(run)
         except RunError as error:
             failures.take_up(run, error)
-        steps += 1
-        if steps == MOST_STEPS and run.failure is None and not run.is_ended:
+        run.steps += 1
+        if run.steps == MOST_STEPS and run.failure is None and not run.is_ended:
             message = f"more than {MOST_STEPS} steps without an outside event"
             failures.take_up(run, RunError("too_many_steps", message, "run"))
-    return run.decisions
+        if is_sliced and run.context.spending.left < LEAST_EXPRESSION_STEPS:
+            run.steps_left = 0
 
 
 def _step(run: Run) -> bool:
@@ -64,39 +102,50 @@ def _step(run: Run) -> bool:
     if run.todo:
         token = run.tokens.get(run.todo.popleft())
         if token is not None and token.state is TokenState.PENDING:
-            nodes.start(run, token)
+            steps = nodes.start(run, token)
+            run.steps_left -= steps
+        return True
+    if run.opening:
+        branches.start_branches(run, run.scopes[next(iter(run.opening))])
         return True
     if completion.is_due(run):
         completion.complete(run)
     return False
 
 
-def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
+def _take_up(run: Run, event: RunEvent) -> None:
     match event:
         case RunStarted():
             assert run.started is None, "a run starts once"
-            run.started = event
+            run.started, run.rules = event, event.rules
             retries.start(run)
         case TaskEnded():
             _task_ended(run, event)
         case ChildEnded():
             _child_ended(run, event)
         case Signalled():
-            _signal(run, event)
+            signals.take_up(run, event)
         case TimerFired():
             _timer(run, event)
         case RunCancelRequested():
-            if not run.is_ended:
-                completion.cancel(run, event.reason)
+            _cancel(run, event)
         case RunPaused():
-            if run.state is RunState.RUNNING:
-                run.set_state(RunState.PAUSED)
+            _pause(run, event)
         case RunResumed():
-            _resume(run)
+            _resume(run, event)
         case RunRetried():
-            retries.retry(run)
+            retries.retry(run, event)
         case _:
             assert_never(event)
+
+
+def _cancel(run: Run, event: RunCancelRequested) -> None:
+    if run.is_ended:
+        return
+    if event.mode is None:
+        completion.cancel_at_once(run, event.reason)
+    else:
+        failures.cancel(run, event.reason, event.mode)
 
 
 def _task_ended(run: Run, event: TaskEnded) -> None:
@@ -121,23 +170,18 @@ def _ended_state(event: TaskEnded, error: dict[str, Any]) -> TokenState:
 def _child_ended(run: Run, event: ChildEnded) -> None:
     token = run.tokens.get(event.token)
     if token is None or token.state is not TokenState.WAITING_FOR_SUBWORKFLOW:
-        return
-    if event.ok:
+        node = run.left.pop(event.token, None)
+        if node is not None:
+            failures.keep_child_work(run, node, event)
+    elif run.failure is not None:
+        failures.child_stopped(run, token, event)
+    elif event.ok:
+        if run.rules > 1 and run.graph.definition.nodes[token.node].compensate is None:
+            failures.keep_child_work(run, token.node, event)
         nodes.complete(run, event.token, event.result)
     else:
         error = event.error or {"type": "error", "message": "failed"}
         failures.fail_token(run, event.token, error)
-
-
-def _signal(run: Run, event: Signalled) -> None:
-    """Give a signal to the token that has waited longest, or keep it."""
-    if run.is_ended:
-        return
-    waiting = run.waiting.get(event.name)
-    if waiting:
-        nodes.signalled(run, next(iter(waiting)), event.payload)
-    else:
-        run.keep_signal(event.name, event.payload)
 
 
 def _timer(run: Run, event: TimerFired) -> None:
@@ -155,6 +199,8 @@ def _timer(run: Run, event: TimerFired) -> None:
             outside = run.counted(scope.stack)
             joins.time_out(run, scope)
             joins.close_branches(run, outside)
+        case "slice":
+            pass  # its steps follow
         case "run":
             error = {"type": "timeout", "message": "the run took longer than it may"}
             failures.fail_run(run, error, RunState.TIMED_OUT)
@@ -162,10 +208,26 @@ def _timer(run: Run, event: TimerFired) -> None:
             assert_never(event.kind)
 
 
-def _resume(run: Run) -> None:
+def _pause(run: Run, event: RunPaused) -> None:
+    if run.state is not RunState.RUNNING:
+        return
+    run.set_state(RunState.PAUSED)
+    if event.children:
+        run.decisions += [PauseChild(number) for number in _with_children(run)]
+
+
+def _resume(run: Run, event: RunResumed) -> None:
     if run.state is not RunState.PAUSED:
         return
-    run.set_state(RunState.RUNNING)
-    for token in run.tokens.values():
-        if token.state is TokenState.PENDING:
-            run.todo.append(token.number)
+    run.resume()
+    if event.children:
+        run.decisions += [ResumeChild(number) for number in _with_children(run)]
+
+
+def _with_children(run: Run) -> list[int]:
+    """The tokens that wait for a sub-workflow."""
+    return [
+        token.number
+        for token in run.tokens.values()
+        if token.state is TokenState.WAITING_FOR_SUBWORKFLOW
+    ]

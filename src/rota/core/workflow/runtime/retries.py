@@ -1,15 +1,17 @@
 """The start of a run, and its retry from where it failed, in branches too.
 
-Each token that the failure cut short starts its node again; those that waited at a join wait there
-again; a quorum that failed branches put out of reach gets these branches again. Timers start again
-from now. A run that has been compensated starts over.
+Each token that the failure cut short starts its node again; a sub-workflow goes on where it failed,
+instead of being started again; tokens that waited at a join wait there again; a quorum that failed
+branches put out of reach gets these branches again. Timers start again from now. A run that has
+been compensated starts over.
 """
 
+from rota.core.workflow.events import RunRetried
 from rota.core.workflow.runtime import joins
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.errors import RunError
 from rota.core.workflow.runtime.run import Run
-from rota.core.workflow.runtime.tokens import BranchScope
+from rota.core.workflow.runtime.tokens import BranchScope, Token
 from rota.core.workflow.states import RUN_ACTIONS, BranchState, RunState, TokenState
 
 
@@ -20,6 +22,8 @@ def start(run: Run) -> None:
     definition = run.graph.definition
     if started.state is not None:
         run.write(("state",), started.state, ())
+    if started.nodes is not None:
+        run.write(("nodes",), started.nodes, ())
     _arm_timeout(run)
     first = started.from_node or definition.initial_node
     if first not in definition.nodes:
@@ -34,8 +38,9 @@ def _arm_timeout(run: Run) -> None:
         run.set_timer("run", 0, run.now_ms + timeout_ms)
 
 
-def retry(run: Run) -> None:
-    if run.state not in RUN_ACTIONS["retry"]:
+def retry(run: Run, event: RunRetried) -> None:
+    is_cancelled = run.state is RunState.CANCELLED
+    if run.state not in RUN_ACTIONS["retry"] and not (is_cancelled and event.with_parent):
         return
     run.set_state(RunState.RUNNING)
     if run.has_undone:
@@ -44,32 +49,47 @@ def retry(run: Run) -> None:
     _arm_timeout(run)
     interrupted, run.interrupted = run.interrupted, []
     for token in interrupted:
-        again = run.create_token(token.node, parent=token.number, stack=token.stack, via="retry")
-        if token.state is TokenState.WAITING_FOR_SIBLINGS:
-            run.hold_token(again.number, token.stack)
+        _repeat(run, token, event)
     for number in sorted(run.scopes):
         joins.arm_timeout(run, run.scopes[number])
     for number in sorted(run.scopes, reverse=True):  # from the inside out
         scope = run.scopes.get(number)
         if scope is not None:
-            _evaluate_again(run, scope)
+            _evaluate_again(run, scope, event)
 
 
-def _evaluate_again(run: Run, scope: BranchScope) -> None:
+def _repeat(run: Run, token: Token, event: RunRetried) -> None:
+    """Start the node of a token that the failure cut short again."""
+    is_held = token.state is TokenState.WAITING_FOR_SIBLINGS
+    if is_held and run.rules > 1:
+        run.hold_again(token)
+        return
+    again = run.create_token(token.node, parent=token.number, stack=token.stack, via="retry")
+    if is_held:
+        run.hold_token(again.number, token.stack)
+    elif token.number in run.resumes:  # it was cut short before its own sub-workflow went on
+        run.resumes[again.number] = run.resumes.pop(token.number)
+    elif token.state is TokenState.WAITING_FOR_SUBWORKFLOW and event.children:
+        run.resumes[again.number] = token.number
+
+
+def _evaluate_again(run: Run, scope: BranchScope, event: RunRetried) -> None:
     if joins.out_of_reach(scope, run.graph.joins_of(scope.key)) is not None:
-        _revive(run, scope)
+        _revive(run, scope, event)
     for branch in scope.in_state(BranchState.LIVE):
         joins.close_branches(run, ((scope.number, branch.index),))
     joins.evaluate(run, scope)
 
 
-def _revive(run: Run, scope: BranchScope) -> None:
+def _revive(run: Run, scope: BranchScope, event: RunRetried) -> None:
     for branch in scope.in_state(BranchState.FAILED):
         assert branch.failed_at is not None
         node, branch.failed_at, branch.error = branch.failed_at, None, None
         run.set_branch(scope, branch, BranchState.LIVE)
         stack = (*scope.stack, (scope.number, branch.index))
-        run.create_token(node, parent=scope.parent, stack=stack, via="retry")
+        again = run.create_token(node, parent=scope.parent, stack=stack, via="retry")
+        if branch.failed_child is not None and event.children:
+            run.resumes[again.number] = branch.failed_child
 
 
 def _start_over(run: Run) -> None:
@@ -77,6 +97,8 @@ def _start_over(run: Run) -> None:
     run.scopes.clear()
     run.iterations.clear()
     run.interrupted.clear()
+    run.resumes.clear()
+    run.undo.clear()
     run.has_undone = False
     for document in ("state", "output", "nodes"):
         run.write((document,), {}, ())

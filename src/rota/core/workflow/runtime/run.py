@@ -4,6 +4,7 @@ Every method that changes something also records the decision, so the stored and
 cannot differ. A run is a working value: filled by replaying its journal, and free of I/O.
 """
 
+import sys
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,8 +28,8 @@ from rota.core.workflow.decisions import (
     TakeSignal,
     WriteContext,
 )
-from rota.core.workflow.definition.model import Graph
-from rota.core.workflow.events import RunStarted, TimerKind
+from rota.core.workflow.definition.model import Graph, RetryPolicy
+from rota.core.workflow.events import CancelMode, Compensation, RunStarted, TimerKind
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.tokens import Branch, BranchScope, Place, Token
 from rota.core.workflow.states import RUN_ENDED, BranchState, RunState, TokenState
@@ -36,11 +37,17 @@ from rota.core.workflow.states import RUN_ENDED, BranchState, RunState, TokenSta
 
 @dataclass
 class Undo:
-    """A completed node with a compensating task."""
+    """Completed work with a compensating task: of a node, or of one inside a sub-workflow."""
 
     token: int
     node: str
     result: Any
+    inner: Compensation | None = None  # of a node inside the sub-workflow of `node`
+
+    @property
+    def path(self) -> str:
+        """The node, below the nodes of the sub-workflows that it is in."""
+        return self.node if self.inner is None else f"{self.node}.{self.inner.node}"
 
 
 @dataclass
@@ -48,9 +55,12 @@ class Failure:
     """The error of a run that is being compensated, and the state in which it will end."""
 
     error: dict[str, Any]
-    state: RunState  # failed or timed_out
+    state: RunState  # failed, timed_out or cancelled
+    mode: CancelMode = "undo"  # what becomes of its compensable work
+    awaited: dict[int, None] = field(default_factory=dict)  # tokens whose sub-workflows must end
     undoing: Undo | None = None
     not_undone: list[dict[str, Any]] = field(default_factory=list)
+    cancelled: str | None = None  # the reason, if a caller cancelled the run meanwhile
 
 
 class Run(Struct):
@@ -63,18 +73,25 @@ class Run(Struct):
     last_scope: int = 0
     timers: dict[tuple[TimerKind, int], int] = {}
     signals: dict[str, deque[Any]] = {}  # that no token has waited for yet
+    signal_keys: dict[str, None] = {}  # of the newest signals
     waiting: dict[str, dict[int, None]] = {}  # signal -> tokens
     iterations: dict[str, int] = {}  # of loops outside any branch
     started: RunStarted | None = None
     undo: list[Undo] = []  # completed nodes to undo, in order
+    left: dict[int, str] = {}  # cancelled tokens whose sub-workflows have not ended -> their nodes
     failure: Failure | None = None  # while compensation runs
     has_undone: bool = False  # a failure has undone something
     interrupted: list[Token] = []  # by a failure
+    resumes: dict[int, int] = {}  # token of a retry -> the one whose sub-workflow it takes over
     output: Any = None
     error: dict[str, Any] | None = None
+    rules: int = 1  # that decide the run
     now_ms: int = 0
     decisions: list[RunDecision] = []
     todo: deque[int] = msgspec.field(default_factory=deque)  # tokens to start
+    opening: dict[int, None] = {}  # scopes with branches to start
+    steps: int = 0  # since the last event from outside that found nothing to do
+    steps_left: int = sys.maxsize  # in the current slice
 
     # --- tokens -------------------------------------------------------------------------------
 
@@ -118,6 +135,16 @@ class Run(Struct):
         self.decisions.append(SetTokenState(number, held))
         self.stop_waiting(token)
 
+    def hold_again(self, token: Token) -> None:
+        """Let a token that waited at a join when the run failed wait there again."""
+        assert token.state is TokenState.WAITING_FOR_SIBLINGS
+        self.tokens[token.number] = token
+        self.branch(token.stack[-1]).tokens[token.number] = None
+        for place in self.counted(token.stack)[:-1]:
+            self.branch(place).live += 1
+        held = TokenState.COMPLETED.to(token.state)
+        self.decisions.append(SetTokenState(token.number, held))
+
     def end_token(
         self, number: int, state: TokenState, error: dict[str, Any] | None = None
     ) -> Token:
@@ -134,6 +161,15 @@ class Run(Struct):
         self.drop_timer("sleep", number)
         self.stop_waiting(token)
         return token
+
+    def detach_token(self, number: int) -> None:
+        """Take a token out of its branches, which then no longer count it. It stays in the run."""
+        token = self.tokens[number]
+        if token.stack:
+            del self.branch(token.stack[-1]).tokens[number]
+            for place in self.counted(token.stack):
+                self.branch(place).live -= 1
+            self.tokens[number] = msgspec.structs.replace(token, stack=())
 
     def branch(self, place: Place) -> Branch:
         number, index = place
@@ -175,7 +211,6 @@ class Run(Struct):
             documents=self.context.documents_at(token.stack, self.scopes),
             outside=values.get("branch"),
             max_parallel=max_parallel,
-            branches=[Branch(index) for index in range(len(targets))],
             counts={BranchState.WAITING: len(targets)},
         )
         self.scopes[scope.number] = scope
@@ -203,7 +238,21 @@ class Run(Struct):
                 scope.arrived[join] = scope.arrived.get(join, 0) + 1
         self.decisions.append(SetBranchState(scope.number, branch.index, state, join))
 
+    def start_opening(self, scope: BranchScope) -> None:
+        """Note that a scope has branches to start. The branches outside count it like a token."""
+        if scope.number not in self.opening:
+            self.opening[scope.number] = None
+            for place in self.counted(scope.stack):
+                self.branch(place).live += 1
+
+    def stop_opening(self, scope: BranchScope) -> None:
+        if scope.number in self.opening:
+            del self.opening[scope.number]
+            for place in self.counted(scope.stack):
+                self.branch(place).live -= 1
+
     def close_scope(self, scope: BranchScope, because: str) -> None:
+        self.stop_opening(scope)
         scope.is_closed = True
         self.drop_timer("join", scope.number)
         self.decisions.append(CloseScope(scope.number, because))
@@ -279,7 +328,50 @@ class Run(Struct):
     ) -> None:
         self.state, self.output, self.error = self.state.to(state), output, error
         self.decisions.append(SetRunState(state, output, error))
+        if self.is_ended:
+            self.todo.clear()
+
+    def undoable(self) -> tuple[Compensation, ...]:
+        """What undoes the work of this run, for the run inside which it has run."""
+        return tuple(self._compensation(undo) for undo in self.undo)
+
+    def _compensation(self, undo: Undo) -> Compensation:
+        if undo.inner is not None:
+            return msgspec.structs.replace(undo.inner, node=undo.path)
+        node = self.graph.definition.nodes[undo.node]
+        assert node.compensate is not None
+        retry = node.retry or RetryPolicy()
+        return Compensation(
+            node=undo.node,
+            task=node.compensate,
+            result=undo.result,
+            queue=node.queue,
+            priority=node.priority,
+            requires=node.requires,
+            timeout_ms=node.timeout_ms,
+            max_attempts=retry.max_attempts,
+            backoff=retry.backoff,
+        )
+
+    def resume(self) -> None:
+        """Let a paused run start its pending tokens."""
+        self.set_state(RunState.RUNNING)
+        queued = set(self.todo)
+        for token in self.tokens.values():
+            if token.state is TokenState.PENDING and token.number not in queued:
+                self.todo.append(token.number)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are steps to take without an event from outside."""
+        return bool(self.todo or self.opening)
 
     @property
     def is_ended(self) -> bool:
         return self.state in RUN_ENDED
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a retry of its parent can let this run go on, instead of starting another one."""
+        is_lost = self.state is RunState.CANCELLED and not (self.interrupted or self.has_undone)
+        return not is_lost

@@ -42,6 +42,7 @@ class Branch:
     iterations: dict[str, int] = field(default_factory=dict)  # of its loops, by transition
     error: dict[str, Any] | None = None
     failed_at: str | None = None  # the node
+    failed_child: int | None = None  # the token, if its sub-workflow has failed
 
 
 @dataclass
@@ -57,7 +58,7 @@ class BranchScope:
     documents: dict[str, Any]  # the view at its opening, with which all its branches begin
     outside: dict[str, Any] | None  # the names of the branch it was opened in
     max_parallel: int | None = None
-    branches: list[Branch] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)  # the first ones; see `all_branches`
     next_index: int = 0  # the first branch that has not started
     counts: dict[str, int] = field(default_factory=dict)  # branches by state
     arrived: dict[str, int] = field(default_factory=dict)  # branches by the joins they reached
@@ -73,6 +74,19 @@ class BranchScope:
         """The index of this scope in a token's stack."""
         return len(self.stack)
 
+    def begin_branch(self) -> Branch:
+        """The next branch that has not started. A branch is made when it begins."""
+        index = self.next_index
+        self.next_index += 1
+        if index == len(self.branches):
+            self.branches.append(Branch(index))
+        return self.branches[index]
+
+    def all_branches(self) -> list[Branch]:
+        """All branches, also those that have not started."""
+        self.branches += [Branch(index) for index in range(len(self.branches), self.total)]
+        return self.branches
+
     def count(self, state: BranchState) -> int:
         return self.counts.get(state, 0)
 
@@ -87,7 +101,7 @@ class BranchScope:
         self.counts[state] = self.counts.get(state, 0) + 1
 
     def in_state(self, state: BranchState) -> list[Branch]:
-        """Its branches of one state, by index."""
+        """Its branches of one state, by index; those that have not started are left out."""
         return [branch for branch in self.branches if branch.state is state]
 
 

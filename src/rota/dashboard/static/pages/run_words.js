@@ -9,7 +9,7 @@ export function eventWords(event, names) {
     case "TaskEnded": return event.cancelled ? `the task of ${who} was cancelled` : event.ok ? `the task of ${who} succeeded` : `the task of ${who} failed: ${messageOf(event.error)}`;
     case "ChildEnded": return event.ok ? `the sub-run of ${who} completed` : `the sub-run of ${who} failed: ${messageOf(event.error)}`;
     case "Signalled": return `the signal ${event.name} came`;
-    case "TimerFired": return event.kind === "run" ? "the run's time was up" : event.kind === "join" ? `the time of the join of scope ${event.number} was up` : `the ${event.kind} of ${names.get(event.number) || `token ${event.number}`} was over`;
+    case "TimerFired": return event.kind === "run" ? "the run's time was up" : event.kind === "slice" ? "the run went on with its next steps" : event.kind === "join" ? `the time of the join of scope ${event.number} was up` : `the ${event.kind} of ${names.get(event.number) || `token ${event.number}`} was over`;
     case "RunCancelled": return `somebody cancelled the run${event.reason ? `: ${event.reason}` : ""}`;
     case "RunPaused": return "somebody paused the run";
     case "RunResumed": return "somebody resumed the run";
@@ -31,11 +31,13 @@ function decisionWords(decision, names, transitions) {
     case "CancelTask": return { text: `the task of ${who(decision.number)} is cancelled` };
     case "StartChild": return { text: `a run of ${decision.workflow} starts for ${who(decision.number)}`, value: decision.input };
     case "CancelChild": return { text: `the sub-run of ${who(decision.number)} is cancelled` };
+    case "PauseChild": return { text: `the sub-run of ${who(decision.number)} is paused` };
+    case "ResumeChild": return { text: `the sub-run of ${who(decision.number)} is resumed` };
     case "OpenScope": return { text: `${decision.key} fans out into ${decision.total} branches${decision.max_parallel ? `, ${decision.max_parallel} at a time` : ""}` };
     case "SetBranchState": return { text: `branch ${decision.index} ${decision.state === "arrived" ? `has arrived before ${decision.join}` : `is ${decision.state}`}` };
     case "CloseScope": return { kind: "yes", text: `scope ${decision.number} closes`, code: decision.because };
     case "WriteContext": return { text: "written:", code: decision.path.join("."), value: decision.value };
-    case "SetTimer": return { text: `a ${decision.kind} timer is set`, at: decision.due_at_ms };
+    case "SetTimer": return decision.kind === "slice" ? { text: "the next steps follow" } : { text: `a ${decision.kind} timer is set`, at: decision.due_at_ms };
     case "DropTimer": return null;
     case "KeepSignal": return { text: `the signal ${decision.name} is kept until somebody waits for it` };
     case "TakeSignal": return { text: `the kept signal ${decision.name} is taken` };
@@ -56,6 +58,8 @@ function likeness(decision, transitions) {
     case "DispatchTask": return [`d${decision.task} ${decision.queue}`, (count) => `${count} tasks ${decision.task} are queued in ${decision.queue || "default"}`];
     case "CancelTask": return ["t", (count) => `${count} tasks are cancelled`];
     case "CancelChild": return ["h", (count) => `${count} sub-runs are cancelled`];
+    case "PauseChild": return ["p", (count) => `${count} sub-runs are paused`];
+    case "ResumeChild": return ["r", (count) => `${count} sub-runs are resumed`];
     default: return null;
   }
 }

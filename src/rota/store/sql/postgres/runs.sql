@@ -18,6 +18,14 @@ UPDATE run SET state = found.state, context = found.context, output = found.outp
     AS found
  WHERE run.ctid = found.place
 
+-- name: set_parent_token
+UPDATE run SET parent_token = found.token
+  FROM (SELECT r.place, one.token
+          FROM unnest(:token::bigint[], :id::bigint[]) AS one (token, id)
+         CROSS JOIN LATERAL (SELECT ctid AS place FROM run WHERE id = one.id OFFSET 0) AS r)
+    AS found
+ WHERE run.ctid = found.place
+
 -- name: append
 INSERT INTO journal (run, number, at_ms, event, decisions, links)
 SELECT * FROM unnest(:run::bigint[], :number::bigint[], :at_ms::bigint[], :event::bytea[],

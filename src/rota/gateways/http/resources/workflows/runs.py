@@ -22,6 +22,7 @@ from rota.errors import (
     IllegalState,
     Invalid,
     NodeNotFound,
+    NothingToApprove,
     Overloaded,
     RunNotFound,
     WorkflowNotFound,
@@ -50,6 +51,8 @@ from rota.messages import (
 from rota.messages.dashboard import TasksAlike
 
 MOST_ACTIVE = 100  # runs whose activity is shown at once
+MOST_TOKENS = 2**53 - 1  # tokens of a run; a higher number is none of them
+MOST_DIGITS = 16  # of such a number
 
 routes = Routes("Runs")
 
@@ -172,19 +175,25 @@ async def activity(call: HttpCall[None, ActivityQuery]) -> RunActivityPage:
 
 @routes.post("/api/runs/{run_id}/cancel", Action.SUBMIT, errors=(RunNotFound, IllegalState))
 async def cancel(call: HttpCall[RunCancellation | None, NoQuery]) -> RunView:
-    """Cancel a run with its sub-workflows and its tasks."""
-    return await _steer(call, "cancel", "" if call.body is None else call.body.reason)
+    """Cancel a run with its sub-workflows and its tasks.
+
+    What it has done is undone first, where its nodes have compensating tasks; until then the run
+    stays `running`. A run that is being compensated because it has failed keeps its error. With
+    `force` the run ends at once, and its error lists what was not undone.
+    """
+    asked = call.body or RunCancellation()
+    return await _steer(call, "cancel", asked.reason, force=asked.force)
 
 
 @routes.post("/api/runs/{run_id}/pause", Action.SUBMIT, errors=(RunNotFound, IllegalState))
 async def pause(call: HttpCall[NoFields | None, NoQuery]) -> RunView:
-    """Pause a run: running tasks finish, and nothing new starts."""
+    """Pause a run and its sub-workflows: running tasks finish, and nothing new starts."""
     return await _steer(call, "pause")
 
 
 @routes.post("/api/runs/{run_id}/resume", Action.SUBMIT, errors=(RunNotFound, IllegalState))
 async def resume(call: HttpCall[NoFields | None, NoQuery]) -> RunView:
-    """Resume a paused run."""
+    """Resume a paused run and its sub-workflows."""
     return await _steer(call, "resume")
 
 
@@ -198,24 +207,49 @@ async def _steer(
     call: HttpCall[Any, Any],
     action: Literal["cancel", "pause", "resume", "retry"],
     reason: str = "",
+    *,
+    force: bool = False,
 ) -> RunView:
     access.check_unbound(call.caller)
-    command = SteerRun(run_id=known_id(call.path["run_id"]), action=action, reason=reason)
+    run_id = known_id(call.path["run_id"])
+    command = SteerRun(run_id=run_id, action=action, reason=reason, force=force)
     return shown_run(await call.coordinator.execute(command))
 
 
-@routes.post("/api/runs/{run_id}/signal", Action.SUBMIT, errors=(RunNotFound, IllegalState))
+@routes.post(
+    "/api/runs/{run_id}/signal",
+    Action.SUBMIT,
+    errors=(Invalid, RunNotFound, IllegalState, NothingToApprove),
+)
 async def signal(call: HttpCall[SignalRequest, NoQuery]) -> RunView:
     """Send a run a signal that it waits for, now or later.
 
     An approval is a signal whose name is the node's id, and whose payload is true or
-    {"approved": true}.
+    {"approved": true}. It is refused if no token waits for it. Give the `token_id` that you have
+    seen waiting, so that a repeated answer does not answer the next question. Other signals are
+    kept until a token waits for them. A `key` makes a repeated signal count once.
     """
     access.check_unbound(call.caller)
     run_id, asked = known_id(call.path["run_id"]), call.body
     payload = None if asked.payload is None else _value(call, asked.payload, "payload")
-    command = SignalRun(run_id=run_id, name=asked.name, payload=payload)
+    command = SignalRun(
+        run_id=run_id,
+        name=asked.name,
+        payload=payload,
+        key=asked.key,
+        token=None if asked.token_id is None else _token_number(run_id, asked.token_id),
+    )
     return shown_run(await call.coordinator.execute(command))
+
+
+def _token_number(run_id: int, token_id: str) -> int:
+    """The number of a token of a run, from its id."""
+    run_text, _, number = token_id.rpartition(".")
+    if ids.from_text(run_text) != run_id or not (number.isascii() and number.isdigit()):
+        raise invalid_field(
+            "token_id", f"{token_id!r} is not a token of run {ids.to_text(run_id)!r}"
+        )
+    return min(int(number[:MOST_DIGITS]), MOST_TOKENS)
 
 
 @routes.post(
