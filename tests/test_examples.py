@@ -1,6 +1,7 @@
 """Every example workflow runs to its end, on a real coordinator with a real worker."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,14 @@ def workflow(name: str) -> Workflow:
 def tokens_at(run: RunHandle, node_id: str) -> list[str]:
     """The states of the tokens of a node."""
     return [str(token.state) for token in run.tokens() if token.node_id == node_id]
+
+
+def answer(run: RunHandle, node_id: str, *, approved: bool) -> None:
+    """Answer an approval as soon as the run asks for it: an early answer is refused."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while "waiting_for_event" not in tokens_at(run, node_id):
+        assert time.monotonic() < deadline_s, f"the run does not ask for {node_id}"
+    run.signal(node_id, {"approved": approved})
 
 
 def output_of(name: str, run_input: Any) -> Any:
@@ -75,7 +84,7 @@ def test_the_judging_panel_goes_on_with_three_verdicts() -> None:
 def test_a_release_goes_out_when_it_is_approved() -> None:
     run = workflow("release").start({"version": "1.0"})
 
-    run.signal("sign_off", {"approved": True})
+    answer(run, "sign_off", approved=True)
 
     assert run.result(timeout=PATIENCE_S) == {"released": "shop-1.0.tar.gz"}
 
@@ -95,7 +104,7 @@ def test_a_release_that_fails_is_undone_last_step_first(
         monkeypatch.setattr(task, "function", undo)
     run = workflow("release").start({"version": "1.1", "breaks": True})
 
-    run.signal("sign_off", {"approved": approved})
+    answer(run, "sign_off", approved=approved)
 
     with pytest.raises(RunFailed, match=reason):
         run.result(timeout=PATIENCE_S)
@@ -135,7 +144,7 @@ def test_an_order_is_reserved_line_by_line_and_shipped() -> None:
 def test_a_large_order_waits_for_a_yes() -> None:
     run = workflow("order").start({"number": 8, "lines": ["piano"], "cents": 900_000})
 
-    run.signal("approve", {"approved": True})
+    answer(run, "approve", approved=True)
 
     assert run.result(timeout=PATIENCE_S)["tracking"]
     assert tokens_at(run, "approve") == ["completed"]
