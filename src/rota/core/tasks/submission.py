@@ -266,9 +266,13 @@ def _without_conflicts(
     claimed: set[KeyPlace] = set()
     checked: list[InboxItem] = []
     for item in items:
-        task, problem = item.task, None
+        task = item.task
+        problem: RotaError | None = None
         if task.unique is not None and key_place(task) not in snapshot.keys:
-            problem = _conflict(snapshot, task, claimed, context)
+            try:
+                problem = _conflict(snapshot, task, claimed, context)
+            except Invalid as error:
+                problem = error
         checked.append(item if problem is None else refused(without_key(task), problem))
     return checked
 

@@ -146,9 +146,9 @@ def _held_place(task: NewTask, now_ms: int) -> KeyPlace | None:
     """The place of the key by which a task is unique or debounced, if it has a valid one."""
     try:
         check_unique(task)
+        held = held_key_of(task, now_ms=now_ms)
     except Invalid:
         return None
-    held = held_key_of(task, now_ms=now_ms)
     return None if held is None else (task.queue, held.key)
 
 
