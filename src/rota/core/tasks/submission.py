@@ -51,22 +51,26 @@ def held_key_of(task: NewTask, *, now_ms: int) -> HeldKey | None:
     return None if task.debounce is None else debounce_key(task.debounce)
 
 
+def unique_of(tasks: Sequence[NewTask]) -> list[NewTask]:
+    """Those of the tasks that are unique or debounced; most submissions have none."""
+    return [task for task in tasks if task.unique is not None or task.debounce is not None]
+
+
 def submit(
     snapshot: Snapshot, command: SubmitTasks, context: Context
 ) -> tuple[list[Decision], Submitted]:
     """Accept each task once: for a key that its queue knows, return the task it names."""
-    has_unique = False
     for task in command.tasks:
         if task.key is not None:
             check_key_size(task.queue, task.key)
-        if task.unique is not None or task.debounce is not None:
-            has_unique = True
+    unique = unique_of(command.tasks)
+    if unique:
+        for task in unique:
             check_unique(task)
-    if has_unique:
         _check_conflicts(snapshot, command, context)
     if snapshot.lane_room is not None:
         _take_lanes(snapshot, snapshot.lane_room, command)
-    return _accept(snapshot, command.tasks, command.key_space, context)
+    return _accept(snapshot, command.tasks, command.key_space, context, has_unique=bool(unique))
 
 
 def _check_conflicts(snapshot: Snapshot, command: SubmitTasks, context: Context) -> None:
@@ -133,7 +137,12 @@ def _take_lanes(snapshot: Snapshot, room: LaneRoom, command: SubmitTasks) -> Non
 
 
 def _accept(
-    snapshot: Snapshot, tasks: Sequence[NewTask], space: KeySpace, context: Context
+    snapshot: Snapshot,
+    tasks: Sequence[NewTask],
+    space: KeySpace,
+    context: Context,
+    *,
+    has_unique: bool = True,
 ) -> tuple[list[Decision], Submitted]:
     now_ms = context.now_ms
     ids = next_ids(len(tasks), last=snapshot.last_task_id, now_ms=now_ms)
@@ -147,9 +156,7 @@ def _accept(
             items.append(snapshot.keys[place])
             continue
         held = None
-        if task.unique is not None or task.debounce is not None:
-            held = held_key_of(task, now_ms=now_ms)
-            assert held is not None
+        if has_unique and (held := held_key_of(task, now_ms=now_ms)) is not None:
             holder = _holder(snapshot, task, (task.queue, held.key), context)
             if holder is not None:
                 changes, holder = _answer_of_holder(snapshot, task, holder, context)

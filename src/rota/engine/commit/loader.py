@@ -36,7 +36,7 @@ from rota.core.snapshot import Snapshot
 from rota.core.tasks.inbox import UNACCEPTED, read_item
 from rota.core.tasks.keys import KeyPlace, check_unique, kept_key
 from rota.core.tasks.model import NewTask
-from rota.core.tasks.submission import held_key_of, key_place
+from rota.core.tasks.submission import held_key_of, key_place, unique_of
 from rota.core.workers.model import Health
 from rota.core.workers.registry import health_of
 from rota.engine.working_set.held_leases import HeldLeases
@@ -117,11 +117,7 @@ def _load_tasks(
     for command in commands:
         match command:
             case SubmitTasks():
-                submitted += [
-                    task
-                    for task in command.tasks
-                    if task.unique is not None or task.debounce is not None
-                ]
+                submitted += unique_of(command.tasks)
                 space = command.key_space
                 keys += [
                     (task.queue, kept_key(task.key, space))
