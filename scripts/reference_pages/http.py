@@ -12,6 +12,7 @@ from reference_pages.markdown import code, codes, document, number, sentence, ta
 from reference_pages.sources import comments
 from rota import messages
 from rota.core.access import ALLOWED, Scope
+from rota.core.flows import model as flows
 from rota.core.workflow import decisions, events
 from rota.core.workflow.definition import model
 from rota.gateways.http import openapi
@@ -29,6 +30,7 @@ STRUCTURES = (
     operations,
     events,
     decisions,
+    flows,
 )
 LARGEST = 2**53  # what every JSON reader can take; no limit of ours
 

@@ -13,6 +13,7 @@ RotaError
 │   ├── RunNotFound            never started, or ended longer ago than history is kept
 │   ├── NodeNotFound           the workflow has no node of that name
 │   ├── ArtifactNotFound       never attached, or its attempt did not succeed
+│   ├── LimitNotFound          no task has named the limit lately, and no operator has set it
 │   ├── KeyNotFound            the key has no value, or its value has expired
 │   ├── ServiceNotFound        no worker ever registered for it, and no operator created it
 │   ├── MemberNotFound         not a member of the service, or not any more
@@ -24,6 +25,8 @@ RotaError
 │   ├── StaleIncarnation       the worker has registered again since
 │   ├── StaleEpoch             the shard has been granted again since, or has no owner
 │   ├── IllegalState           the state of the task, run or worker does not allow this
+│   ├── KeyBusy                as many tasks of the key as its limit run or wait already
+│   ├── LimitKindConflict      the key is a limit of the other kind
 │   ├── ResultConflict         already finished, with another result
 │   ├── UniqueConflict         another task holds the key by which this one would be unique
 │   ├── VersionConflict        the value of a key has changed since
@@ -32,6 +35,7 @@ RotaError
 ├── TooLarge              413  a body or payload is over its limit
 ├── TargetTooLong         414  the path and query of a request are over their limit
 ├── TooMany               429  one caller asks for more than its share
+│   └── QueueFull              the queue has as many tasks as it may have
 ├── HeadTooLarge          431  the header fields of a request are over their limit
 ├── Overloaded            503  too many requests wait for the coordinator; try again later
 ├── Unavailable           503  the coordinator is starting, stopping or cut off
@@ -182,6 +186,16 @@ class KeyNotFound(NotFound):
         )
 
 
+class LimitNotFound(NotFound):
+    code = "limit_not_found"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"limit {key!r} not found; it exists while tasks name it, or once an operator sets it",
+            key=key,
+        )
+
+
 class ArtifactNotFound(NotFound):
     code = "artifact_not_found"
 
@@ -269,6 +283,16 @@ class IllegalState(Conflict):
     code = "illegal_state"
 
 
+class KeyBusy(Conflict):
+    code = "key_busy"
+    title = "The key is in use"
+
+
+class LimitKindConflict(Conflict):
+    code = "limit_kind_conflict"
+    title = "The key is a limit of the other kind"
+
+
 class ResultConflict(Conflict):
     code = "result_conflict"
 
@@ -332,6 +356,11 @@ class TooMany(RotaError):  # noqa: N818
     code = "too_many"
     status = 429
     title = "Too many"
+
+
+class QueueFull(TooMany):
+    code = "queue_full"
+    title = "The queue is full"
 
 
 class HeadTooLarge(RotaError):  # noqa: N818

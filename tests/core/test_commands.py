@@ -42,6 +42,16 @@ from rota.core.commands import (
     encode_command,
 )
 from rota.core.events import PruneEvents
+from rota.core.flows.commands import (
+    ChangeSettings,
+    CloseLimit,
+    ConsumeLimit,
+    DropLimit,
+    LookAtLimits,
+    PutLimit,
+    QueueChange,
+)
+from rota.core.flows.queue_settings import QueueRate
 from rota.core.ids import TaskId
 from rota.core.kv import DeleteValue, PutValue, SweepValues
 from rota.core.locks import AcquireLock, LeaveLockQueue, ReleaseLock, RenewLock, SweepLocks
@@ -233,6 +243,15 @@ EXAMPLES: list[Command] = [
             seen_ms=2,
         ),
         is_leaving=True,
+    ),
+    PutLimit(key="a/b", limit=3, per_ms=1_000, burst=2, mode="window", pinned=False),
+    DropLimit(key="a/b"),
+    ConsumeLimit(key="a/b", cost=2),
+    CloseLimit(key="a/b", for_ms=5),
+    LookAtLimits(keys=("a", "b")),
+    ChangeSettings(
+        queue="mail",
+        change=QueueChange(max_running=3, rate=QueueRate(limit=5), weights={"t": 2.0}),
     ),
 ]
 

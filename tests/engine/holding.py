@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 from rota.engine.coordinator import Coordinator
 from rota.engine.working_set import lane_windows
+from rota.engine.working_set.held_flows import HeldFlows
 from rota.engine.working_set.lane_windows import RECORD_BYTES, LaneWindows
 from rota.engine.working_set.working_set import WorkingSet
 from rota.store.database import Transaction
@@ -51,13 +52,36 @@ def _check(held: WorkingSet, tx: Transaction, lanes: Lanes) -> None:
     assert held.leases.by_task == fresh.leases.by_task
     assert held.leases._tasks == fresh.leases._tasks
     assert held.leases.run_tokens == fresh.leases.run_tokens
+    tasks = TaskStore(tx, lanes)
+    _check_windows(held.windows, tasks, set(tasks.open_lanes()))
+    _check_windows(held.flows.windows, tasks, {*fresh.flows.open})
+    _check_flows(held.flows, fresh.flows)
     # A task that an operator has retried no longer holds its key, and may be among those held.
     assert fresh.leases.key_holders <= held.leases.key_holders <= held.leases.by_task.keys()
-    _check_windows(held.windows, TaskStore(tx, lanes))
 
 
-def _check_windows(windows: LaneWindows, tasks: TaskStore) -> None:
-    stored_lanes = set(tasks.open_lanes())
+def _check_flows(held: HeldFlows, fresh: HeldFlows) -> None:
+    """Recount the limits, and look for every flow in exactly one place."""
+    ours, theirs = held.limits, fresh.limits
+    assert ours.by_key == theirs.by_key
+    assert ours.running == theirs.running
+    assert ours.waiting == theirs.waiting
+    assert ours.slots == theirs.slots
+    assert ours.kept == theirs.kept
+    assert held.depths == fresh.depths
+    assert held.flows_of_queue == fresh.flows_of_queue
+    assert {number: flow.queued for number, flow in held.open.items()} == {
+        number: flow.queued for number, flow in fresh.open.items()
+    }
+    for flow in held.open.values():
+        assert flow.holders == fresh.open[flow.number].holders
+        places = [key for key, lanes in held._blocked.items() if flow in lanes.get(flow.lane, ())]
+        is_active = flow in held.active.get(flow.lane, ())
+        assert places == ([] if flow.blocked_by is None else [flow.blocked_by])
+        assert is_active == (flow.blocked_by is None), "a flow is active or blocked"
+
+
+def _check_windows(windows: LaneWindows, tasks: TaskStore, stored_lanes: set[int]) -> None:
     assert stored_lanes <= windows.by_lane.keys()
     for lane, window in windows.by_lane.items():
         stored = tasks.queued_after(lane, FIRST_PLACE, limit=MANY, most_bytes=MANY)

@@ -11,7 +11,7 @@ from rota.core.shards.commands import DrainMember
 from rota.core.shards.members import Member, ShardPolicy
 from rota.core.shards.service import Service
 from rota.core.tasks.model import NewTask
-from rota.engine.metrics.metrics import RATE_WINDOW_S, Rate, ServiceMetrics
+from rota.engine.metrics.metrics import RATE_WINDOW_S, EventRate, ServiceMetrics
 from rota.engine.shards.changes import ServiceGauges, gauges_of
 from tests.engine.running import Engine, done
 from tests.engine.sharding import SERVICE, service, sweep, two
@@ -21,7 +21,7 @@ NOW_MS = 1_800_000_000_000
 
 @given(st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 100)), max_size=40))
 def test_a_rate_counts_the_last_minute_and_no_more(steps: list[tuple[int, int]]) -> None:
-    rate, now_ms = Rate(), NOW_MS
+    rate, now_ms = EventRate(), NOW_MS
     counted: list[tuple[int, int]] = []
 
     for pause_ms, count in steps:
@@ -35,7 +35,7 @@ def test_a_rate_counts_the_last_minute_and_no_more(steps: list[tuple[int, int]])
 
 
 def test_a_rate_fades_without_new_events() -> None:
-    rate = Rate()
+    rate = EventRate()
     rate.add(120, NOW_MS)
 
     assert rate.per_second(NOW_MS + 59_000) == 2.0
@@ -43,7 +43,7 @@ def test_a_rate_fades_without_new_events() -> None:
 
 
 def test_a_clock_set_back_does_not_keep_a_rate_high() -> None:
-    rate = Rate()
+    rate = EventRate()
     rate.add(6_000, NOW_MS)
 
     rate.add(60, NOW_MS - 3_600_000)
@@ -53,7 +53,7 @@ def test_a_clock_set_back_does_not_keep_a_rate_high() -> None:
 
 
 def test_a_rate_may_be_read_while_it_is_counted() -> None:
-    rate = Rate()
+    rate = EventRate()
     problems: list[BaseException] = []
     is_over = threading.Event()
 

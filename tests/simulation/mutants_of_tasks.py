@@ -86,12 +86,12 @@ def deadlines_ignored() -> Iterator[None]:
 @mutant(profiles.CALM)
 def cancel_not_final() -> Iterator[None]:
     """A cancelled task that runs is only asked to stop, and may succeed."""
-    cancel = operations._cancel
+    cancel = operations.cancel_task
 
     def gentle(snapshot: Snapshot, task: TaskRecord, context: Context) -> list[Decision]:
         return [] if task.state is TaskState.RUNNING else cancel(snapshot, task, context)
 
-    with patch.object(operations, "_cancel", gentle):
+    with patch.object(operations, "cancel_task", gentle):
         yield
 
 

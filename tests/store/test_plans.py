@@ -43,6 +43,7 @@ LOOKS_AT_ALL = {
     "dashboard.failures",
     "dashboard.runs_by_state",
     "dashboard.tasks_by_state",
+    "flows.running",
     "kv.usage",
     "runs.leased_tasks",
     "tasks.all_leases",
@@ -66,6 +67,7 @@ LOOKS_FOR_ANY = {
 # Sorted for a page of a list; what is claimed or moved must come in order by itself.
 SORTED = {
     "dashboard.run_work",
+    "queues.queued_by_lane",
     "queues.running_by_lane",
     "queues.scheduled_by_lane",
     "queues.unused_lanes",

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from rota.core import limits
 from rota.core.access import AccessToken, Caller
 from rota.core.events import PruneEvents
+from rota.core.flows.commands import FlowCommand
 from rota.core.ids import TaskId
 from rota.core.kv import KvCommand, PutValue
 from rota.core.locks import LockCommand
@@ -60,6 +61,7 @@ class SubmitTasks(CommandBase[Submitted | SubmissionStatuses], frozen=True, tag=
     tasks: list[NewTask]
     session_id: str | None = None  # the session that gets their standing, and later their ends
     key_space: KeySpace = KeySpace.CALLER  # who chose the keys
+    by: Caller | None = None  # None: the coordinator itself, which may use every limit
 
 
 class CancelTasks(CommandBase[Changed], frozen=True, tag="CancelTasks"):
@@ -289,6 +291,7 @@ Command = (
     | ClearNotifications
     | HousekeepingCommand
     | BeatReplica
+    | FlowCommand
 )
 
 

@@ -38,6 +38,7 @@ class AddTask(Struct, frozen=True, tag="AddTask", gc=False):
     task: NewTask
     created_at_ms: int
     due_at_ms: int | None = None
+    owner: str = ""  # the binding of the submitter, which owns the limits that the task names first
     holds: HeldKey | None = None  # of a unique or debounced task
 
 

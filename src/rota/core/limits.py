@@ -25,6 +25,20 @@ MAX_LANES_PER_QUEUE = 1_000  # distinct (name, requires) sets of the tasks of on
 MAX_NEW_LANES_PER_SUBMISSION = 1_000  # (queue, name, requires) sets that one submission may add
 LANE_SWEEP_INTERVAL_MS = 60_000  # between two searches for lanes without tasks, while room is short
 
+MAX_LIMIT_KEY_LENGTH = 300  # characters of the key of a limit, or of a tenant
+MAX_LIMITS_PER_TASK = 4  # concurrency limits of one task, and as many rate limits
+MAX_LIMIT_KEYS = 200_000  # keys of limits that are known at once; idle ones are forgotten
+MAX_DECLARING_NAMES = 32  # task names whose last value for one limit is remembered
+MAX_FLOWS = 400_000  # distinct (lane, tenant, limits) sets of live tasks
+MAX_CONCURRENCY = 1_000_000  # tasks that a concurrency limit may let run at once
+MAX_RATE = 1_000_000  # starts that a rate may allow in its period, its burst, or one start's cost
+MAX_WINDOW_RATE = 1_000  # starts that a rate of mode `window` may allow in its period
+MAX_RATE_PERIOD_MS = 366 * 24 * 3600 * 1000  # of a rate
+MAX_QUEUED = 1_000_000_000  # that `max_queued` of a queue may be
+MAX_WEIGHTS = 1_000  # tenants of a queue with a weight of their own
+MIN_TENANT_WEIGHT = 0.01  # of a tenant; 1 is the usual one
+MAX_TENANT_WEIGHT = 100  # of a tenant
+
 MAX_PRIORITY = 1_000_000  # either way from 0
 MAX_ATTEMPTS = 1_000  # attempts that one task may be given
 MAX_DELAY_MS = 10 * 366 * 24 * 3600 * 1000  # of a delay, a back-off, a snooze, or a time to start

@@ -22,6 +22,7 @@ from rota.core.decisions import (
     ReplaceTask,
     RequeueTask,
 )
+from rota.core.flows.model import LimitUse
 from rota.core.ids import TaskId
 from rota.core.tasks.inbox import InboxItem
 from rota.core.tasks.keys import KeyPlace
@@ -84,6 +85,8 @@ class Snapshot(Struct, kw_only=True):
     token_ids: set[str] = set()
     inbox: list[InboxItem] = []  # taken from the inbox, to be accepted in this batch
     lane_room: LaneRoom | None = None  # None: every new task finds its lane
+    limits: dict[str, LimitUse] = {}  # those that new tasks name; unknown ones are left out
+    queue_room: dict[str, int] = {}  # tasks that queues with `max_queued` still take
     watch: SweepState = SweepState()
     stale_claims: set[EpochClaim] = set()  # no member owns the shard under this epoch
 

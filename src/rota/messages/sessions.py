@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from rota.core import limits
+from rota.core.flows.model import Concurrencies, FairKey, Rates
 from rota.core.tasks.model import Labels, Name, TaskError
 from rota.core.tasks.unique import Debounce, Unique
 from rota.messages.base import Fence, Value
@@ -123,6 +124,9 @@ class SubmittedTask(ClientMessage, frozen=True, kw_only=True):
     priority: Annotated[int, Meta(ge=-limits.MAX_PRIORITY, le=limits.MAX_PRIORITY)] = 0
     # Capabilities that a worker must have, all of them.
     requires: Annotated[list[Name], Meta(max_length=limits.MAX_REQUIRES)] = []
+    concurrency: Concurrencies | None = None  # limits, as those of a task over HTTP
+    rate: Rates | None = None
+    fair_key: FairKey | None = None  # the tenant of the task
     # Fails when not started by then, or is discarded.
     start_within_ms: Annotated[int, Meta(ge=1, le=limits.MAX_DELAY_MS)] | None = None
     on_expiry: Literal["fail", "discard"] = "fail"

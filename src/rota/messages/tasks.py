@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Raw
 
 from rota.core import limits
+from rota.core.flows.model import Concurrencies, Rates
+from rota.core.flows.queue_settings import QueueRate
 from rota.core.tasks.model import Backoff, Labels, Name, TaskError, TaskState
 from rota.core.tasks.unique import Debounce, Unique
 from rota.messages.base import Answer, IdText, Request, Value
@@ -35,6 +37,9 @@ class TaskView(Answer, frozen=True, kw_only=True):
     backoff: Backoff | None = None
     key: str | None = None
     labels: Labels | None = None
+    concurrency: Concurrencies | None = None
+    rate: Rates | None = None
+    fair_key: str | None = None
     on_expiry: Literal["fail", "discard"] = "fail"
     unique: Unique | None = None
     debounce: Debounce | None = None
@@ -79,6 +84,10 @@ class QueueView(Answer, frozen=True, kw_only=True):
     submitted_per_s: float = 0.0  # over the last minute, as the two below
     finished_per_s: float = 0.0
     failed_per_s: float = 0.0
+    max_running: int | None = None  # settings, as `PATCH /api/queues/{queue}` takes them
+    max_queued: int | None = None
+    rate: QueueRate | None = None
+    weights: dict[str, float] = {}
 
 
 class QueuePage(Answer, frozen=True, kw_only=True):

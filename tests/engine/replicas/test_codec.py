@@ -14,6 +14,9 @@ from msgspec import Raw, Struct
 from rota import errors
 from rota.core.commands import Command, PauseQueue, SubmitTasks
 from rota.core.decisions import AddTask, TellCancelled
+from rota.core.flows.commands import LimitState, LimitStates
+from rota.core.flows.model import LimitRecord
+from rota.core.flows.queue_settings import QueueRate, QueueSettings
 from rota.core.ids import TaskId
 from rota.core.kv import KvEntry
 from rota.core.locks import LockAnswer
@@ -160,6 +163,25 @@ LOCK = LockAnswer(
     position=4,
 )
 
+LIMIT = LimitState(
+    record=LimitRecord(
+        key="k",
+        kind="rate",
+        limit=3,
+        per_ms=1_000,
+        burst=2,
+        mode="window",
+        is_pinned=True,
+        owner="ann",
+        declared={"send": (3, 1_000, 2, 1)},
+        changed_at_ms=5,
+        starts_ms=[1, 2],
+    ),
+    running=1,
+    waiting=2,
+    opens_at_ms=3,
+)
+
 REPLIES: list[CommandReply] = [
     SubmissionStatuses([SubmissionStatus(task=RECORD, position=3, is_duplicate=True)]),
     SubmissionStatuses([SubmissionStatus(task=HUGE_RECORD)]),
@@ -216,6 +238,9 @@ REPLIES: list[CommandReply] = [
     ASSIGNMENT,
     KvEntry(key="k", value=b'{"v": 1}', version=2, updated_at_ms=3, expires_at_ms=4, owner="ann"),
     LOCK,
+    LIMIT,
+    LimitStates([LIMIT]),
+    QueueSettings(max_running=1, max_queued=2, rate=QueueRate(limit=3), weights={"a": 0.5}),
 ]
 FOLLOWER_FRAMES: list[FollowerFrame] = [
     Forward(1, PauseQueue("mail", paused=True), can_wait=True),

@@ -59,6 +59,12 @@ WHY: dict[str, str | None] = {
     "PruneEvents": "a duty",
     "KeepMinutes": "it names the minutes",
     "BeatReplica": "it is heard once more",
+    "PutLimit": "it names the state",
+    "DropLimit": "it names the state",
+    "CloseLimit": "it is closed for a little longer",
+    "LookAtLimits": "it changes nothing",
+    "ChangeSettings": "it names the state",
+    "ConsumeLimit": None,  # it would be counted twice
     "RetryTasks": None,  # a task may have finished again in between
     "CompleteJob": None,
     "FailJob": None,

@@ -125,6 +125,13 @@ HTTP: tuple[Rule, ...] = (
     rule("GET /api/queues", READERS, L),
     rule("POST /api/queues/{queue}/pause", ADMINS, Q),
     rule("POST /api/queues/{queue}/resume", ADMINS, Q),
+    rule("PATCH /api/queues/{queue}", ADMINS, Q, body={"max_running": None}),
+    # --- limits of keys: shared by all queues
+    rule("GET /api/limits", READERS, X),
+    rule("GET /api/limits/{key}", READERS, X, before="limit"),
+    rule("PUT /api/limits/{key}", ADMINS, X, before="limit", body={"limit": 3}),
+    rule("DELETE /api/limits/{key}", ADMINS, X, before="limit"),
+    rule("POST /api/limits/{key}/consume", KEEPERS, X, before="limit", body={}),
     rule("GET /api/scale", ALL, L),
     rule("GET /api/backlog", READERS, L),
     rule("GET /api/series", READERS, L),

@@ -225,6 +225,9 @@ class World:
                 place["run"] = (await self.call(root, "POST", "/api/runs", start))["id"]
             case "key":
                 await self.call(root, "PUT", f"/api/memory/{place['key']}", {"value": 1})
+            case "limit":
+                body = {"limit": 5, "per_ms": 1_000}
+                await self.call(root, "PUT", f"/api/limits/{place['key']}", body)
             case "token":
                 place["token"], _ = await self.new_token(["read"])
             case _:

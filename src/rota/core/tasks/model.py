@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from rota.core import limits
+from rota.core.flows.model import Concurrencies, FairKey, FlowSpec, Rates, flow_spec
 from rota.core.ids import TaskId
 from rota.core.tasks.unique import Debounce, Release, Unique, debounced_due_ms
 
@@ -151,6 +152,10 @@ class NewTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     # Idempotency, within the queue: the same key again gives the task it named first.
     key: Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None = None
     labels: Labels | None = None  # to search by
+    concurrency: Concurrencies | None = None  # limits on how many tasks of a key run at once
+    rate: Rates | None = None  # limits on how many tasks of a key start in a period
+    # The tenant of the task: tenants of a queue that have work share its starts by their weights.
+    fair_key: FairKey | None = None
     # One task at a time has the same key, or the same fields; not together with `debounce`.
     unique: Unique | None = None
     # Tasks in quick succession become one; not together with `delay_ms` and `run_at_ms`.
@@ -168,6 +173,9 @@ class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     backoff: Backoff | None = None
     labels: Labels | None = None
     retried_at_ms: int | None = None  # of a task with `start_within_ms`: when it was last retried
+    concurrency: Concurrencies | None = None
+    rate: Rates | None = None
+    fair_key: str | None = None
     on_expiry: Literal["fail", "discard"] = "fail"
     unique: Unique | None = None
     debounce: Debounce | None = None
@@ -203,6 +211,9 @@ def options_of(task: NewTask) -> TaskOptions:
         and task.delay_ms is None
         and task.run_at_ms is None
         and task.start_within_ms is None
+        and task.concurrency is None
+        and task.rate is None
+        and task.fair_key is None
         and task.unique is None
         and task.debounce is None
         and task.on_expiry == FAIL
@@ -216,10 +227,18 @@ def options_of(task: NewTask) -> TaskOptions:
         max_attempts=task.max_attempts,
         backoff=task.backoff,
         labels=task.labels,
+        concurrency=task.concurrency,
+        rate=task.rate,
+        fair_key=task.fair_key,
         on_expiry=task.on_expiry,
         unique=task.unique,
         debounce=task.debounce,
     )
+
+
+def flow_of(task: "NewTask | TaskOptions") -> FlowSpec | None:
+    """The flow of a task inside its lane; None: it has no limits and no tenant."""
+    return flow_spec(task.concurrency, task.rate, task.fair_key)
 
 
 def holds_key(options: TaskOptions) -> bool:
@@ -297,6 +316,7 @@ class TaskRecord(Struct, frozen=True, kw_only=True, gc=False):
     log: tuple[EndedAttempt, ...] = ()
     run: int | None = None  # of the workflow, with the token; filled in where it is needed
     token: int | None = None
+    flow: int | None = None  # the number of its flow, while it is live
 
     @property
     def last_error(self) -> TaskError | None:

@@ -37,7 +37,7 @@ def cancel(
     snapshot: Snapshot, command: CancelTasks, context: Context
 ) -> tuple[list[Decision], Changed]:
     """End live tasks at once. The worker that runs one is notified, and its result is refused."""
-    return _change_each(snapshot, command.ids, _cancel, context)
+    return _change_each(snapshot, command.ids, cancel_task, context)
 
 
 def retry(
@@ -76,7 +76,8 @@ def _illegal(task: TaskRecord, change: str) -> IllegalState:
     )
 
 
-def _cancel(snapshot: Snapshot, task: TaskRecord, context: Context) -> list[Decision]:
+def cancel_task(snapshot: Snapshot, task: TaskRecord, context: Context) -> list[Decision]:
+    """Cancel a task; the worker that runs it is told."""
     if not task.state.may_become(TaskState.CANCELLED):
         raise _illegal(task, "cancelled")
     incarnation = task.incarnation if task.state is TaskState.RUNNING else None

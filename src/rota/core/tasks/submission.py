@@ -4,14 +4,23 @@ A task is known by its idempotency key first. Only a task that is not known by i
 by which it is unique or debounced: it gets that key, or the task that holds it answers.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 from msgspec import Raw
 
+from rota.core.access import Caller
 from rota.core.commands import SubmitTasks
 from rota.core.context import Context
 from rota.core.decisions import AddTask, Decision, FinishTask, QueueTask, ReplaceTask
+from rota.core.flows.declaring import check_use
+from rota.core.flows.model import (
+    Concurrency,
+    check_limits,
+    listed_concurrency,
+    named_limits,
+)
 from rota.core.ids import TaskId, next_ids, to_text
 from rota.core.replies import Submitted, Taken
 from rota.core.snapshot import Snapshot, added_task
@@ -33,8 +42,9 @@ from rota.core.tasks.model import (
     retried_options,
     waiting_state,
 )
+from rota.core.tasks.operations import cancel_task
 from rota.core.tasks.unique import HeldKey, debounce_key, debounced_due_ms, held_key
-from rota.errors import Invalid, RotaError, UniqueConflict
+from rota.errors import Invalid, KeyBusy, QueueFull, RotaError, UniqueConflict
 
 WAITING = frozenset({TaskState.QUEUED, TaskState.SCHEDULED})
 
@@ -60,17 +70,106 @@ def submit(
     snapshot: Snapshot, command: SubmitTasks, context: Context
 ) -> tuple[list[Decision], Submitted]:
     """Accept each task once: for a key that its queue knows, return the task it names."""
+    has_limits = False
     for task in command.tasks:
         if task.key is not None:
             check_key_size(task.queue, task.key)
+        if task.concurrency is not None or task.rate is not None:
+            has_limits = True
+            check_limits(task.concurrency, task.rate)
+            _check_use(snapshot, task, command.by)
     unique = unique_of(command.tasks)
     if unique:
         for task in unique:
             check_unique(task)
         _check_conflicts(snapshot, command, context)
+    if has_limits or snapshot.queue_room:
+        _check_room(snapshot, command, context)
     if snapshot.lane_room is not None:
         _take_lanes(snapshot, snapshot.lane_room, command)
-    return _accept(snapshot, command.tasks, command.key_space, context, has_unique=bool(unique))
+    owner = "" if command.by is None else command.by.binding
+    decisions, submitted = _accept(
+        snapshot,
+        command.tasks,
+        command.key_space,
+        context,
+        has_unique=bool(unique),
+        owner=owner,
+    )
+    if has_limits:
+        decisions = [*_make_room(snapshot, decisions, context), *decisions]
+    return decisions, submitted
+
+
+def _check_use(snapshot: Snapshot, task: NewTask, by: Caller | None) -> None:
+    """Refuse a task that names a limit which its submitter must not use."""
+    for wanted in named_limits(task.concurrency, task.rate):
+        use = snapshot.limits.get(wanted.key)
+        if use is not None:
+            check_use(use.record, wanted, by)
+
+
+def _check_room(snapshot: Snapshot, command: SubmitTasks, context: Context) -> None:
+    """Refuse new tasks when their queue, or a key that must not be waited for, is full.
+
+    This is asked before anything is noted, so a task counts even if an earlier one will answer for
+    it as unique.
+    """
+    queued: Counter[str] = Counter()
+    loads: Counter[str] = Counter()
+    for task in command.tasks:
+        if task.key is not None and key_place(task, command.key_space) in snapshot.keys:
+            continue
+        if due_at_ms(task, now_ms=context.now_ms) is None:
+            queued[task.queue] += 1
+            room = snapshot.queue_room.get(task.queue)
+            if room is not None and queued[task.queue] > room:
+                raise QueueFull(
+                    f"queue {task.queue!r} has as many queued tasks as it may have; "
+                    "submit again later",
+                    queue=task.queue,
+                )
+        for wanted in listed_concurrency(task.concurrency):
+            use = snapshot.limits.get(wanted.key)
+            load = loads[wanted.key] + (0 if use is None else use.load)
+            if wanted.on_full == "reject" and load >= wanted.limit:
+                raise _busy(wanted, load, None if use is None else use.holder)
+            loads[wanted.key] += 1
+    for queue, count in queued.items():
+        if queue in snapshot.queue_room:
+            snapshot.queue_room[queue] -= count
+
+
+def _busy(wanted: Concurrency, load: int, holder: int | None) -> KeyBusy:
+    return KeyBusy(
+        f"{load} of {wanted.limit} tasks of the key {wanted.key!r} run or wait already",
+        key=wanted.key,
+        holder=None if holder is None else to_text(TaskId(holder)),
+    )
+
+
+def _make_room(
+    snapshot: Snapshot, accepted: Sequence[Decision], context: Context
+) -> list[Decision]:
+    """Count the new tasks of each key, and cancel earlier ones where a new task says so."""
+    decisions: list[Decision] = []
+    for one in accepted:
+        if not isinstance(one, AddTask):
+            continue
+        for wanted in listed_concurrency(one.task.concurrency):
+            use = snapshot.limits.get(wanted.key)
+            if use is None:
+                continue
+            use.load += 1
+            if wanted.on_full not in {"cancel_running", "cancel_queued"}:
+                continue
+            others = use.running if wanted.on_full == "cancel_running" else use.queued
+            while others and use.load > wanted.limit:
+                task = snapshot.tasks.get(TaskId(others.pop(0)))
+                if task is not None and task.state.may_become(TaskState.CANCELLED):
+                    decisions += cancel_task(snapshot, task, context)
+                    use.load -= 1
+    return decisions
 
 
 def _check_conflicts(snapshot: Snapshot, command: SubmitTasks, context: Context) -> None:
@@ -143,6 +242,7 @@ def _accept(
     context: Context,
     *,
     has_unique: bool = True,
+    owner: str = "",
 ) -> tuple[list[Decision], Submitted]:
     now_ms = context.now_ms
     ids = next_ids(len(tasks), last=snapshot.last_task_id, now_ms=now_ms)
@@ -164,7 +264,8 @@ def _accept(
                 items.append(holder)
                 continue
         kept = task if place is None else _with_kept_key(task, place)
-        decision = AddTask(TaskId(number), kept, now_ms, due_at_ms(task, now_ms=now_ms), held)
+        due_ms = due_at_ms(task, now_ms=now_ms)
+        decision = AddTask(TaskId(number), kept, now_ms, due_ms, owner, held)
         if place is not None or held is not None:
             snapshot.note_added(decision, lane_of(task))
         decisions.append(decision)

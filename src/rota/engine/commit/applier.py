@@ -86,10 +86,19 @@ class _Writer:
         return WorkerStore(self._tx)
 
     def add(self, decisions: Sequence[AddTask]) -> None:
-        opened = self._tasks.add(decisions, is_queued=self._queues_new)
+        held = self._held
+        flows = held.flows.numbers_for(self._tx, decisions, now_ms=self._now_ms)
+        opened = self._tasks.add(decisions, is_queued=self._queues_new, flows=flows)
         self.applied.opened |= opened
-        if self._queues_new and self._held.windows.may_cover(opened, decisions):
-            self._held.windows.note_added(decisions, self._run_tokens)
+        if not self._queues_new:
+            return
+        for one in decisions if held.flows.depths else ():
+            held.flows.count_queued(one.task.queue, int(one.due_at_ms is None))
+        if flows:
+            held.flows.note_added(decisions, flows, self._run_tokens)
+            decisions = [one for one in decisions if one.id not in flows]
+        if held.windows.may_cover(opened, decisions):
+            held.windows.note_added(decisions, self._run_tokens)
 
     def replace(self, decisions: Sequence[ReplaceTask]) -> None:
         """Write the last contents of each task, over what the store has."""
@@ -99,30 +108,39 @@ class _Writer:
             first.setdefault(one.id, one.before)
             last[one.id] = one
         whole = [structs.replace(one, before=first[one.id]) for one in last.values()]
-        places = self._tasks.replace(whole)
+        flows = self._held.flows.numbers_for(
+            self._tx, [AddTask(one.id, one.task, one.at_ms) for one in whole], now_ms=self._now_ms
+        )
+        places = self._tasks.replace(whole, flows)
         queued = TaskState.QUEUED
-        self._held.windows.note_left([task for task in first.values() if task.state is queued])
+        self._held.note_left([task for task in first.values() if task.state is queued])
         self._note_queued(places)
 
     def finish(self, decisions: Sequence[FinishTask]) -> None:
         self._tasks.finish(decisions, self._held.key_holders(decisions, self._known))
-        self._held.note_finished(decisions, self._known)
+        self._held.note_finished(decisions, self._known, now_ms=self._now_ms)
         self.applied.finished += [one.id for one in decisions]
 
     def requeue(self, decisions: Sequence[RequeueTask]) -> None:
+        ids = [one.id for one in decisions]
+        self._held.leases.note_ended(ids)
+        # Before they are queued: a task that keeps its slot has to be known as its holder.
+        self._held.flows.note_requeued(ids, now_ms=self._now_ms)
         self._note_queued(self._tasks.requeue(decisions, now_ms=self._now_ms))
-        self._held.leases.note_ended([one.id for one in decisions])
 
     def queue(self, decisions: Sequence[QueueTask]) -> None:
         ids = list(dict.fromkeys(one.id for one in decisions))
         self._note_queued(self._tasks.queue([*ids], now_ms=self._now_ms))
 
     def revive(self, decisions: Sequence[ReviveTask]) -> None:
-        self._note_queued(self._tasks.revive(decisions, now_ms=self._now_ms))
+        flows = self._held.flows.numbers_again(
+            self._tx, [self._known[one.id] for one in decisions], now_ms=self._now_ms
+        )
+        self._note_queued(self._tasks.revive(decisions, now_ms=self._now_ms, flows=flows))
 
     def _note_queued(self, places: Sequence[QueuedPlace]) -> None:
-        self._held.windows.note_queued(places)
-        self.applied.opened.update(place.lane for place in places)
+        self._held.note_queued(places)
+        self.applied.opened.update(self._held.flows.lane_of(place.lane) for place in places)
 
     def progress(self, decisions: Sequence[NoteProgress]) -> None:
         self._tasks.note_progress(decisions)
@@ -145,18 +163,23 @@ class _Writer:
         for one in decisions:
             self._workers.delete(one.worker_id, one.incarnation)
         self._held.workers.note_removed(decisions)
+        for one in decisions:
+            self._held.flows.note_worker_gone(one.incarnation, now_ms=self._now_ms)
 
     def note_qualities(self, decisions: Sequence[NoteQuality]) -> None:
         self._workers.put_qualities(decisions)
         self._held.workers.note_qualities(decisions)
 
     def tell_cancelled(self, decisions: Sequence[TellCancelled]) -> None:
-        self._workers.add_cancelled([(one.incarnation, one.task_id) for one in decisions])
+        pairs = [(one.incarnation, one.task_id) for one in decisions]
+        self._workers.add_cancelled(pairs)
         self._held.workers.note_cancelled(decisions)
+        self._held.flows.note_lingering(pairs)
 
     def forget_cancelled(self, decisions: Sequence[ForgetCancelled]) -> None:
         self._workers.drop_cancelled([(one.incarnation, one.task_id) for one in decisions])
         self._held.workers.note_told(decisions)
+        self._held.flows.note_let_go((one.task_id for one in decisions), now_ms=self._now_ms)
 
     def change_queues(self, decisions: Sequence[ChangeQueue]) -> None:
         for one in decisions:
@@ -174,7 +197,7 @@ class _Writer:
 
     def lease(self, decisions: Sequence[LeaseTask]) -> None:
         self._tasks.lease(decisions, self._known)
-        self._held.note_leased(decisions, self._known)
+        self._held.note_leased(decisions, self._known, now_ms=self._now_ms)
 
     def forget_history(self, decisions: Sequence[ForgetHistory]) -> None:
         for one in decisions:

@@ -21,6 +21,7 @@ from rota.engine.commit.state import WriterState, paused_after
 from rota.engine.commit.task_domain import TaskDomain
 from rota.engine.dispatch.dispatch_domain import DispatchDomain
 from rota.engine.events.recorder import HistoryDomain
+from rota.engine.flows.flow_domain import FlowDomain
 from rota.engine.kv.domains import KvDomain, LockDomain
 from rota.engine.replicas.domain import ReplicaDomain
 from rota.engine.runs.run_domain import RunDomain
@@ -35,6 +36,7 @@ DOMAINS: tuple[type[Domain], ...] = (
     KvDomain,  # independent of the others
     LockDomain,  # independent of the others
     DispatchDomain,  # assigns the tasks that are queued by then
+    FlowDomain,  # writes the limits that started and ended tasks have changed
     ReplicaDomain,  # independent of the others
     SessionDomain,  # is notified of all ended tasks, and knows which tasks are still queued
     HistoryDomain,  # last, because it records the decisions of all others

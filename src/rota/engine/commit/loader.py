@@ -31,6 +31,7 @@ from rota.core.commands import (
     TaskCommand,
 )
 from rota.core.context import Context
+from rota.core.flows.model import Concurrency, LimitUse, named_limits
 from rota.core.ids import TaskId
 from rota.core.snapshot import Snapshot
 from rota.core.tasks.inbox import UNACCEPTED, read_item
@@ -63,6 +64,7 @@ WORKER_CALLS = (
     LeaveWorker,
     SetWorkerState,
 )
+MOST_CANCELLED = 1_000  # tasks of a key that one batch cancels to make room for others
 NAMES_TASKS = {SubmitTasks, CancelTasks, RetryTasks, StartJob, CompleteJob, FailJob}
 NAMES_WORKERS = {*WORKER_CALLS, SweepWorkers}
 NAMES_LEASES = {ReportResults, ReportProgress, ReturnLeases}
@@ -92,6 +94,8 @@ def load(
         ]
         wanted += [item.task for item in snapshot.inbox]
         snapshot.lane_room = lanes.room_for(tx, wanted, context.now_ms)
+        if held.flows.is_used:
+            _load_limits(tx, tasks, held, snapshot, wanted)
     if not kinds.isdisjoint(NAMES_WORKERS):
         _load_workers(tasks, held, snapshot, commands, context, unwell=unwell)
     if not kinds.isdisjoint(DUTIES):
@@ -136,6 +140,47 @@ def _load_tasks(
         _load_holders(tasks, leases, snapshot, held)
     if ids:
         _remember_tasks(tasks, leases, snapshot, ids)
+
+
+def _load_limits(
+    tx: Transaction,
+    tasks: TaskStore,
+    held: WorkingSet,
+    snapshot: Snapshot,
+    wanted: Iterable[NewTask],
+) -> None:
+    """Load the limits that new tasks name, and the room of queues that have a bound."""
+    flows = held.flows
+    limits = flows.limits
+    for task in wanted:
+        for one in named_limits(task.concurrency, task.rate):
+            record = limits.by_key.get(one.key)
+            if record is not None and one.key not in snapshot.limits:
+                load = limits.running.get(one.key, 0) + limits.waiting.get(one.key, 0)
+                snapshot.limits[one.key] = LimitUse(record, load, limits.holder_of(one.key))
+            use = snapshot.limits.get(one.key)
+            if use is not None and isinstance(one, Concurrency):
+                _load_cancellable(tx, tasks, held, snapshot, use=use, wanted=one)
+        if task.queue in flows.depths and task.queue not in snapshot.queue_room:
+            snapshot.queue_room[task.queue] = flows.queue_room(task.queue)
+
+
+def _load_cancellable(
+    tx: Transaction,
+    tasks: TaskStore,
+    held: WorkingSet,
+    snapshot: Snapshot,
+    *,
+    use: LimitUse,
+    wanted: Concurrency,
+) -> None:
+    """Load the tasks of a full key that a new task may cancel, the oldest first."""
+    if wanted.on_full == "cancel_running" and not use.running:
+        use.running = sorted(held.flows.limits.holders(wanted.key, MOST_CANCELLED))
+        _remember_tasks(tasks, held.leases, snapshot, [TaskId(one) for one in use.running])
+    elif wanted.on_full == "cancel_queued" and not use.queued:
+        use.queued = sorted(held.flows.queued_tasks(tx, wanted.key, MOST_CANCELLED))
+        _remember_tasks(tasks, held.leases, snapshot, [TaskId(one) for one in use.queued])
 
 
 def _held_place(task: NewTask, now_ms: int) -> KeyPlace | None:

@@ -24,6 +24,7 @@ from rota.core.commands import (
 )
 from rota.core.decisions import TellCancelled
 from rota.core.events import EventBatch
+from rota.core.flows.commands import FlowReply
 from rota.core.kv import KvReply
 from rota.core.locks import LockAnswer
 from rota.core.replies import Granted, Reply
@@ -36,7 +37,7 @@ from rota.errors import RotaError
 CHEAP_TASKS = 20  # a command about no more tasks than this takes microseconds
 CHEAP_SHARDS = 1_000  # the same for the shards that a member's beat lists
 
-Outcome = Reply | RunReply | ShardReply | KvReply | LockAnswer | RotaError
+Outcome = Reply | RunReply | ShardReply | KvReply | LockAnswer | FlowReply | RotaError
 ReplyCallback = Callable[[Any], None]  # takes the outcome, or the exception
 
 

@@ -7,6 +7,7 @@ from rota.core.commands import PruneHistory, TakeInbox, TaskCommand
 from rota.core.decisions import AddTask, ReplaceTask
 from rota.core.reducer import reduce
 from rota.core.replies import Done, Reply
+from rota.core.tasks.model import NewTask, flow_of
 from rota.core.workflow.commands import RunCommand
 from rota.engine.commit.applier import apply
 from rota.engine.commit.batch import Batch, Domain
@@ -72,6 +73,10 @@ class TaskDomain(Domain):
                 if type(command) is PruneHistory:
                     batch.outcomes[index] = Done(applied.forgotten)
 
+    def _is_managed(self, task: NewTask) -> bool:
+        """Whether a task takes its turn by limits or between tenants, and has to be queued."""
+        return flow_of(task) is not None or self.batch.held.flows.is_managed(task.queue)
+
     def _new_and_wanted(self) -> list[AddTask]:
         """New tasks that need not go through the queue, since a lease call waits for work.
 
@@ -82,6 +87,7 @@ class TaskDomain(Domain):
         new: list[AddTask] = batch.decisions.get(AddTask, [])
         is_wanted = (
             len(new) <= MOST_UNQUEUED
+            and not any(self._is_managed(one.task) for one in new)
             and TakeInbox not in batch.kinds
             and ReplaceTask not in batch.decisions
             and DispatchDomain.is_concerned(batch)

@@ -23,6 +23,7 @@ from rota.core.replies import Granted
 from rota.core.snapshot import Snapshot, added_task
 from rota.core.tasks.model import Lane, TaskRecord, TaskState, lane_of, of_run
 from rota.core.workers.selection import Candidate
+from rota.engine.dispatch.fair_picker import FairPicker
 from rota.engine.dispatch.waitlist import WaitingLease, Waitlist
 from rota.engine.working_set.working_set import WorkingSet
 from rota.errors import RotaError, WorkerNotFound
@@ -149,6 +150,9 @@ class Dispatcher:
 
     def _find_open_lanes(self) -> dict[int, Lane]:
         numbers = self._held.windows.open_lanes()
+        flows = self._held.flows
+        if flows.active:
+            numbers = sorted({*numbers, *flows.active_lanes()})
         if self._new:
             numbers = sorted({*numbers, *(number for number, _ in self._new.values())})
         paused, known = self._paused, self._lanes.by_number
@@ -168,6 +172,24 @@ class Dispatcher:
 
     def _head(self, lanes: Collection[int], most: int) -> list[TaskRecord]:
         """Return the next tasks of these lanes, from the queue and from the batch's new tasks."""
+        flows = self._held.flows
+        if flows.flows_of_queue or flows.queue_specs:
+            known = self._lanes.by_number
+            managed = [lane for lane in lanes if flows.is_managed(known[lane].queue)]
+            if managed:
+                return self._fair_head(managed, lanes, most)
+        return self._plain_head(lanes, most)
+
+    def _fair_head(
+        self, managed: Sequence[int], lanes: Collection[int], most: int
+    ) -> list[TaskRecord]:
+        """Return the next tasks where some lanes are of queues with flows or limits."""
+        others = [lane for lane in lanes if lane not in managed]
+        plain = self._plain_head(others, most) if others else []
+        picker = FairPicker(self._tx, self._lanes, self._held, now_ms=self._context.now_ms)
+        return picker.pick(managed, plain, most)
+
+    def _plain_head(self, lanes: Collection[int], most: int) -> list[TaskRecord]:
         head = self._held.windows.head(self._tx, lanes, most)
         new = [task for number, task in self._new.values() if number in lanes]
         if not new:
@@ -244,7 +266,7 @@ class Dispatcher:
         if leases:
             known = {task.id: task for task in head}
             self._tasks.lease(leases, known, unqueued=self._new, are_next=True)
-            self._held.note_leased(leases, known, unqueued=self._new)
+            self._held.note_leased(leases, known, unqueued=self._new, now_ms=self._context.now_ms)
             self.leased += leases
             for one in leases if self._new else ():
                 self._new.pop(one.id, None)

@@ -21,7 +21,7 @@ class QueueCounts(NamedTuple):
     failed: int = 0  # among the finished
 
 
-class Rate:
+class EventRate:
     """Events a second over the last minute, counted in slots of a second.
 
     The slots are a ring of fixed size, so one thread may count while others read.
@@ -45,9 +45,9 @@ class Rate:
 
 @dataclass
 class QueueRates:
-    submitted: Rate = field(default_factory=Rate)
-    finished: Rate = field(default_factory=Rate)
-    failed: Rate = field(default_factory=Rate)
+    submitted: EventRate = field(default_factory=EventRate)
+    finished: EventRate = field(default_factory=EventRate)
+    failed: EventRate = field(default_factory=EventRate)
 
 
 @dataclass

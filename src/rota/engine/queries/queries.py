@@ -9,7 +9,7 @@ from rota.engine.queries.autoscaling import AutoscalingQueries
 from rota.engine.queries.dashboard import DashboardQueries
 from rota.engine.queries.failures import FailureQueries
 from rota.engine.queries.kv import KvQueries, LockQueries
-from rota.engine.queries.queues import QueueQueries
+from rota.engine.queries.queues import LimitQueries, QueueQueries
 from rota.engine.queries.reader import StoreReader
 from rota.engine.queries.services import ServiceQueries
 from rota.engine.queries.sessions import SessionQueries
@@ -39,6 +39,7 @@ class Queries:
         self.tasks = TaskQueries(reader)
         self.failures = FailureQueries(reader)
         self.queues = QueueQueries(reader, metrics, clock=clock)
+        self.limits = LimitQueries(reader)
         self.workers = WorkerQueries(reader)
         self.workflows = WorkflowQueries(reader)
         self.runs = RunQueries(reader)

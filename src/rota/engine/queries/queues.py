@@ -1,12 +1,21 @@
-"""Depth, age and rates of each queue, summed over its lanes."""
+"""Depth, age and rates of each queue, summed over its lanes, and the limits of keys.
+
+How much of a limit is used is in the memory of the leader.
+"""
 
 from msgspec import Struct
 
+from rota.core.flows.model import LimitKind
+from rota.core.flows.queue_settings import DEFAULT_SETTINGS, QueueRate, QueueSettings
 from rota.engine.clock import Clock
 from rota.engine.metrics.metrics import Metrics, QueueRates
 from rota.engine.queries.reader import StoreReader
 from rota.store.database import Transaction
+from rota.store.flows import FlowStore
 from rota.store.tasks.queues import LaneCounts, QueueStore
+
+STEP = 1_000  # limits that are read at once
+MOST_STEPS = 20  # of one page whose kind few limits have
 
 
 class QueueFigures(Struct, frozen=True, kw_only=True):
@@ -19,6 +28,10 @@ class QueueFigures(Struct, frozen=True, kw_only=True):
     submitted_per_s: float = 0.0
     finished_per_s: float = 0.0
     failed_per_s: float = 0.0
+    max_running: int | None = None
+    max_queued: int | None = None
+    rate: QueueRate | None = None
+    weights: dict[str, float] = {}
 
 
 class QueueNames(Struct, frozen=True, kw_only=True):
@@ -45,9 +58,15 @@ class QueueQueries:
         for number, lane in self._lanes.current().items():
             if number in by_lane:
                 by_queue.setdefault(lane.queue, []).append(by_lane[number])
+        settings = FlowStore(tx).settings()
         return [
             _figures(
-                name, lanes, rates.get(name, QueueRates()), is_paused=name in paused, now_ms=now_ms
+                name,
+                lanes,
+                rates.get(name, QueueRates()),
+                settings.get(name, DEFAULT_SETTINGS),
+                is_paused=name in paused,
+                now_ms=now_ms,
             )
             for name, lanes in sorted(by_queue.items())
         ]
@@ -59,7 +78,13 @@ class QueueQueries:
 
 
 def _figures(
-    name: str, lanes: list[LaneCounts], rates: QueueRates, *, is_paused: bool, now_ms: int
+    name: str,
+    lanes: list[LaneCounts],
+    rates: QueueRates,
+    settings: QueueSettings,
+    *,
+    is_paused: bool,
+    now_ms: int,
 ) -> QueueFigures:
     since = [lane.oldest_since_ms for lane in lanes if lane.oldest_since_ms is not None]
     return QueueFigures(
@@ -72,4 +97,35 @@ def _figures(
         submitted_per_s=rates.submitted.per_second(now_ms),
         finished_per_s=rates.finished.per_second(now_ms),
         failed_per_s=rates.failed.per_second(now_ms),
+        max_running=settings.max_running,
+        max_queued=settings.max_queued,
+        rate=settings.rate,
+        weights=settings.weights,
     )
+
+
+class LimitQueries:
+    def __init__(self, reader: StoreReader) -> None:
+        self._read = reader.read
+
+    async def keys(
+        self, *, prefix: str, kind: LimitKind | None, after: str, limit: int
+    ) -> tuple[list[str], str | None]:
+        """Return keys in their order, and the last key that was looked at if there may be more."""
+
+        def body(tx: Transaction) -> tuple[list[str], str | None]:
+            found: list[str] = []
+            last = after
+            for _ in range(MOST_STEPS):
+                records = FlowStore(tx).limit_page(prefix=prefix, after=last, limit=STEP)
+                for record in records:
+                    last = record.key
+                    if kind in {None, record.kind}:
+                        found.append(record.key)
+                        if len(found) == limit:
+                            return found, last
+                if len(records) < STEP:
+                    return found, None
+            return found, last
+
+        return await self._read(body)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from rota.core.commands import Command, CompleteJob, FailJob, RetryTasks, SubmitTasks
+from rota.core.flows.commands import ConsumeLimit
 from rota.core.kv import DeleteValue, PutValue
 from rota.core.workflow.commands import ForkRun, SignalRun, StageArtifact, StartRun, SteerRun
 from rota.engine.commit.request import Delivery, QueuedCommand
@@ -32,6 +33,7 @@ UNREPEATABLE = (
     SignalRun,
     StageArtifact,
     SteerRun,
+    ConsumeLimit,
 )
 NO_LEADER = "no coordinator leads the store now; nothing was changed"
 LEADER_LOST = "the coordinator that led the store is gone"

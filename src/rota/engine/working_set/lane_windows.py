@@ -73,8 +73,10 @@ class LaneWindow:
 class LaneWindows:
     """The windows of all lanes. Each decision is noted when it is written."""
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: Lanes, *, most_places: int | None = None) -> None:
+        """Most places: of all windows together; None: `MOST_PLACES`."""
         self.by_lane: dict[int, LaneWindow] = {}
+        self._most_places = most_places
         self.place_count = 0
         self.held_bytes = 0  # of the tasks that are held whole
         self._lanes = lanes
@@ -102,16 +104,7 @@ class LaneWindows:
         in_order = [self._in_order(tx, lane, step) for lane in open_lanes]
         merged = in_order[0] if len(in_order) == 1 else heapq.merge(*in_order)
         found = [*islice(merged, most)]
-        held: dict[TaskId, TaskRecord] = {}
-        missing: list[int] = []
-        for (_, task_id), lane in found:
-            task = self.by_lane[lane].tasks.get(task_id)
-            if task is None:
-                missing.append(task_id)
-            else:
-                held[task_id] = task
-        if missing:
-            held |= {task.id: task for task in TaskStore(tx, self._lanes).queued(missing)}
+        held = self.tasks(tx, [(lane, place) for place, lane in found])
         for lane in open_lanes:
             self._drop_if_empty(lane)
         return [held[task_id] for (_, task_id), _ in found]
@@ -180,16 +173,60 @@ class LaneWindows:
     def note_queued(self, places: Iterable[QueuedPlace]) -> None:
         """Note tasks that have come back to the queue; they are read when they are leased."""
         for lane, rank, task_id in places:
-            window = self._window(lane)
-            if window.covers((rank, task_id)):
-                self._enter(window, (rank, task_id), None)
+            self.enter(lane, (rank, task_id), None)
+
+    def place(self, tx: Transaction, lane: int, index: int, *, wanted: int) -> Place | None:
+        """Return the place of the nth task of a lane; None: it has no more tasks.
+
+        Wanted: the tasks to read at least when the window ends before.
+        """
+        window = self.by_lane.get(lane)
+        if window is None:
+            return None
+        if index >= len(window.places) and window.bound is not None:
+            self._fill(tx, lane, window, wanted)
+        if index < len(window.places):
+            return window.places[index]
+        self._drop_if_empty(lane)
+        return None
+
+    def first(self, lane: int) -> tuple[Place | None, Place | None]:
+        """Return the first place of a lane that is known, and the bound of its window."""
+        window = self.by_lane.get(lane)
+        if window is None:
+            return None, None
+        return window.places[0] if window.places else None, window.bound
+
+    def tasks(
+        self, tx: Transaction, picked: Sequence[tuple[int, Place]]
+    ) -> dict[TaskId, TaskRecord]:
+        """Return queued tasks, each given by its lane and its place."""
+        held: dict[TaskId, TaskRecord] = {}
+        missing: list[int] = []
+        for lane, (_, task_id) in picked:
+            task = self.by_lane[lane].tasks.get(task_id)
+            if task is None:
+                missing.append(task_id)
+            else:
+                held[task_id] = task
+        if missing:
+            held |= {task.id: task for task in TaskStore(tx, self._lanes).queued(missing)}
+        return held
+
+    def leave(self, lane: int, place: Place) -> None:
+        """Note that the task at this place has left the queue."""
+        self._leave(lane, [place])
+
+    def enter(self, lane: int, place: Place, task: TaskRecord | None) -> None:
+        """Note that a task is queued at this place; without it, it is read when it is leased."""
+        window = self._window(lane)
+        if window.covers(place):
+            self._enter(window, place, task)
 
     def note_unclaimed(self, tasks: Iterable[tuple[int, TaskRecord]]) -> None:
         """Note new tasks, each with its lane, that were offered first and are queued now."""
         for lane, task in tasks:
-            window = self._window(lane)
-            if window.covers(turn(task)):
-                self._enter(window, turn(task), task)
+            self.enter(lane, turn(task), task)
 
     def note_left(self, tasks: Iterable[TaskRecord]) -> None:
         """Note that these tasks have left the queue."""
@@ -220,7 +257,8 @@ class LaneWindows:
         self.place_count += 1
         if task is not None:
             self._hold(window, task)
-        if len(places) * len(self.by_lane) > 2 * MOST_PLACES or self.place_count > 2 * MOST_PLACES:
+        most = self._most
+        if len(places) * len(self.by_lane) > 2 * most or self.place_count > 2 * most:
             self._shorten(window)
 
     def _leave(self, lane: int, places: list[Place]) -> None:
@@ -233,9 +271,13 @@ class LaneWindows:
 
     # --- limits ---------------------------------------------------------------------------------
 
+    @property
+    def _most(self) -> int:
+        return MOST_PLACES if self._most_places is None else self._most_places
+
     def _part(self) -> int:
         """Return the number of places that each window may keep."""
-        return max(1, MOST_PLACES // max(1, len(self.by_lane)))
+        return max(1, self._most // max(1, len(self.by_lane)))
 
     def _hold(self, window: LaneWindow, task: TaskRecord) -> None:
         """Hold a task whole, if there is room for it."""
@@ -250,7 +292,7 @@ class LaneWindows:
         part = self._part()
         if len(grown.places) > 2 * part:
             self._cut(grown, part)
-        if self.place_count > 2 * MOST_PLACES + len(self.by_lane):
+        if self.place_count > 2 * self._most + len(self.by_lane):
             for window in self.by_lane.values():
                 if len(window.places) > part:
                     self._cut(window, part)

@@ -13,11 +13,13 @@ from collections.abc import Collection, Mapping, Sequence
 from rota.core.decisions import FinishTask, LeaseTask
 from rota.core.ids import TaskId
 from rota.core.tasks.model import TaskRecord, TaskState, holds_key
+from rota.engine.working_set.held_flows import HeldFlows
 from rota.engine.working_set.held_leases import HeldLeases
 from rota.engine.working_set.held_workers import HeldWorkers
 from rota.engine.working_set.lane_windows import LaneWindows
 from rota.store.database import Transaction
 from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.row_types import FIRST_FLOW, QueuedPlace
 
 
 class WorkingSet:
@@ -25,8 +27,10 @@ class WorkingSet:
         self.workers = HeldWorkers()
         self.leases = HeldLeases()
         self.windows = LaneWindows(Lanes())
+        self.flows = HeldFlows(Lanes())
         self.is_fresh = False  # whether the last batch that began has loaded it
         self._is_certain = False  # False: not what the store has, or perhaps not
+        self.is_outdated = False  # True: the settings of a queue have changed
 
     @property
     def task_count(self) -> int:
@@ -47,12 +51,14 @@ class WorkingSet:
 
     def commit(self) -> None:
         """Note that the batch has committed."""
-        self._is_certain = True
+        self._is_certain = not self.is_outdated
+        self.is_outdated = False
 
     def load(self, tx: Transaction, lanes: Lanes) -> None:
         self.workers = HeldWorkers.load(tx)
         self.leases = HeldLeases.load(tx, lanes)
         self.windows = LaneWindows.load(tx, lanes)
+        self.flows = HeldFlows.load(tx, lanes, self.leases)
 
     # --- decisions ------------------------------------------------------------------------------
 
@@ -66,12 +72,35 @@ class WorkingSet:
         return found + [task.id for task in waiting if holds_key(task.options)]
 
     def note_finished(
-        self, decisions: Sequence[FinishTask], tasks: Mapping[TaskId, TaskRecord]
+        self, decisions: Sequence[FinishTask], tasks: Mapping[TaskId, TaskRecord], *, now_ms: int
     ) -> None:
         """Note the ends of tasks; `tasks` has those that were queued."""
         running, queued = TaskState.RUNNING, TaskState.QUEUED
         self.leases.note_ended([one.id for one in decisions if one.was is running])
-        self.windows.note_left([tasks[one.id] for one in decisions if one.was is queued])
+        self.note_left([tasks[one.id] for one in decisions if one.was is queued])
+        self.flows.note_finished((one.id for one in decisions), now_ms=now_ms)
+
+    def note_queued(self, places: Sequence[QueuedPlace]) -> None:
+        """Note tasks that have come back to the queue."""
+        if not self.flows.is_used:
+            self.windows.note_queued(places)
+            return
+        for one in places if self.flows.depths else ():
+            self.flows.count_queued(self.flows.queue_of(one.lane), 1)
+        self.windows.note_queued([one for one in places if one.lane < FIRST_FLOW])
+        self.flows.note_queued([one for one in places if one.lane >= FIRST_FLOW])
+
+    def note_left(self, tasks: Sequence[TaskRecord]) -> None:
+        """Note that these tasks have left the queue."""
+        for task in tasks if self.flows.depths else ():
+            self.flows.count_queued(task.lane.queue, -1)
+        if not self.flows.open:
+            self.windows.note_left(tasks)
+            return
+        self.windows.note_left([task for task in tasks if task.flow is None])
+        for task in tasks:
+            if task.flow is not None:
+                self.flows.note_left(task)
 
     def note_leased(
         self,
@@ -79,10 +108,13 @@ class WorkingSet:
         tasks: Mapping[TaskId, TaskRecord],
         *,
         unqueued: Collection[TaskId] = (),
+        now_ms: int,
     ) -> None:
         """Note leases of these tasks; `unqueued` were never put into the queue."""
         queued = TaskState.QUEUED
         self.leases.note_leased(decisions, tasks)
-        self.windows.note_left(
+        self.note_left(
             [tasks[one.id] for one in decisions if one.was is queued and one.id not in unqueued]
         )
+        if self.flows.is_used:
+            self.flows.note_leased((tasks[one.id] for one in decisions), now_ms=now_ms)

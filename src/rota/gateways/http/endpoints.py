@@ -2,13 +2,14 @@
 
 from rota.gateways.http.resources import access, events, health, kv, locks, operations
 from rota.gateways.http.resources.services import checkpoints, members, services
-from rota.gateways.http.resources.tasks import failures, jobs, queues, tasks
+from rota.gateways.http.resources.tasks import failures, jobs, key_limits, queues, tasks
 from rota.gateways.http.resources.workers import reports, scale, work, workers
 from rota.gateways.http.resources.workflows import artifacts, run_inspection, runs, workflows
 
 ENDPOINTS = (
     *tasks.routes.endpoints,
     *queues.routes.endpoints,
+    *key_limits.routes.endpoints,
     *scale.routes.endpoints,
     *workers.routes.endpoints,
     *work.routes.endpoints,

@@ -14,6 +14,7 @@ SELECT number FROM lane
    AND NOT EXISTS (SELECT 1 FROM history WHERE state = 'failed' AND lane = lane.number)
    AND NOT EXISTS (SELECT 1 FROM history WHERE state = 'cancelled' AND lane = lane.number)
    AND NOT EXISTS (SELECT 1 FROM ready WHERE ready.lane = lane.number)
+   AND NOT EXISTS (SELECT 1 FROM flow WHERE flow.lane = lane.number)
 EXCEPT SELECT lane FROM lease
 EXCEPT SELECT t.lane FROM scheduled AS s JOIN task AS t ON t.id = s.id
  ORDER BY number
@@ -30,6 +31,13 @@ SELECT name FROM queue WHERE paused = 1
 -- The names of all queues: those with a lane, and those that an operator has changed.
 SELECT queue FROM lane UNION SELECT name FROM queue
 
+-- name: depth
+-- Number of queued tasks of a queue.
+SELECT count(*) FROM ready
+ WHERE lane IN (SELECT number FROM lane WHERE queue = :queue)
+    OR lane IN (SELECT f.number FROM flow AS f JOIN lane AS l ON l.number = f.lane
+                 WHERE l.queue = :queue)
+
 -- name: set_paused
 -- Pause or resume a queue.
 INSERT INTO queue (name, paused, changed_at_ms) VALUES (:name, :paused, :changed_at_ms)
@@ -37,7 +45,11 @@ INSERT INTO queue (name, paused, changed_at_ms) VALUES (:name, :paused, :changed
 
 -- name: queued_by_lane
 -- Number of queued tasks in each lane, and since when the oldest waits.
-SELECT lane, count(*), min(since_ms) FROM ready GROUP BY lane
+SELECT coalesce(f.lane, r.place), CAST(sum(r.queued) AS BIGINT), min(r.since_ms)
+  FROM (SELECT lane AS place, count(*) AS queued, min(since_ms) AS since_ms
+          FROM ready GROUP BY lane) AS r
+  LEFT JOIN flow AS f ON f.number = r.place
+ GROUP BY coalesce(f.lane, r.place)
 
 -- name: running_by_lane
 -- Number of leased tasks in each lane.

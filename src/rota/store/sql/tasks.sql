@@ -7,6 +7,11 @@ SELECT max(coalesce((SELECT max(id) FROM task), 0), coalesce((SELECT max(id) FRO
 INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms)
 VALUES (:id, :lane, :priority, :payload, :options, :key, :created_at_ms)
 
+-- name: add_in_flow
+-- Insert a task that belongs to a flow.
+INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, flow)
+VALUES (:id, :lane, :priority, :payload, :options, :key, :created_at_ms, :flow)
+
 -- name: queue_new
 -- Queue a new task.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
@@ -15,7 +20,8 @@ VALUES (:lane, :rank, :id, 0, 0, :since_ms)
 -- name: queue_range
 -- Queue new tasks whose ids follow each other.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT lane, -priority, id, 0, 0, created_at_ms FROM task WHERE id BETWEEN :first AND :last
+SELECT coalesce(flow, lane), -priority, id, 0, 0, created_at_ms FROM task
+ WHERE id BETWEEN :first AND :last
 
 -- name: add_scheduled
 -- Schedule a new task.
@@ -41,19 +47,21 @@ SELECT k.key, k.queue, k.id
 -- name: open_lanes
 -- The lanes with queued tasks. Walks from lane to lane along the index: one step for each.
 WITH RECURSIVE open (lane) AS (
-  SELECT min(lane) FROM ready
+  SELECT min(lane) FROM ready WHERE lane < :end
    UNION ALL
-  SELECT (SELECT min(lane) FROM ready WHERE lane > open.lane) FROM open WHERE open.lane IS NOT NULL
+  SELECT (SELECT min(lane) FROM ready WHERE lane > open.lane AND lane < :end)
+    FROM open WHERE open.lane IS NOT NULL
 )
 SELECT lane FROM open WHERE lane IS NOT NULL
 
 -- name: queued_after
 -- The queued tasks of a lane after a place: higher priority first, then the oldest. Without the
 -- payloads that are too large.
-SELECT r.lane, r.rank, r.id, r.fence, r.attempt,
+SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
        CASE WHEN length(t.payload) <= :most_bytes THEN t.payload END,
        t.options, t.key, t.created_at_ms,
-       (SELECT run FROM run_task WHERE task = r.id), (SELECT token FROM run_task WHERE task = r.id)
+       (SELECT run FROM run_task WHERE task = r.id), (SELECT token FROM run_task WHERE task = r.id),
+       t.flow
   FROM ready AS r CROSS JOIN task AS t ON t.id = r.id
  WHERE r.lane = :lane AND (r.rank, r.id) > (:rank, :id)
  ORDER BY r.rank, r.id
@@ -61,11 +69,12 @@ SELECT r.lane, r.rank, r.id, r.fence, r.attempt,
 
 -- name: queued
 -- Those of these tasks that are queued.
-SELECT r.lane, r.rank, r.id, r.fence, r.attempt, t.payload, t.options, t.key, t.created_at_ms,
-       (SELECT run FROM run_task WHERE task = r.id), (SELECT token FROM run_task WHERE task = r.id)
+SELECT t.lane, r.rank, r.id, r.fence, r.attempt, t.payload, t.options, t.key, t.created_at_ms,
+       (SELECT run FROM run_task WHERE task = r.id), (SELECT token FROM run_task WHERE task = r.id),
+       t.flow
   FROM carray(:ids) AS wanted
  CROSS JOIN task AS t ON t.id = wanted.value
- CROSS JOIN ready AS r ON r.lane = t.lane AND r.rank = -t.priority AND r.id = t.id
+ CROSS JOIN ready AS r ON r.lane = coalesce(t.flow, t.lane) AND r.rank = -t.priority AND r.id = t.id
 
 -- name: dequeue
 -- Take tasks of one lane and rank out of the queue.
@@ -77,7 +86,8 @@ DELETE FROM ready WHERE lane = :lane AND rank = :rank AND id BETWEEN :first AND 
 
 -- name: dequeue_one
 -- Take one task out of the queue.
-DELETE FROM ready WHERE (lane, rank, id) = (SELECT lane, -priority, id FROM task WHERE id = :id)
+DELETE FROM ready
+ WHERE (lane, rank, id) = (SELECT coalesce(flow, lane), -priority, id FROM task WHERE id = :id)
 
 -- name: unschedule_one
 -- Take one task out of the schedule.
@@ -177,7 +187,7 @@ DELETE FROM lease WHERE id = :id AND fence = :fence
 
 -- name: attempt_logs
 -- Of live tasks: logs of ended attempts, what the time limit to start is made of, and the place.
-SELECT id, log, options, created_at_ms, lane, -priority FROM task WHERE id IN carray(:ids)
+SELECT id, log, options, created_at_ms, coalesce(flow, lane), -priority FROM task WHERE id IN carray(:ids)
 
 -- name: set_log
 -- Store the log of ended attempts of a live task.
@@ -186,7 +196,7 @@ UPDATE task SET log = :log WHERE id = :id
 -- name: requeue
 -- Queue a task that was leased.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT lane, -priority, id, :fence, :attempt, :since_ms FROM task WHERE id = :id
+SELECT coalesce(flow, lane), -priority, id, :fence, :attempt, :since_ms FROM task WHERE id = :id
 
 -- name: reschedule
 -- Schedule a task that was leased.
@@ -194,7 +204,8 @@ INSERT INTO scheduled (due_at_ms, id, fence, attempt) VALUES (:due_at_ms, :id, :
 
 -- name: replace
 -- Give a waiting task new contents. Its place in the queue is changed beside this.
-UPDATE task SET lane = :lane, priority = :priority, payload = :payload, options = :options
+UPDATE task
+   SET lane = :lane, priority = :priority, payload = :payload, options = :options, flow = :flow
  WHERE id = :id
 
 -- name: move_scheduled
@@ -212,7 +223,7 @@ SELECT min(due_at_ms) FROM scheduled
 -- name: queue_scheduled
 -- Queue scheduled tasks.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT t.lane, -t.priority, t.id, s.fence, s.attempt, :since_ms
+SELECT coalesce(t.flow, t.lane), -t.priority, t.id, s.fence, s.attempt, :since_ms
   FROM carray(:ids) AS wanted
  CROSS JOIN scheduled AS s INDEXED BY scheduled_by_id ON s.id = wanted.value
  CROSS JOIN task AS t ON t.id = s.id
@@ -247,11 +258,11 @@ DELETE FROM start_limit WHERE start_by_ms <= :now_ms AND id IN carray(:ids)
 SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t.log,
        coalesce(l.fence, r.fence, s.fence), coalesce(l.attempt, r.attempt, s.attempt),
        l.incarnation, coalesce(l.holder, w.id), l.started_at_ms, l.deadline_ms, l.progress,
-       l.partial, s.due_at_ms
+       l.partial, s.due_at_ms, t.flow
   FROM carray(:ids) AS wanted
  CROSS JOIN task AS t ON t.id = wanted.value
   LEFT JOIN lease AS l ON l.id = t.id
-  LEFT JOIN ready AS r ON r.lane = t.lane AND r.rank = -t.priority AND r.id = t.id
+  LEFT JOIN ready AS r ON r.lane = coalesce(t.flow, t.lane) AND r.rank = -t.priority AND r.id = t.id
   LEFT JOIN scheduled AS s ON s.id = t.id
   LEFT JOIN worker AS w ON w.incarnation = l.incarnation
 
@@ -264,14 +275,14 @@ SELECT h.id, h.lane, h.priority, h.payload, h.options, h.key, h.created_at_ms, h
 
 -- name: revive
 -- Insert a finished task as a live one.
-INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, log)
-SELECT id, lane, priority, payload, coalesce(:options, options), key, created_at_ms, :log
+INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, log, flow)
+SELECT id, lane, priority, payload, coalesce(:options, options), key, created_at_ms, :log, :flow
   FROM history WHERE id = :id
 
 -- name: queue_revived
 -- Queue a finished task that was revived.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT lane, -priority, id, fence, 0, :since_ms FROM history WHERE id = :id
+SELECT coalesce(:flow, lane), -priority, id, fence, 0, :since_ms FROM history WHERE id = :id
 
 -- name: drop_history
 -- Delete finished tasks.
@@ -321,6 +332,17 @@ SELECT rank FROM step WHERE rank IS NOT NULL
 SELECT id FROM ready
  WHERE lane = :lane AND rank = :rank AND id < :before ORDER BY id DESC LIMIT :limit
 
+-- name: queued_in_flows
+-- Queued tasks of one lane that belong to flows, newest first.
+SELECT t.id
+  FROM task AS t CROSS JOIN ready AS r ON r.lane = t.flow AND r.rank = -t.priority AND r.id = t.id
+ WHERE t.flow IS NOT NULL AND t.lane = :lane AND t.id < :before ORDER BY t.id DESC LIMIT :limit
+
+-- name: lanes_with_flows
+-- Of these lanes, those that have flows.
+SELECT wanted.value FROM carray(:lanes) AS wanted
+ WHERE EXISTS (SELECT 1 FROM flow WHERE flow.lane = wanted.value)
+
 -- name: scheduled_ids
 -- Scheduled tasks of these lanes, newest first.
 SELECT s.id FROM scheduled AS s CROSS JOIN task AS t ON t.id = s.id
@@ -360,7 +382,9 @@ SELECT count(*) FROM (
 
 -- name: count_queued
 -- Number of queued tasks of these lanes.
-SELECT count(*) FROM ready WHERE lane IN carray(:lanes)
+SELECT (SELECT count(*) FROM ready WHERE lane IN carray(:lanes))
+     + (SELECT count(*) FROM ready
+         WHERE lane IN (SELECT number FROM flow WHERE lane IN carray(:lanes)))
 
 -- name: count_scheduled
 -- Number of scheduled tasks of these lanes.
@@ -384,4 +408,4 @@ SELECT count(*) FROM history WHERE state = 'cancelled' AND lane IN carray(:lanes
 
 -- name: places
 -- The places of these live tasks in the queue.
-SELECT lane, -priority, id FROM task WHERE id IN carray(:ids)
+SELECT coalesce(flow, lane), -priority, id FROM task WHERE id IN carray(:ids)

@@ -7,7 +7,7 @@ that has what they share once, and their ids as one array. Every row holds exact
 for it: equal decisions are found by comparing them. The others are written row by row.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TypeVar
 
@@ -39,8 +39,18 @@ _encode = msgspec.json.Encoder().encode
 # --- submission ---------------------------------------------------------------------------------
 
 
-def insert(tx: Transaction, lanes: Lanes, added: Sequence[AddTask], *, is_queued: bool) -> set[int]:
-    """Write new tasks; returns the lanes with a task that can be leased now."""
+def insert(
+    tx: Transaction,
+    lanes: Lanes,
+    added: Sequence[AddTask],
+    *,
+    is_queued: bool,
+    flows: Mapping[int, int],
+) -> set[int]:
+    """Write new tasks; returns the lanes with a task that can be leased now.
+
+    Flows: the number of the flow of each task that has one.
+    """
     lane_of = lanes.number
     rows, open_lanes, special = [], set(), []
     for one in added:
@@ -61,10 +71,15 @@ def insert(tx: Transaction, lanes: Lanes, added: Sequence[AddTask], *, is_queued
             open_lanes.add(lane)
         if _is_special(one):
             special.append(one)
-    tx.pipeline_many("tasks.add", TASK_COLUMNS, rows)
+    if flows:
+        in_flows = [(*row, flows[row[0]]) for row in rows if row[0] in flows]
+        tx.pipeline_many("tasks.add_in_flow", (*TASK_COLUMNS, "flow"), in_flows)
+    plain = [row for row in rows if row[0] not in flows] if flows else rows
+    if plain:
+        tx.pipeline_many("tasks.add", TASK_COLUMNS, plain)
     if is_queued and len(added) < MANY:
         places = [
-            (lane, -priority, number, created_at_ms)
+            (flows.get(number, lane), -priority, number, created_at_ms)
             for one, (number, lane, priority, *_, created_at_ms) in zip(added, rows, strict=True)
             if one.due_at_ms is None
         ]

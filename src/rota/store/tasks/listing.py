@@ -63,8 +63,12 @@ class Listing:
                 self._source(query, lane=lane, rank=rank)
                 for lane in set(self._tasks.open_lanes()) & set(lanes)
                 for rank in self._tx.column("tasks.queued_ranks", lane=lane)
-            ]
+            ] + [self._source("tasks.queued_in_flows", lane=lane) for lane in self._flowing(lanes)]
         return [self._source(query, lanes=lanes)]
+
+    def _flowing(self, lanes: list[int]) -> list[int]:
+        """Those of these lanes that have flows."""
+        return self._tx.column("tasks.lanes_with_flows", lanes=lanes)
 
     def _source(self, query: str, **place: object) -> Fetch:
         return lambda before, limit: self._tx.column(query, before=before, limit=limit, **place)
@@ -96,7 +100,7 @@ class Listing:
 
     def count_ahead(self, task: TaskRecord, *, limit: int) -> int:
         """The number of tasks ahead of a queued one in its lane, counted up to `limit`."""
-        lane = self._lanes.number_of(task.lane)
+        lane = self._lanes.number_of(task.lane) if task.flow is None else task.flow
         rank = -task.priority
         return int(
             self._tx.value("tasks.count_ahead", lane=lane, rank=rank, id=task.id, limit=limit)

@@ -30,6 +30,10 @@ class QueueStore:
     def known(self) -> set[str]:
         return set(self._tx.column("queues.known"))
 
+    def depth(self, queue: str) -> int:
+        """The number of queued tasks of a queue."""
+        return int(self._tx.value("queues.depth", queue=queue))
+
     def set_paused(self, queue: str, *, paused: bool, at_ms: int) -> None:
         self._tx.pipeline("queues.set_paused", name=queue, paused=int(paused), changed_at_ms=at_ms)
 

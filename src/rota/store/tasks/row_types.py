@@ -30,12 +30,13 @@ _decode_log = msgspec.json.Decoder(tuple[EndedAttempt, ...]).decode
 LaneTable = Mapping[int, Lane]
 Place = tuple[int, TaskId]  # of a task in the queue of its lane: rank and id
 FIRST_PLACE: Place = (-limits.MAX_PRIORITY - 1, TaskId(0))  # before every task
+FIRST_FLOW = 2**40  # flows are numbered from here on, above every lane
 
 
 class QueuedPlace(NamedTuple):
     """The place of a task in the queue."""
 
-    lane: int
+    lane: int  # or the flow of the task, if it has one
     rank: int  # the negated priority
     id: TaskId
 
@@ -57,6 +58,7 @@ def queued(rows: Iterable[Row], lanes: LaneTable) -> list[TaskRecord]:
             fence=fence,
             run=run,
             token=token,
+            flow=flow,
         )
         for (
             lane,
@@ -70,6 +72,7 @@ def queued(rows: Iterable[Row], lanes: LaneTable) -> list[TaskRecord]:
             created_at_ms,
             run,
             token,
+            flow,
         ) in rows
     ]
 
@@ -92,7 +95,7 @@ def live(row: Row, lanes: LaneTable) -> TaskRecord:
     else:
         state = TaskState.QUEUED if due_at_ms is None else TaskState.SCHEDULED
     return msgspec.structs.replace(
-        _common(row, lanes, state), deadline_ms=row[13], due_at_ms=due_at_ms
+        _common(row, lanes, state), deadline_ms=row[13], due_at_ms=due_at_ms, flow=row[17]
     )
 
 

@@ -4,7 +4,8 @@ A live task has a row in `task` (what does not change) and in exactly one of `re
 and `lease` (its state). A finished task is a row of `history` and nothing else.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -35,7 +36,7 @@ from rota.core.tasks.model import (
 from rota.store.database import Transaction
 from rota.store.tasks import bulk, pruning, row_types
 from rota.store.tasks.lanes import Lanes
-from rota.store.tasks.row_types import Place, QueuedPlace
+from rota.store.tasks.row_types import FIRST_FLOW, Place, QueuedPlace
 
 FEW = 3  # tasks that are moved one by one: staging takes three statements
 FINISH_COLUMNS = (
@@ -50,6 +51,8 @@ FINISH_COLUMNS = (
     "id",
 )
 
+NO_FLOWS: Mapping[int, int] = MappingProxyType({})
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -63,12 +66,19 @@ class TaskStore:
     def last_id(self) -> int:
         return int(self._tx.value("tasks.last_id"))
 
-    def add(self, added: Sequence[AddTask], *, is_queued: bool = True) -> set[int]:
+    def add(
+        self,
+        added: Sequence[AddTask],
+        *,
+        is_queued: bool = True,
+        flows: Mapping[int, int] = NO_FLOWS,
+    ) -> set[int]:
         """Write new tasks; returns the lanes with a task that can be leased now.
 
-        With `is_queued` False, no task is put into the queue; see `queue_new`.
+        With `is_queued` False, no task is put into the queue; see `queue_new`. `flows` has the
+        number of the flow of each task that has one.
         """
-        return bulk.insert(self._tx, self._lanes, added, is_queued=is_queued)
+        return bulk.insert(self._tx, self._lanes, added, is_queued=is_queued, flows=flows)
 
     def queue_new(self, ids: Iterable[int]) -> None:
         """Queue tasks that were added without; their ids rise."""
@@ -116,8 +126,8 @@ class TaskStore:
     # --- leasing ----------------------------------------------------------------------------
 
     def open_lanes(self) -> list[int]:
-        """The lanes with queued tasks."""
-        return self._tx.column("tasks.open_lanes")
+        """The lanes with queued tasks that belong to no flow."""
+        return self._tx.column("tasks.open_lanes", end=FIRST_FLOW)
 
     def queued_after(
         self, lane: int, place: Place, *, limit: int, most_bytes: int
@@ -160,9 +170,11 @@ class TaskStore:
         places: dict[tuple[int, int], list[int]] = {}
         for one, task, lane in zip(leases, known, lanes, strict=True):
             if one.was is queued and one.id not in unqueued:
-                places.setdefault((lane, -task.priority), []).append(one.id)
+                number = lane if task.flow is None else task.flow
+                places.setdefault((number, -task.priority), []).append(one.id)
         for place, ids in places.items():
-            bulk.dequeue(tx, *place, ids, are_next=are_next)
+            # A task of a flow that has kept its slot is leased before its turn.
+            bulk.dequeue(tx, *place, ids, are_next=are_next and place[0] < FIRST_FLOW)
         if scheduled := [(one.id,) for one in leases if one.was is TaskState.SCHEDULED]:
             tx.pipeline_each("tasks.unschedule_one", ("id",), scheduled)
         bulk.write_leases(tx, leases, lanes)
@@ -312,8 +324,13 @@ class TaskStore:
         if limits:
             self._tx.pipeline_many("tasks.add_start_limit", ("start_by_ms", "id"), limits)
 
-    def replace(self, replaced: Sequence[ReplaceTask]) -> list[QueuedPlace]:
-        """Give waiting tasks new contents; returns the new places of those that are queued."""
+    def replace(
+        self, replaced: Sequence[ReplaceTask], flows: Mapping[int, int] = NO_FLOWS
+    ) -> list[QueuedPlace]:
+        """Give waiting tasks new contents; returns the new places of those that are queued.
+
+        `flows` has the number of the flow of each task that has one now.
+        """
         tx = self._tx
         places: list[QueuedPlace] = []
         for one in replaced:
@@ -330,11 +347,12 @@ class TaskStore:
                 priority=new.priority,
                 payload=bytes(new.payload),
                 options=options,
+                flow=flows.get(one.id),
             )
             if is_queued:
                 row = (before.fence, 0, one.at_ms, one.id)
                 tx.pipeline_many("tasks.requeue", ("fence", "attempt", "since_ms", "id"), [row])
-                places.append(QueuedPlace(lane, -new.priority, one.id))
+                places.append(QueuedPlace(flows.get(one.id, lane), -new.priority, one.id))
             else:
                 due_at_ms = before.due_at_ms if one.due_at_ms is None else one.due_at_ms
                 tx.pipeline_exactly(1, "tasks.move_scheduled", due_at_ms=due_at_ms, id=one.id)
@@ -349,30 +367,42 @@ class TaskStore:
         self._tx.pipeline("tasks.drop_scheduled", ids=ids)
         return [QueuedPlace(*row) for row in self._tx.rows("tasks.places", ids=ids)]
 
-    def revive(self, revived: Sequence[ReviveTask], *, now_ms: int) -> list[QueuedPlace]:
+    def revive(
+        self,
+        revived: Sequence[ReviveTask],
+        *,
+        now_ms: int,
+        flows: Mapping[int, int] = NO_FLOWS,
+    ) -> list[QueuedPlace]:
         """Queue finished tasks again; returns their places.
 
-        Fences continue to rise, start limits begin again.
+        Fences continue to rise, start limits begin again. `flows` has the number of the flow of
+        each task that has one.
         """
         revived_ids = [one.id for one in revived]
         ids: list[int] = [*revived_ids]
         before = self.by_ids(ids)
         rows = [
-            (None if one.options is None else _encode(one.options), _log_of(before[one.id]), one.id)
+            (
+                None if one.options is None else _encode(one.options),
+                _log_of(before[one.id]),
+                flows.get(one.id),
+                one.id,
+            )
             for one in revived
         ]
-        self._tx.pipeline_each("tasks.revive", ("options", "log", "id"), rows)
+        self._tx.pipeline_each("tasks.revive", ("options", "log", "flow", "id"), rows)
         self._limit_starts(
             (one.id, one.options, before[one.id].created_at_ms)
             for one in revived
             if one.options is not None
         )
-        queued = [(now_ms, number) for number in ids]
-        self._tx.pipeline_each("tasks.queue_revived", ("since_ms", "id"), queued)
+        queued = [(flows.get(number), now_ms, number) for number in ids]
+        self._tx.pipeline_each("tasks.queue_revived", ("flow", "since_ms", "id"), queued)
         self._tx.pipeline("tasks.drop_history", ids=ids)
         numbers = self._numbers([before[one] for one in revived_ids])
         return [
-            QueuedPlace(number, -before[one].priority, one)
+            QueuedPlace(flows.get(one, number), -before[one].priority, one)
             for number, one in zip(numbers, revived_ids, strict=True)
         ]
 

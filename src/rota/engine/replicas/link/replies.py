@@ -13,6 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rota.core.decisions import AddTask
+from rota.core.flows.commands import FlowReply, LimitState, LimitStates
+from rota.core.flows.queue_settings import QueueSettings
 from rota.core.ids import TaskId
 from rota.core.kv import KvEntry, KvReply
 from rota.core.locks import LockAnswer
@@ -35,7 +37,7 @@ from rota.core.tasks.model import NewTask, TaskRecord
 from rota.core.workflow.commands import ArtifactStaged, RunReply, RunShown, WorkflowKept
 from rota.engine.replicas.link.errors import decode_hook, encode_hook
 
-CommandReply = Reply | RunReply | ShardReply | KvReply | LockAnswer
+CommandReply = Reply | RunReply | ShardReply | KvReply | LockAnswer | FlowReply
 
 JSON_OBJECT = b"{"
 R = TypeVar("R")
@@ -74,6 +76,9 @@ REPLY_TAGS: dict[type[Struct], str] = {
     Assignment: "assignment",
     KvEntry: "value",
     LockAnswer: "lock",
+    LimitState: "limit",
+    LimitStates: "limits",
+    QueueSettings: "queue_settings",
 }
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)

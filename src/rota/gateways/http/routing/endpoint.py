@@ -258,6 +258,11 @@ class Routes:
     ) -> Callable[[AnyHandler], AnyHandler]:
         return self._register("PUT", path, action, options)
 
+    def patch(
+        self, path: str, action: Action | None, **options: Unpack[EndpointOptions]
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        return self._register("PATCH", path, action, options)
+
     def delete(
         self, path: str, action: Action | None, **options: Unpack[EndpointOptions]
     ) -> Callable[[AnyHandler], AnyHandler]:

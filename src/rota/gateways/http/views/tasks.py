@@ -16,7 +16,14 @@ from rota.core.decisions import AddTask
 from rota.core.dispatch.wait_reasons import NO_WORKERS, Explanation, no_worker_for_queue
 from rota.core.ids import to_text
 from rota.core.tasks.keys import shown_key
-from rota.core.tasks.model import DEFAULT_BACKOFF, FINISHED, Labels, TaskRecord, TaskState
+from rota.core.tasks.model import (
+    DEFAULT_BACKOFF,
+    FINISHED,
+    Labels,
+    TaskRecord,
+    TaskState,
+    flow_of,
+)
 from rota.messages import JobEvent, LeaseView, TaskView
 from rota.messages.dashboard import WhyView
 
@@ -51,6 +58,10 @@ def added_task(item: AddTask, *, duplicate: bool = False) -> TaskView:
         created_at_ms=item.created_at_ms,
         duplicate=duplicate,
     )
+    if flow_of(task) is not None:
+        view = msgspec.structs.replace(
+            view, concurrency=task.concurrency, rate=task.rate, fair_key=task.fair_key
+        )
     if (
         item.due_at_ms is None
         and task.run_at_ms is None
@@ -99,6 +110,9 @@ def task_view(
         backoff=options.backoff or DEFAULT_BACKOFF,
         key=None if task.key is None else shown_key(task.key),
         labels=options.labels or NO_LABELS,
+        concurrency=options.concurrency,
+        rate=options.rate,
+        fair_key=options.fair_key,
         on_expiry=options.on_expiry,
         unique=options.unique,
         debounce=options.debounce,

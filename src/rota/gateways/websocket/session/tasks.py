@@ -51,13 +51,21 @@ async def assign(call: SocketCall) -> TaskAnswer:
         priority=asked.priority,
         requires=tuple(asked.requires),
         key=key_of(queue, asked.task_id),
+        concurrency=asked.concurrency,
+        rate=asked.rate,
+        fair_key=asked.fair_key,
         start_within_ms=asked.start_within_ms,
         on_expiry=asked.on_expiry,
         unique=asked.unique,
         debounce=asked.debounce,
     )
     reply = await call.coordinator.execute(
-        SubmitTasks([task], call.connection.session_id, KeySpace.SESSION)
+        SubmitTasks(
+            [task],
+            call.connection.session_id,
+            KeySpace.SESSION,
+            call.caller if call.caller.is_bound else None,
+        )
     )
     assert isinstance(reply, SubmissionStatuses)
     return _task_answer(call, reply.items[0])

@@ -1,13 +1,14 @@
 """Queues over HTTP: their depth, pausing, the backlog and the last hour."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from rota.core import access, limits
 from rota.core.access import Action, Caller
 from rota.core.commands import PauseQueue
+from rota.core.flows.commands import ChangeSettings, QueueChange
 from rota.engine.metrics.time_series import SLOT_MS, SLOTS, TimeSeries, Track
 from rota.engine.queries.dashboard import Backlog
 from rota.errors import QueueNotFound
@@ -15,6 +16,7 @@ from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
 from rota.gateways.http.views.tasks import wait_reason_view
 from rota.messages import BacklogPage, BacklogView, Name, NoFields, QueuePage, QueueView, Request
 from rota.messages.dashboard import SeriesPage, SeriesView
+from rota.messages.limits import QueuePatch
 
 MOST_CHARTED = 8  # queues that are charted when the caller names none
 
@@ -54,12 +56,39 @@ async def resume(call: HttpCall[NoFields | None, NoQuery]) -> QueueView:
     return await _set_paused(call, paused=False)
 
 
+@routes.patch("/api/queues/{queue}", Action.OPERATE)
+async def change(call: HttpCall[QueuePatch, NoQuery]) -> QueueView:
+    """Change the settings of a queue.
+
+    They hold at once, also for what already waits. A queue need not exist yet.
+    """
+    queue, body = _queue(call), call.body
+    given = {
+        name: value
+        for name in QueueChange.__struct_fields__
+        if (value := getattr(body, name)) is not UNSET
+    }
+    await call.coordinator.execute(ChangeSettings(queue=queue, change=QueueChange(**given)))
+    if body.paused is not UNSET:
+        await call.coordinator.execute(PauseQueue(queue=queue, paused=body.paused))
+    return await _shown(call, queue)
+
+
 async def _set_paused(call: HttpCall[NoFields | None, NoQuery], *, paused: bool) -> QueueView:
+    queue = _queue(call)
+    await call.coordinator.execute(PauseQueue(queue=queue, paused=paused))
+    return await _shown(call, queue, paused=paused)
+
+
+def _queue(call: HttpCall[Any, NoQuery]) -> str:
     queue = call.path["queue"]
     if len(queue) > limits.MAX_NAME_LENGTH:
         raise QueueNotFound(queue)
     access.check_queue(call.caller, queue)
-    await call.coordinator.execute(PauseQueue(queue=queue, paused=paused))
+    return queue
+
+
+async def _shown(call: HttpCall[Any, NoQuery], queue: str, *, paused: bool = False) -> QueueView:
     for figures in await call.coordinator.queries.queues.all():
         if figures.name == queue:
             return msgspec.convert(figures, QueueView, from_attributes=True)

@@ -1,5 +1,6 @@
 """Tasks over HTTP: submit, show, list, cancel, retry."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -17,7 +18,9 @@ from rota.core.tasks.values import SHALLOW_BYTES, check_value
 from rota.errors import (
     Forbidden,
     IllegalState,
+    KeyBusy,
     Overloaded,
+    QueueFull,
     TaskNotFound,
     Unavailable,
     UniqueConflict,
@@ -41,6 +44,8 @@ from rota.messages import (
 from rota.messages.dashboard import AttemptView, TaskTimeline
 
 NewTasks = Annotated[list[NewTask], Meta(max_length=limits.MAX_TASKS_PER_SUBMISSION)]
+
+MOST_RETRY_AFTER_S = 60  # that a client is told to wait for room in a queue
 
 routes = Routes("Tasks")
 
@@ -76,7 +81,7 @@ class TasksQuery(PageQuery, frozen=True, kw_only=True):
     answer=TaskView | list[TaskView],
     status=201,
     other_statuses=(200,),
-    errors=(UniqueConflict, Overloaded, Unavailable),
+    errors=(UniqueConflict, KeyBusy, QueueFull, Overloaded, Unavailable),
     starts_eagerly=True,
 )
 async def submit(call: HttpCall[NewTask | NewTasks, NoQuery]) -> HttpResponse:
@@ -95,11 +100,25 @@ async def submit(call: HttpCall[NewTask | NewTasks, NoQuery]) -> HttpResponse:
         return encoded([], 201)
     if is_batch:
         call.services.quotas.reserve_submission(call.reservation, len(tasks))
-    reply = await call.coordinator.execute(SubmitTasks(tasks), is_alone=True)
+    command = SubmitTasks(tasks, by=call.caller if call.caller.is_bound else None)
+    try:
+        reply = await call.coordinator.execute(command, is_alone=True)
+    except QueueFull as error:
+        error.facts["retry_after_s"] = _seconds_until_room(call, error.facts["queue"], len(tasks))
+        raise
     assert isinstance(reply, Submitted)
     views = _views(reply.items)
     is_new = not all(view.duplicate for view in views)
     return encoded(views if is_batch else views[0], 201 if is_new else 200)
+
+
+def _seconds_until_room(call: HttpCall[Any, Any], queue: str, count: int) -> int:
+    """Estimate when a full queue has room for so many tasks, by how fast it is worked off."""
+    rates = call.coordinator.metrics().rates.get(queue)
+    per_s = 0.0 if rates is None else rates.finished.per_second(call.coordinator.clock.now_ms())
+    if per_s <= 0:
+        return MOST_RETRY_AFTER_S
+    return max(1, min(MOST_RETRY_AFTER_S, math.ceil(count / per_s)))
 
 
 def _check(tasks: Sequence[NewTask], caller: Caller, *, most_bytes: int, is_batch: bool) -> None:

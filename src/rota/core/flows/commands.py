@@ -1,0 +1,154 @@
+"""Commands about limits and the settings of queues, and the rules that decide them."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from rota.core.flows import rates
+from rota.core.flows.declaring import with_values
+from rota.core.flows.model import LimitKind, LimitRecord, RateMode
+from rota.core.flows.queue_settings import QueueRate, QueueSettings
+from rota.core.replies import CommandBase
+from rota.errors import IllegalState, Invalid
+
+
+class LimitState(Struct, frozen=True, kw_only=True):
+    """A limit with what uses it now."""
+
+    record: LimitRecord
+    running: int = 0  # slots that are taken
+    waiting: int = 0  # queued tasks that name it
+    opens_at_ms: int | None = None  # of a rate that lets no start through now
+
+
+class LimitStates(Struct, frozen=True):
+    items: list[LimitState]
+
+
+class PutLimit(CommandBase[LimitState], frozen=True, kw_only=True, tag="PutLimit"):
+    """Set a limit. What is not given stays; a limit that is set is pinned unless said otherwise."""
+
+    key: str
+    limit: int | None = None
+    per_ms: int | None = None  # makes it a rate
+    burst: int | None = None
+    mode: RateMode | None = None
+    pinned: bool = True
+
+
+class DropLimit(CommandBase[LimitStates], frozen=True, kw_only=True, tag="DropLimit"):
+    """Unpin a limit; without tasks it is forgotten, otherwise what they declared last counts."""
+
+    key: str
+
+
+class ConsumeLimit(CommandBase[LimitState], frozen=True, kw_only=True, tag="ConsumeLimit"):
+    """Count a use of a rate outside tasks. It is counted only if the reply says that it is free."""
+
+    key: str
+    cost: int = 1
+
+
+class CloseLimit(CommandBase[LimitState], frozen=True, kw_only=True, tag="CloseLimit"):
+    """Let no task of a rate start for a while."""
+
+    key: str
+    for_ms: int
+
+
+class LookAtLimits(CommandBase[LimitStates], frozen=True, kw_only=True, tag="LookAtLimits"):
+    """Return these limits; unknown keys are left out."""
+
+    keys: tuple[str, ...]
+
+
+class QueueChange(Struct, frozen=True, kw_only=True):
+    """Changed settings of a queue; what is not given stays, None resets."""
+
+    max_running: int | UnsetType | None = UNSET
+    max_queued: int | UnsetType | None = UNSET
+    rate: QueueRate | UnsetType | None = UNSET
+    weights: dict[str, float] | UnsetType | None = UNSET
+
+
+class ChangeSettings(CommandBase[QueueSettings], frozen=True, kw_only=True, tag="ChangeSettings"):
+    queue: str
+    change: QueueChange = QueueChange()
+
+
+FlowCommand = PutLimit | DropLimit | ConsumeLimit | CloseLimit | LookAtLimits | ChangeSettings
+FlowReply = LimitState | LimitStates | QueueSettings
+
+
+def put_limit(before: LimitRecord | None, command: PutLimit, *, now_ms: int) -> LimitRecord:
+    """The limit after an operator has set it."""
+    record = before
+    if record is None:
+        if command.limit is None:
+            raise Invalid("limit: is needed for a limit that is not known yet", field="limit")
+        kind: LimitKind = "concurrency" if command.per_ms is None else "rate"
+        record = LimitRecord(key=command.key, kind=kind, limit=command.limit)
+    elif record.kind == "concurrency" and command.per_ms is not None:
+        raise Invalid(
+            "per_ms: this key is a concurrency limit, which has no period", field="per_ms"
+        )
+    given = {
+        name: value
+        for name in ("limit", "per_ms", "burst", "mode")
+        if (value := getattr(command, name)) is not None
+    }
+    changed = msgspec.structs.replace(
+        record, **given, is_pinned=command.pinned, changed_at_ms=now_ms
+    )
+    _check_kind(changed, given)
+    return changed
+
+
+def _check_kind(record: LimitRecord, given: dict[str, Any]) -> None:
+    if record.kind == "concurrency" and given.keys() & {"burst", "mode"}:
+        raise Invalid("burst: a concurrency limit has no burst and no mode", field="burst")
+    if record.kind == "rate" and record.mode == "window" and record.limit > rates.MOST_IN_WINDOW:
+        most = rates.MOST_IN_WINDOW
+        raise Invalid(f"limit: a window counts at most {most} starts", field="limit")
+
+
+def unpin(record: LimitRecord, *, now_ms: int) -> LimitRecord:
+    """The limit as tasks have declared it last."""
+    released = msgspec.structs.replace(record, is_pinned=False, changed_at_ms=now_ms)
+    last = next(reversed(record.declared.values()), None)
+    return released if last is None else with_values(released, last)
+
+
+def consume(record: LimitRecord, command: ConsumeLimit, *, now_ms: int) -> LimitRecord | None:
+    """The rate after a use outside tasks; None: it is not free now, and not counted."""
+    _check_rate(record)
+    if rates.opens_at_ms(record, command.cost, now_ms=now_ms) is not None:
+        return None
+    used = msgspec.structs.replace(record)
+    rates.start(used, command.cost, now_ms=now_ms)
+    return used
+
+
+def close(record: LimitRecord, command: CloseLimit, *, now_ms: int) -> LimitRecord:
+    """The rate after a handler was told to come back later."""
+    _check_rate(record)
+    until_ms = max(record.closed_until_ms, now_ms + command.for_ms)
+    return msgspec.structs.replace(record, closed_until_ms=until_ms)
+
+
+def _check_rate(record: LimitRecord) -> None:
+    if record.kind != "rate":
+        raise IllegalState(
+            f"the limit {record.key!r} is no rate; only rates count uses", key=record.key
+        )
+
+
+def changed_settings(before: QueueSettings, change: QueueChange) -> QueueSettings:
+    """The settings of a queue after a change."""
+    given: dict[str, Any] = {}
+    for name in QueueChange.__struct_fields__:
+        value = getattr(change, name)
+        if value is not UNSET:
+            given[name] = {} if name == "weights" and value is None else value
+    return msgspec.structs.replace(before, **given)

@@ -1,0 +1,143 @@
+"""A set of flows in the order in which they are served.
+
+Theory of operation. The flow with the highest priority comes first. Within one priority, the tenant
+with the lowest virtual time comes first, and within one tenant the flow with the oldest task. Each
+start moves the virtual time of its tenant on by its cost over the tenant's weight. So every tenant
+that has work gets its share of the starts, within one start (start-time fair queueing).
+
+The order is kept by two levels of heaps: tenants, and the flows of each tenant. A virtual time
+changes for all flows of a tenant at once, and only rises. So an entry of the heap of tenants is
+brought up to date when it reaches the top, and each operation costs O(log n).
+"""
+
+import heapq
+from collections.abc import Iterator
+
+from rota.core.flows.model import FlowSpec
+from rota.core.ids import TaskId
+
+Place = tuple[int, TaskId]  # rank and id of a queued task: what comes first is lower
+FIRST: Place = (-(2**63), TaskId(0))  # before every task
+
+
+class Tenant:
+    """The tasks of one `fair_key` in one queue."""
+
+    __slots__ = ("flows", "key", "queue", "virtual_time", "weight")
+
+    def __init__(self, queue: str, key: str, weight: float = 1.0) -> None:
+        self.queue = queue
+        self.key = key
+        self.weight = weight
+        self.virtual_time = 0.0
+        self.flows = 0  # with queued tasks
+
+    def charge(self, cost: float = 1.0) -> None:
+        self.virtual_time += cost / self.weight
+
+
+class Flow:
+    """A flow with queued tasks."""
+
+    __slots__ = (
+        "blocked_by",
+        "bound",
+        "holders",
+        "lane",
+        "number",
+        "place",
+        "queued",
+        "spec",
+        "tenant",
+        "woken_by",
+    )
+
+    def __init__(self, number: int, lane: int, spec: FlowSpec, tenant: Tenant) -> None:
+        self.number = number
+        self.lane = lane
+        self.spec = spec
+        self.tenant = tenant
+        self.queued = 0  # tasks
+        self.place: Place | None = None  # of its next task; None: not known yet
+        self.bound: Place = FIRST  # its next task is not before this one
+        self.blocked_by: str | None = None  # the key that refused it; None: it may run
+        self.woken_by: str | None = None  # the key that had room for it, until it has started
+        self.holders: dict[TaskId, Place] = {}  # queued tasks that have kept their slot
+
+
+class FairQueue:
+    def __init__(self) -> None:
+        self._flows: dict[int, tuple[Place, Flow]] = {}  # by number, with the current entry
+        self._of_tenant: dict[Tenant, list[tuple[Place, int]]] = {}  # heaps
+        self._tenants: list[tuple[int, float, str, Tenant]] = []  # a heap
+        self._entries: dict[Tenant, tuple[int, float]] = {}  # the entry of each that counts
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def __contains__(self, flow: Flow) -> bool:
+        return flow.number in self._flows
+
+    def __iter__(self) -> Iterator[Flow]:
+        return (flow for _, flow in self._flows.values())
+
+    def push(self, flow: Flow) -> None:
+        """Add a flow, or give it the place that its next task has now."""
+        place = flow.bound if flow.place is None else flow.place
+        known = self._flows.get(flow.number)
+        if known is not None and known[0] == place:
+            return
+        self._flows[flow.number] = place, flow
+        heapq.heappush(self._of_tenant.setdefault(flow.tenant, []), (place, flow.number))
+        self._enter(flow.tenant)
+
+    def discard(self, flow: Flow) -> None:
+        self._flows.pop(flow.number, None)
+
+    def first(self) -> Flow | None:
+        """The flow that is served next."""
+        while self._tenants:
+            rank, virtual_time, _, tenant = self._tenants[0]
+            if self._entries.get(tenant) != (rank, virtual_time):
+                heapq.heappop(self._tenants)  # a newer entry counts
+                continue
+            flow = self._first_of(tenant)
+            if flow is None:
+                heapq.heappop(self._tenants)
+                del self._entries[tenant], self._of_tenant[tenant]
+                continue
+            now = self._flows[flow.number][0][0], tenant.virtual_time
+            if now == (rank, virtual_time):
+                return flow
+            self._entries[tenant] = now
+            heapq.heapreplace(self._tenants, (*now, tenant.key, tenant))
+        return None
+
+    def order(self) -> tuple[int, float, Place] | None:
+        """What the first flow is compared by with those of other lanes of the queue."""
+        flow = self.first()
+        if flow is None:
+            return None
+        place = self._flows[flow.number][0]
+        return place[0], flow.tenant.virtual_time, place
+
+    def _enter(self, tenant: Tenant) -> None:
+        """Enter a tenant, or enter it again when it comes earlier than its entry says."""
+        flow = self._first_of(tenant)
+        assert flow is not None
+        now = self._flows[flow.number][0][0], tenant.virtual_time
+        known = self._entries.get(tenant)
+        if known is None or now < known:
+            self._entries[tenant] = now
+            heapq.heappush(self._tenants, (*now, tenant.key, tenant))
+
+    def _first_of(self, tenant: Tenant) -> Flow | None:
+        """The first flow of a tenant; entries that no longer count are dropped."""
+        heap = self._of_tenant[tenant]
+        while heap:
+            place, number = heap[0]
+            known = self._flows.get(number)
+            if known is not None and known[0] == place:
+                return known[1]
+            heapq.heappop(heap)
+        return None

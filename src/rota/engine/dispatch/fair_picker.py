@@ -1,0 +1,132 @@
+"""Picks the next tasks of queues that have flows, or limits of their own.
+
+Within such a queue the tasks without a `fair_key` are one more tenant, and the queued tasks of a
+lane that have no flow at all are like one flow without limits. Between queues, the order is that of
+all tasks: higher priority first, then the oldest.
+"""
+
+from collections.abc import Sequence
+
+from rota.core.dispatch.matching import turn
+from rota.core.flows.fair_queue import FairQueue, Flow, Place
+from rota.core.flows.model import FlowSpec
+from rota.core.flows.picking import Picked, QueuePicker
+from rota.core.ids import TaskId
+from rota.core.tasks.model import TaskRecord
+from rota.engine.working_set.held_limits import PendingStarts
+from rota.engine.working_set.working_set import WorkingSet
+from rota.store.database import Transaction
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.row_types import FIRST_FLOW
+
+PLAIN = FlowSpec()
+
+
+class FairPicker:
+    """Picks once. All tasks that it returns have to be leased."""
+
+    def __init__(self, tx: Transaction, lanes: Lanes, held: WorkingSet, *, now_ms: int) -> None:
+        self._tx = tx
+        self._lanes = lanes
+        self._windows = held.windows
+        self._flows = held.flows
+        self._limits = held.flows.limits
+        self._pending = PendingStarts(held.flows.limits.by_key)
+        self._now_ms = now_ms
+        self._most = 1
+
+    def pick(
+        self, lanes: Sequence[int], others: Sequence[TaskRecord], most: int
+    ) -> list[TaskRecord]:
+        """Return the next tasks of these lanes, merged with the next ones of other queues."""
+        self._most = most
+        queues: dict[str, list[int]] = {}
+        for lane in lanes:
+            queues.setdefault(self._lanes.by_number[lane].queue, []).append(lane)
+        pickers = {queue: self._picker(queue, numbers) for queue, numbers in queues.items()}
+        chosen: list[TaskRecord | tuple[int, Place]] = []
+        passed = 0
+        while len(chosen) < most:
+            best = self._best(pickers)
+            other = others[passed] if passed < len(others) else None
+            if other is not None and (best is None or turn(other) < best[1][1]):
+                chosen.append(other)
+                passed += 1
+            elif best is not None:
+                queue, picked = best
+                self._take(queue, pickers[queue], picked)
+                chosen.append((picked[0].number, picked[1]))
+            else:
+                break
+        return self._records(chosen)
+
+    def _picker(self, queue: str, lanes: Sequence[int]) -> QueuePicker:
+        sources = [self._flows.active[lane] for lane in lanes if lane in self._flows.active]
+        tenant = self._flows.tenant(queue, "")
+        for lane in lanes:
+            if lane in self._windows.by_lane:
+                flow = Flow(lane, lane, PLAIN, tenant)
+                first, bound = self._windows.first(lane)
+                flow.place = first
+                if bound is not None:
+                    flow.bound = bound
+                plain = FairQueue()
+                plain.push(flow)
+                sources.append(plain)
+        if tenant.flows == 0:
+            self._flows.join(tenant)
+            tenant.flows = 0
+        return QueuePicker(
+            sources,
+            admit=self._admit,
+            next_place=self._next_place,
+            block=lambda flow, key: self._flows.block(flow, key, now_ms=self._now_ms),
+            on_pick=self._flows.charge,
+        )
+
+    def _best(self, pickers: dict[str, QueuePicker]) -> tuple[str, Picked] | None:
+        """The queue whose next task comes first, and that task."""
+        best: tuple[str, Picked] | None = None
+        for queue, picker in pickers.items():
+            if self._is_closed(queue):
+                continue
+            picked = picker.first()
+            if picked is not None and (best is None or picked[1] < best[1][1]):
+                best = queue, picked
+        return best
+
+    def _is_closed(self, queue: str) -> bool:
+        """Whether a limit of the queue itself lets no task start."""
+        spec = self._flows.queue_specs.get(queue)
+        if spec is None:
+            return False
+        key = self._limits.refusal(spec, None, self._pending, now_ms=self._now_ms)
+        if key is None:
+            return False
+        opens_at_ms = self._limits.opens_at_ms(key, now_ms=self._now_ms)
+        if opens_at_ms is not None:
+            self._flows.openings.add(key, opens_at_ms)
+        return True
+
+    def _admit(self, flow: Flow, holder: TaskId | None) -> str | None:
+        if flow.spec is PLAIN:
+            return None
+        return self._limits.refusal(flow.spec, holder, self._pending, now_ms=self._now_ms)
+
+    def _next_place(self, flow: Flow, index: int) -> Place | None:
+        windows = self._windows if flow.number < FIRST_FLOW else self._flows.windows
+        return windows.place(self._tx, flow.number, index, wanted=self._most)
+
+    def _take(self, queue: str, picker: QueuePicker, picked: Picked) -> None:
+        flow, place = picked
+        is_holder = place[1] in flow.holders
+        spec = self._flows.whole_spec(queue, flow.spec)
+        self._pending.add(spec, now_ms=self._now_ms, is_holder=is_holder)
+        picker.take(picked)
+
+    def _records(self, chosen: Sequence[TaskRecord | tuple[int, Place]]) -> list[TaskRecord]:
+        places = [one for one in chosen if isinstance(one, tuple)]
+        plain = [one for one in places if one[0] < FIRST_FLOW]
+        flowing = [one for one in places if one[0] >= FIRST_FLOW]
+        found = self._windows.tasks(self._tx, plain) | self._flows.windows.tasks(self._tx, flowing)
+        return [one if isinstance(one, TaskRecord) else found[one[1][1]] for one in chosen]

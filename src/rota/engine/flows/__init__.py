@@ -1,0 +1,1 @@
+"""Limits and settings of queues inside a batch."""

@@ -1,0 +1,520 @@
+"""The flows that the writer holds in memory, and the tasks that each of them offers next.
+
+Theory of operation. A flow that has queued tasks is in exactly one place: among the active flows of
+its lane, or under the limit that refused it. A flow is refused as a whole, so 10,000 tasks of a key
+that is full cost one step. When a limit has room again, as many of its flows become active in each
+lane: a lane without workers must not keep the room from the others. To become active reserves
+nothing. A flow that another limit then refuses passes the room on to the next.
+
+Virtual times are not stored. Tenants that have work are within one start of each other, so a start
+over costs a tenant at most one start.
+
+Memory. A flow with queued tasks takes about 1.5 KiB with its window, and a limit about 0.5 KiB.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from rota.core import limits as core_limits
+from rota.core.decisions import AddTask
+from rota.core.dispatch.matching import turn
+from rota.core.flows.declaring import declare, is_forgettable
+from rota.core.flows.fair_queue import FairQueue, Flow, Place, Tenant
+from rota.core.flows.model import Charge, FlowSpec, Slot, named_limits
+from rota.core.flows.queue_settings import (
+    DEFAULT_SETTINGS,
+    QUEUE_KEY,
+    QueueSettings,
+    limits_of_queue,
+)
+from rota.core.ids import TaskId
+from rota.core.snapshot import added_task
+from rota.core.tasks.model import NewTask, TaskOptions, TaskRecord, flow_of, of_run
+from rota.engine.working_set.held_leases import HeldLeases
+from rota.engine.working_set.held_limits import HeldLimits, Openings
+from rota.engine.working_set.lane_windows import LaneWindow, LaneWindows
+from rota.errors import TooMany
+from rota.store.database import Transaction
+from rota.store.flows import FlowStore, StoredFlow
+from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.queues import QueueStore
+from rota.store.tasks.row_types import FIRST_FLOW, FIRST_PLACE, QueuedPlace
+
+MOST_PLACES = 131_072  # of all flows together, at about 120 bytes each
+MOST_WOKEN = 1_000  # flows of a lane that become active at once
+MOST_STARTS = 64  # of a rate that are let through at once
+MOST_IDLE_TENANTS = 10_000  # tenants without work whose virtual time is remembered
+NO_SPEC = FlowSpec()
+
+
+class HeldFlows:
+    """The flows as the store has them. Each decision is noted when it is written."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self.limits = HeldLimits()
+        self.openings = Openings()
+        self.settings: dict[str, QueueSettings] = {}  # of queues that have some
+        self.queue_specs: dict[str, FlowSpec] = {}  # limits that all tasks of a queue have
+        self.depths: dict[str, int] = {}  # queued tasks of queues with `max_queued`
+        self.open: dict[int, Flow] = {}  # flows with queued tasks
+        self.active: dict[int, FairQueue] = {}  # by lane
+        self.windows = LaneWindows(lanes, most_places=MOST_PLACES)
+        self.flows_of_queue: dict[str, int] = {}  # how many flows have queued tasks
+        self.clocks: dict[str, float] = {}  # the virtual time of each queue
+        self._blocked: dict[str, dict[int, FairQueue]] = {}  # by key and lane
+        self._tenants: dict[tuple[str, str], Tenant] = {}
+        self._numbers: dict[tuple[int, FlowSpec], int] = {}
+        self._specs: dict[int, tuple[int, FlowSpec]] = {}
+        self._last = FIRST_FLOW
+        self._lanes = lanes
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any task or queue has a limit or a tenant."""
+        return bool(self._specs or self.limits.by_key or self.settings)
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+    def active_lanes(self) -> list[int]:
+        """The lanes with a flow that may run."""
+        return [lane for lane, flows in self.active.items() if flows]
+
+    def is_managed(self, queue: str) -> bool:
+        """Whether tasks of a queue are picked by flows, and not only by their age."""
+        return queue in self.flows_of_queue or queue in self.queue_specs or queue in self.depths
+
+    def queue_room(self, queue: str) -> int:
+        """How many more tasks a queue with `max_queued` takes."""
+        most = self.settings[queue].max_queued
+        assert most is not None
+        return most - self.depths[queue]
+
+    def count_queued(self, queue: str, count: int) -> None:
+        """Note that so many tasks have come to a queue, or left it."""
+        if queue in self.depths:
+            self.depths[queue] += count
+
+    # --- loading ----------------------------------------------------------------------------------
+
+    @classmethod
+    def load(cls, tx: Transaction, lanes: Lanes, leases: HeldLeases) -> "HeldFlows":
+        held, store = cls(lanes), FlowStore(tx)
+        held.limits.load(tx)
+        for queue, settings in store.settings().items():
+            held._use_settings(queue, settings)
+            if settings.max_queued is not None:
+                held.depths[queue] = QueueStore(tx).depth(queue)
+        for one in store.all():
+            held._intern(one)
+        if held.is_used:
+            held._count_slots(store, leases)
+            held._open_queued(store)
+        return held
+
+    def _count_slots(self, store: FlowStore, leases: HeldLeases) -> None:
+        specs = {task_id: self._specs[flow][1] for task_id, flow in store.running()}
+        for task_id, lease in leases.by_task.items():
+            spec = self.whole_spec(lease.lane.queue, specs.get(task_id, NO_SPEC))
+            self._count(task_id, spec)
+        for kept in store.kept_slots():
+            self._count(kept.id, kept.spec)
+            self.limits.kept[kept.id] = kept.incarnation
+
+    def _count(self, task_id: TaskId, spec: FlowSpec) -> None:
+        limits = self.limits
+        if spec.slots:
+            limits.slots[task_id] = spec
+        for slot in spec.slots:
+            limits.running[slot.key] = limits.running.get(slot.key, 0) + 1
+
+    def _open_queued(self, store: FlowStore) -> None:
+        for number, count in store.queued().items():
+            flow = self._opened(number)
+            flow.queued = count
+            flow.bound = FIRST_PLACE
+            self._count_waiting(flow, count)
+            self.windows.by_lane[number] = LaneWindow(bound=FIRST_PLACE)
+        for place in store.queued_holders():
+            self.open[place.lane].holders[place.id] = place.rank, place.id
+        for flow in [*self.open.values()]:
+            self._place(flow)
+
+    # --- numbers ----------------------------------------------------------------------------------
+
+    def lane_of(self, number: int) -> int:
+        """The lane of a flow, or the lane itself."""
+        return number if number < FIRST_FLOW else self._specs[number][0]
+
+    def queue_of(self, number: int) -> str:
+        """The queue of a lane or a flow."""
+        return self._lanes.by_number[self.lane_of(number)].queue
+
+    def numbers_for(
+        self, tx: Transaction, added: Sequence[AddTask], *, now_ms: int
+    ) -> dict[int, int]:
+        """Return the flow of each new task that has one; its limits are declared."""
+        # Not by `flow_of`: this is asked for every task, and nearly none has a flow.
+        tasks = [
+            one
+            for one in added
+            if one.task.fair_key is not None
+            or one.task.concurrency is not None
+            or one.task.rate is not None
+        ]
+        return self._numbers_of(tx, tasks, now_ms=now_ms) if tasks else {}
+
+    def numbers_again(
+        self, tx: Transaction, tasks: Iterable[TaskRecord], *, now_ms: int
+    ) -> dict[int, int]:
+        """Return the flow of each finished task that is queued again and has one."""
+        again = [
+            AddTask(task.id, _as_new(task), task.created_at_ms)
+            for task in tasks
+            if flow_of(task.options) is not None
+        ]
+        return self._numbers_of(tx, again, now_ms=now_ms) if again else {}
+
+    def _numbers_of(
+        self, tx: Transaction, added: Sequence[AddTask], *, now_ms: int
+    ) -> dict[int, int]:
+        numbers: dict[int, int] = {}
+        new: list[StoredFlow] = []
+        for one in added:
+            task = one.task
+            spec = flow_of(task)
+            assert spec is not None
+            lane = self._lanes.number(tx, task.queue, task.name, task.requires)
+            number = self._numbers.get((lane, spec))
+            if number is None:
+                if len(self._specs) >= core_limits.MAX_FLOWS:
+                    most = core_limits.MAX_FLOWS
+                    raise TooMany(
+                        f"live tasks have {most} combinations of limits and tenants, and no more "
+                        "may be; finish some of them first",
+                        limit=most,
+                    )
+                flow = StoredFlow(self._last + 1, lane, spec)
+                self._intern(flow)
+                new.append(flow)
+                number = flow.number
+            self._declare(task, owner=one.owner, now_ms=now_ms)
+            numbers[one.id] = number
+        if new:
+            FlowStore(tx).add(new)
+        return numbers
+
+    def _intern(self, flow: StoredFlow) -> None:
+        self._numbers[flow.lane, flow.spec] = flow.number
+        self._specs[flow.number] = flow.lane, flow.spec
+        self._last = max(self._last, flow.number)
+
+    def _declare(self, task: NewTask, *, owner: str, now_ms: int) -> None:
+        for wanted in named_limits(task.concurrency, task.rate):
+            before = self.limits.by_key.get(wanted.key)
+            after = declare(before, wanted, task.name, owner=owner, now_ms=now_ms)
+            if after is not None:
+                self.limits.put(after)
+                if before is not None and after.limit != before.limit:
+                    self.wake(wanted.key, now_ms=now_ms)
+
+    def queued_tasks(self, tx: Transaction, key: str, most: int) -> list[TaskId]:
+        """Queued tasks that name a limit."""
+        found: list[TaskId] = []
+        for flow in self.open.values():
+            if key in flow.spec.keys:
+                found += FlowStore(tx).queued_ids(flow.number, most - len(found))
+                if len(found) >= most:
+                    break
+        return found
+
+    def is_named(self, key: str) -> bool:
+        """Whether a live task names a limit, or an attempt still has a slot of it."""
+        return key in self.limits.running or any(
+            key in spec.keys for _, spec in self._specs.values()
+        )
+
+    def prune(self, tx: Transaction, after: int, most: int, *, now_ms: int) -> int:
+        """Forget flows without live tasks, and limits that say nothing; return how many flows."""
+        store = FlowStore(tx)
+        unused = [one for one in store.unused(after, most) if one not in self.open]
+        if unused:
+            store.drop(unused)
+        for number in unused:
+            del self._numbers[self._specs.pop(number)]
+        named = {key for _, spec in self._specs.values() for key in spec.keys}
+        taken = {slot.key for spec in self.limits.slots.values() for slot in spec.slots}
+        for key, record in [*self.limits.by_key.items()]:
+            if key not in named and key not in taken and is_forgettable(record, now_ms=now_ms):
+                self.limits.drop(key)
+        return len(unused)
+
+    # --- queued tasks -----------------------------------------------------------------------------
+
+    def note_added(
+        self,
+        added: Iterable[AddTask],
+        numbers: Mapping[int, int],
+        run_tokens: Mapping[TaskId, tuple[int, int]],
+    ) -> None:
+        """Note new tasks that are queued; `numbers` has the flow of each that has one."""
+        for one in added:
+            number = numbers.get(one.id)
+            if number is not None and one.due_at_ms is None:
+                lane = self._lanes.by_number[self._specs[number][0]]
+                task = msgspec.structs.replace(added_task(one, lane), flow=number)
+                self._enter(number, turn(task), of_run(task, run_tokens.get(one.id)))
+
+    def note_queued(self, places: Iterable[QueuedPlace]) -> None:
+        """Note tasks that have come back to the queue."""
+        for number, rank, task_id in places:
+            self._enter(number, (rank, task_id), None)
+
+    def _enter(self, number: int, place: Place, task: TaskRecord | None) -> None:
+        flow = self._opened(number)
+        flow.queued += 1
+        self._count_waiting(flow, 1)
+        self.windows.enter(number, place, task)
+        if self.limits.kept.get(place[1], 0) is None:
+            flow.holders[place[1]] = place
+            self._unblock(flow)
+        self._place(flow)
+
+    def note_left(self, task: TaskRecord) -> None:
+        """Note that a task of a flow has left the queue."""
+        assert task.flow is not None
+        flow = self.open[task.flow]
+        flow.queued -= 1
+        flow.holders.pop(task.id, None)
+        self._count_waiting(flow, -1)
+        self.windows.leave(flow.number, turn(task))
+        self._place(flow)
+
+    def _opened(self, number: int) -> Flow:
+        flow = self.open.get(number)
+        if flow is None:
+            lane, spec = self._specs[number]
+            queue = self._lanes.by_number[lane].queue
+            tenant = self.tenant(queue, spec.tenant)
+            self.join(tenant)
+            flow = self.open[number] = Flow(number, lane, spec, tenant)
+            self.flows_of_queue[queue] = self.flows_of_queue.get(queue, 0) + 1
+        return flow
+
+    def _place(self, flow: Flow) -> None:
+        """Put a flow where it belongs after its queued tasks have changed."""
+        if flow.queued == 0:
+            self._close(flow)
+            return
+        first, bound = self.windows.first(flow.number)
+        flow.place = first
+        if first is None and bound is not None:
+            flow.bound = bound
+        if flow.blocked_by is None:
+            self._active(flow.lane).push(flow)
+        else:
+            self._blocked[flow.blocked_by][flow.lane].push(flow)
+
+    def _close(self, flow: Flow) -> None:
+        del self.open[flow.number]
+        tenant = flow.tenant
+        tenant.flows -= 1
+        left = self.flows_of_queue[tenant.queue] - 1
+        if left:
+            self.flows_of_queue[tenant.queue] = left
+        else:
+            del self.flows_of_queue[tenant.queue]
+        if tenant.flows == 0 and len(self._tenants) > MOST_IDLE_TENANTS:
+            self._tenants = {key: one for key, one in self._tenants.items() if one.flows}
+        self._take_out(flow)
+        if flow.woken_by is not None:
+            self._pass_on(flow.woken_by, flow.lane)
+
+    def _take_out(self, flow: Flow) -> None:
+        key, lane = flow.blocked_by, flow.lane
+        if key is None:
+            self._active(lane).discard(flow)
+            return
+        lanes = self._blocked[key]
+        lanes[lane].discard(flow)
+        if not lanes[lane]:
+            del lanes[lane]
+        if not lanes:
+            del self._blocked[key]
+        flow.blocked_by = None
+
+    def _active(self, lane: int) -> FairQueue:
+        active = self.active.get(lane)
+        if active is None:
+            active = self.active[lane] = FairQueue()
+        return active
+
+    def _count_waiting(self, flow: Flow, count: int) -> None:
+        waiting = self.limits.waiting
+        for key in flow.spec.keys:
+            left = waiting.get(key, 0) + count
+            if left:
+                waiting[key] = left
+            else:
+                del waiting[key]
+
+    # --- tenants ----------------------------------------------------------------------------------
+
+    def tenant(self, queue: str, key: str) -> Tenant:
+        tenant = self._tenants.get((queue, key))
+        if tenant is None:
+            weight = self.settings.get(queue, DEFAULT_SETTINGS).weights.get(key, 1.0)
+            tenant = self._tenants[queue, key] = Tenant(queue, key, weight)
+        return tenant
+
+    def join(self, tenant: Tenant) -> None:
+        """Count one more flow of a tenant; one that had no work saves up no time."""
+        if tenant.flows == 0:
+            tenant.virtual_time = max(tenant.virtual_time, self.clocks.get(tenant.queue, 0.0))
+        tenant.flows += 1
+
+    def charge(self, flow: Flow) -> None:
+        """Charge the tenant of a flow for one start."""
+        tenant = flow.tenant
+        self.clocks[tenant.queue] = tenant.virtual_time
+        tenant.charge()
+        flow.woken_by = None
+
+    # --- blocking ---------------------------------------------------------------------------------
+
+    def block(self, flow: Flow, key: str, *, now_ms: int) -> None:
+        """Put a flow, which is in no place, under the limit that refuses it."""
+        woken_by, flow.woken_by = flow.woken_by, None
+        flow.blocked_by = key
+        self._blocked.setdefault(key, {}).setdefault(flow.lane, FairQueue()).push(flow)
+        cost = next((one.cost for one in flow.spec.charges if one.key == key), None)
+        if cost is not None:
+            opens_at_ms = self.limits.opens_at_ms(key, cost, now_ms=now_ms)
+            self.openings.add(key, now_ms if opens_at_ms is None else opens_at_ms)
+        if woken_by is not None and woken_by != key:
+            self._pass_on(woken_by, flow.lane)
+
+    def _pass_on(self, key: str, lane: int) -> None:
+        """Let another flow of a lane have the room that a flow could not use."""
+        record = self.limits.by_key.get(key)
+        if record is not None and (record.kind == "rate" or self.limits.room(key) > 0):
+            self._wake_lane(key, lane, 1)
+
+    def wake(self, key: str, *, now_ms: int) -> None:
+        """Let as many flows as a limit has room for become active in each lane."""
+        lanes = self._blocked.get(key)
+        if lanes is None:
+            return
+        if self.limits.by_key[key].kind == "rate":
+            # At least one: it may cost more than one start, and knows best when it can be had.
+            room = max(1, self.limits.free_starts(key, MOST_STARTS, now_ms=now_ms))
+        else:
+            room = min(self.limits.room(key), MOST_WOKEN)
+        for lane in [*lanes]:
+            self._wake_lane(key, lane, room)
+
+    def _wake_lane(self, key: str, lane: int, most: int) -> None:
+        for _ in range(most):
+            blocked = self._blocked.get(key, {}).get(lane)
+            flow = None if blocked is None else blocked.first()
+            if flow is None:
+                return
+            self._unblock(flow)
+            flow.woken_by = key
+
+    def _unblock(self, flow: Flow) -> None:
+        if flow.blocked_by is not None:
+            self._take_out(flow)
+            self._active(flow.lane).push(flow)
+
+    def open_due(self, now_ms: int) -> None:
+        """Wake the flows of rates that are open now."""
+        for key in self.openings.due(now_ms):
+            if key in self.limits.by_key:
+                self.wake(key, now_ms=now_ms)
+
+    # --- leases -----------------------------------------------------------------------------------
+
+    def whole_spec(self, queue: str, spec: FlowSpec) -> FlowSpec:
+        """The limits of a task: those of its flow, and those of its queue."""
+        own = self.queue_specs.get(queue)
+        if own is None:
+            return spec
+        return FlowSpec(spec.tenant, (*spec.slots, *own.slots), (*spec.charges, *own.charges))
+
+    def note_leased(self, tasks: Iterable[TaskRecord], *, now_ms: int) -> None:
+        for task in tasks:
+            spec = NO_SPEC if task.flow is None else self._specs[task.flow][1]
+            spec = self.whole_spec(task.lane.queue, spec)
+            if spec.slots or spec.charges:
+                self.limits.note_started(task.id, spec, now_ms=now_ms)
+            for charge in spec.charges:
+                if charge.key in self._blocked or charge.key.startswith(QUEUE_KEY):
+                    opens_at_ms = self.limits.opens_at_ms(charge.key, now_ms=now_ms)
+                    self.openings.add(charge.key, now_ms if opens_at_ms is None else opens_at_ms)
+
+    def note_requeued(self, ids: Iterable[TaskId], *, now_ms: int) -> None:
+        """Note attempts that ended without finishing their tasks."""
+        self._free(ids, self.limits.note_waiting, now_ms=now_ms)
+
+    def note_finished(self, ids: Iterable[TaskId], *, now_ms: int) -> None:
+        self._free(ids, self.limits.note_finished, now_ms=now_ms)
+
+    def _free(
+        self, ids: Iterable[TaskId], free: Callable[[TaskId], list[str]], *, now_ms: int
+    ) -> None:
+        if self.limits.slots:
+            freed = {key for task_id in ids for key in free(task_id)}
+            for key in freed:
+                self.wake(key, now_ms=now_ms)
+
+    def note_lingering(self, cancelled: Iterable[tuple[int, TaskId]]) -> None:
+        """Keep the slots of cancelled attempts, which have just been freed.
+
+        Each is given by its worker's incarnation and its task. The slots stay taken until the
+        worker lets go of the attempt.
+        """
+        ended = self.limits.ended
+        for incarnation, task_id in cancelled if ended else ():
+            if task_id in ended:
+                self.limits.note_lingering(task_id, ended[task_id], incarnation)
+
+    def note_let_go(self, ids: Iterable[TaskId], *, now_ms: int) -> None:
+        """Free the slots of cancelled attempts that their workers have let go of."""
+        kept = self.limits.kept
+        self.note_finished([one for one in ids if kept.get(one) is not None], now_ms=now_ms)
+
+    def note_worker_gone(self, incarnation: int, *, now_ms: int) -> None:
+        if self.limits.kept:
+            self.note_finished(self.limits.lingering_of(incarnation), now_ms=now_ms)
+
+    # --- settings of queues -----------------------------------------------------------------------
+
+    def _use_settings(self, queue: str, settings: QueueSettings) -> None:
+        self.settings[queue] = settings
+        records = limits_of_queue(queue, settings)
+        for record in records:
+            known = self.limits.by_key.get(record.key)
+            if known is not None:  # what has started still counts
+                record.next_start_us, record.starts_ms = known.next_start_us, known.starts_ms
+            self.limits.by_key[record.key] = record
+        if records:
+            self.queue_specs[queue] = FlowSpec(
+                "",
+                tuple(Slot(one.key) for one in records if one.kind == "concurrency"),
+                tuple(Charge(one.key) for one in records if one.kind == "rate"),
+            )
+
+
+def _as_new(task: TaskRecord) -> NewTask:
+    """A task as it was submitted, as far as its flow is concerned."""
+    options: TaskOptions = task.options
+    return NewTask(
+        name=task.lane.name,
+        queue=task.lane.queue,
+        requires=task.lane.requires,
+        concurrency=options.concurrency,
+        rate=options.rate,
+        fair_key=options.fair_key,
+    )

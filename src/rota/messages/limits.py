@@ -1,0 +1,74 @@
+"""Limits of keys, and settings of queues, on the wire."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, UnsetType
+
+from rota.core import limits
+from rota.core.flows.model import FairKey, LimitKind, RateMode
+from rota.core.flows.queue_settings import QueueRate, Weight
+from rota.messages.base import Answer, Request
+
+LimitValue = Annotated[int, Meta(ge=0, le=limits.MAX_RATE)]
+PeriodMs = Annotated[int, Meta(ge=1, le=limits.MAX_RATE_PERIOD_MS)]
+Cost = Annotated[int, Meta(ge=1, le=limits.MAX_RATE)]
+
+
+class KeyLimitView(Answer, frozen=True, kw_only=True):
+    """A limit as clients see it."""
+
+    key: str
+    kind: LimitKind
+    limit: int  # tasks that run at once, or starts in a period
+    running: int  # slots that are taken; 0 for a rate
+    waiting: int  # queued tasks that name it
+    per_ms: int | None = None  # the period of a rate
+    burst: int | None = None  # starts of a rate that may come at once
+    mode: RateMode | None = None  # of a rate
+    opens_at_ms: int | None = None  # when a rate that is closed now lets the next start through
+    pinned: bool  # set by an operator: tasks do not change it
+
+
+class KeyLimitPage(Answer, frozen=True, kw_only=True):
+    items: list[KeyLimitView]
+    next_cursor: str | None = None
+
+
+class KeyLimitPut(Request, frozen=True, kw_only=True):
+    """A limit that an operator sets; what is not given stays as it is."""
+
+    limit: LimitValue | None = None  # needed for a key that is not known yet
+    per_ms: PeriodMs | None = None  # of a rate; a new key with a period is a rate
+    burst: Cost | None = None
+    mode: RateMode | None = None
+    pinned: bool = True  # false: the next value that tasks declare counts again
+
+
+class KeyLimitDeleted(Answer, frozen=True, kw_only=True):
+    key: str
+    limit: KeyLimitView | None = None  # what tasks declared last; null: no task names it
+
+
+class LimitConsume(Request, frozen=True, kw_only=True):
+    cost: Cost = 1
+
+
+class LimitConsumed(Answer, frozen=True, kw_only=True):
+    key: str
+    consumed: bool  # false: it was not free, and nothing was counted
+    opens_at_ms: int | None = None  # when to try again
+
+
+class QueuePatch(Request, frozen=True, kw_only=True):
+    """Changed settings of a queue; what is not given stays, null resets."""
+
+    # Tasks of the queue that run at once.
+    max_running: Annotated[int, Meta(ge=0, le=limits.MAX_CONCURRENCY)] | UnsetType | None = UNSET
+    # Queued tasks beyond which submissions are refused with 429 `queue_full`.
+    max_queued: Annotated[int, Meta(ge=0, le=limits.MAX_QUEUED)] | UnsetType | None = UNSET
+    rate: QueueRate | UnsetType | None = UNSET  # of starts
+    # Shares of tenants (`fair_key`); 1 for those that are not listed.
+    weights: (
+        Annotated[dict[FairKey, Weight], Meta(max_length=limits.MAX_WEIGHTS)] | UnsetType | None
+    ) = UNSET
+    paused: bool | UnsetType = UNSET

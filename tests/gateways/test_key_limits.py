@@ -1,0 +1,175 @@
+"""Limits of keys and settings of queues over HTTP."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.gateways.serving import Api, Json, served
+from tests.gateways.test_access import token
+
+ONE = {"key": "user:1", "limit": 1}
+OPENAI = {"key": "openai", "limit": 2, "per_ms": 1_000}
+
+
+async def test_a_task_shows_the_limits_that_it_was_submitted_with(api: Api) -> None:
+    made = await api.submit(concurrency=ONE, rate=[OPENAI], fair_key="ann")
+
+    shown = await api.task(made["id"])
+
+    for view in (made, shown):
+        assert view["concurrency"] == {**ONE, "hold": "attempt", "on_full": "wait"}
+        assert [one["key"] for one in view["rate"]] == ["openai"]
+        assert view["fair_key"] == "ann"
+
+
+async def test_limits_are_listed_with_what_runs_and_waits(api: Api) -> None:
+    worker = await api.register()
+    for _ in range(3):
+        await api.submit(concurrency=ONE)
+    await api.submit(rate=OPENAI)
+    await worker.lease(most=100)
+
+    everything = (await api.get("/api/limits")).json()
+    rates = (await api.get("/api/limits", params={"kind": "rate"})).json()["items"]
+    users = (await api.get("/api/limits", params={"prefix": "user:"})).json()["items"]
+    first = (await api.get("/api/limits", params={"limit": 1})).json()
+    second = (await api.get("/api/limits", params={"cursor": first["next_cursor"]})).json()
+
+    assert [item["key"] for item in everything["items"]] == ["openai", "user:1"]
+    assert everything["next_cursor"] is None
+    assert [item["key"] for item in rates] == ["openai"]
+    assert rates[0]["opens_at_ms"] == api.clock.now_ms() + 500
+    assert [(item["running"], item["waiting"], item["pinned"]) for item in users] == [(1, 2, False)]
+    assert [item["key"] for item in first["items"] + second["items"]] == ["openai", "user:1"]
+
+
+async def test_an_operator_sets_and_unpins_a_limit(api: Api) -> None:
+    worker = await api.register()
+    for _ in range(4):
+        await api.submit(concurrency=ONE)
+    await worker.lease(most=100)
+
+    put = await api.client.put("/api/limits/user%3A1", json={"limit": 3})
+    more = await worker.lease(most=100)
+    gone = await api.delete("/api/limits/user:1")
+
+    assert (put.status_code, put.json()["limit"], put.json()["pinned"]) == (200, 3, True)
+    assert len(more) == 2
+    assert (gone.json()["limit"]["limit"], gone.json()["limit"]["pinned"]) == (1, False)
+
+
+async def test_a_limit_that_no_task_names_is_forgotten(api: Api) -> None:
+    await api.client.put("/api/limits/new", json={"limit": 3})
+
+    gone = await api.delete("/api/limits/new")
+    missing = await api.get("/api/limits/new")
+
+    assert gone.json() == {"key": "new", "limit": None}
+    assert (missing.status_code, missing.json()["code"]) == (404, "limit_not_found")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/limits/new", {}),
+        ("/api/limits/new", {"limit": -1}),
+        ("/api/limits/new", {"limit": 1, "what": 1}),
+        ("/api/limits/new", {"limit": 1, "burst": 2}),
+        ("/api/limits/new", {"limit": 5_000, "per_ms": 10, "mode": "window"}),
+        ("/api/limits/" + "k" * 301, {"limit": 1}),
+        ("/api/limits/%00", {"limit": 1}),
+        ("/api/limits/%01queue:running:default", {"limit": 1}),
+    ],
+)
+async def test_a_limit_that_makes_no_sense_is_refused(api: Api, path: str, body: Json) -> None:
+    answer = await api.client.put(path, json=body)
+
+    assert answer.status_code == 400, answer.text
+
+
+async def test_a_rate_is_consumed_outside_tasks(api: Api) -> None:
+    await api.client.put("/api/limits/api", json={"limit": 1, "per_ms": 1_000})
+
+    first = await api.post("/api/limits/api/consume")
+    second = await api.post("/api/limits/api/consume", {"cost": 1})
+
+    assert first.json() == {"key": "api", "consumed": True, "opens_at_ms": None}
+    assert second.json()["consumed"] is False
+    assert second.json()["opens_at_ms"] == api.clock.now_ms() + 1_000
+
+
+async def test_a_full_key_is_answered_with_its_holder(api: Api) -> None:
+    worker = await api.register()
+    strict = {**ONE, "on_full": "reject"}
+    made = await api.submit(concurrency=strict)
+    await worker.lease(most=100)
+
+    answer = await api.post("/api/tasks", {"name": "work", "concurrency": strict})
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "key_busy")
+    assert answer.json()["holder"] == made["id"]
+
+
+async def test_the_settings_of_a_queue_are_changed_shown_and_reset(api: Api) -> None:
+    changed = await api.client.patch(
+        "/api/queues/default",
+        json={"max_running": 2, "rate": {"limit": 5}, "weights": {"ann": 2}, "paused": False},
+    )
+    reset = await api.client.patch("/api/queues/default", json={"rate": None, "weights": None})
+
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["max_running"] == 2
+    assert changed.json()["rate"]["limit"] == 5
+    assert changed.json()["weights"] == {"ann": 2.0}
+    assert (reset.json()["max_running"], reset.json()["rate"]) == (2, None)
+    assert reset.json()["weights"] == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"max_runing": 2}, "max_runing"),
+        ({"max_running": -1}, "max_running"),
+        ({"weights": {"a": 0}}, "weights"),
+        ({"weights": {"a": 101}}, "weights"),
+        ({"rate": {"limit": 0}}, "rate"),
+    ],
+)
+async def test_a_setting_that_makes_no_sense_is_refused_by_name(
+    api: Api, body: Json, field: str
+) -> None:
+    answer = await api.client.patch("/api/queues/default", json=body)
+
+    assert answer.status_code == 400
+    assert field in answer.text
+
+
+async def test_a_full_queue_says_when_to_come_back(api: Api) -> None:
+    await api.client.patch("/api/queues/default", json={"max_queued": 1})
+    await api.submit()
+
+    answer = await api.post("/api/tasks", {"name": "work"})
+
+    assert (answer.status_code, answer.json()["code"]) == (429, "queue_full")
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+async def test_a_bound_token_neither_uses_nor_changes_a_limit_of_others(tmp_path: Path) -> None:
+    async with served(tmp_path, zmq_port=None, require_token=True) as api:
+        ours = await token(api, "submit", queues=("a",))
+        theirs = await token(api, "submit", queues=("b",))
+        task = {"name": "work", "queue": "b", "concurrency": {"key": "k", "limit": 3}}
+        await api.post("/api/tasks", task, headers=theirs)
+        mine = {"name": "work", "queue": "a", "concurrency": {"key": "k", "limit": 0}}
+
+        refused = await api.post("/api/tasks", mine, headers=ours)
+        looked = await api.get("/api/limits/k", headers=ours)
+        operator = await token(api, "admin")
+        before = (await api.get("/api/limits/k", headers=operator)).json()
+        pinned = await api.client.put("/api/limits/k", json={"limit": 3}, headers=operator)
+        shared = await api.post("/api/tasks", mine, headers=ours)
+        after = (await api.get("/api/limits/k", headers=operator)).json()
+
+    assert (refused.status_code, looked.status_code) == (403, 403)
+    assert (before["limit"], pinned.status_code) == (3, 200)
+    assert (shared.status_code, after["limit"]) == (201, 3)
