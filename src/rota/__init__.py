@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rota.sdk.run import RunHandle as RunHandle
     from rota.sdk.shards.held import HeldShard as HeldShard
     from rota.sdk.shards.worker import ShardWorker as ShardWorker
+    from rota.sdk.task import Batch as Batch
     from rota.sdk.task import Task as Task
     from rota.sdk.worker.stopping import StopReason as StopReason
     from rota.sdk.worker.worker import Worker as Worker
@@ -69,7 +70,7 @@ _NAMES = {
     "rota.sdk.run": "RunCancelled RunFailed RunHandle",
     "rota.sdk.shards.held": "HeldShard",
     "rota.sdk.shards.worker": "ShardWorker",
-    "rota.sdk.task": "Task",
+    "rota.sdk.task": "Batch Task",
     "rota.sdk.worker.stopping": "StopReason",
     "rota.sdk.worker.worker": "Worker",
     "rota.sdk.workflow": "Workflow",

@@ -128,6 +128,16 @@ def test_options_that_contradict_each_other_are_refused(task: NewTask, field: st
     assert refusal.value.facts["field"] == (field or "key")
 
 
+@pytest.mark.parametrize("payload", [b'{"n": 1e999}', b'"\xff"', b'"\\ud800"'])
+def test_a_payload_that_cannot_be_compared_is_refused(payload: bytes) -> None:
+    task = new_task(payload=Raw(payload), unique=Unique(by=("payload.n",)))
+
+    with pytest.raises(Invalid, match="cannot be compared"):
+        reduce(situation(), SubmitTasks([task]))
+    added, ended, _ = taken(situation(), task)
+    assert [(one.id, one.state) for one in ended] == [(added[0].id, TaskState.FAILED)]
+
+
 # --- conflicts ----------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from rota.core.commands import (
 from rota.core.ids import TaskId
 from rota.core.tasks.model import NewTask, TaskError, TaskState
 from rota.core.tasks.unique import Debounce, Unique
-from rota.errors import UniqueConflict
+from rota.errors import Invalid, UniqueConflict
 from rota.store.database import Transaction
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.queues import InboxStore
@@ -404,6 +404,27 @@ async def test_a_row_of_the_inbox_is_unique_as_well(engine: Engine) -> None:
     assert states == [TaskState.CANCELLED, TaskState.FAILED, TaskState.CANCELLED]
     assert (await engine.task(first)).payload == b"4"
     assert held(engine) == [first]
+
+
+async def test_a_payload_that_cannot_be_compared_refuses_its_submission_alone(
+    engine: Engine,
+) -> None:
+    bad = NewTask(name="work", payload=Raw(b"1e999"), unique=Unique())
+
+    refused, accepted = await asyncio.gather(
+        engine.submit_all([bad]), engine.submit(), return_exceptions=True
+    )
+
+    assert isinstance(refused, Invalid)
+    assert isinstance(accepted, list)
+
+
+async def test_a_key_may_have_any_character(engine: Engine) -> None:
+    strange = Unique(key="a\0b\\ \N{BUG}'\"")
+    first = await submit(engine, task(unique=strange))
+
+    assert await submit(engine, task(unique=strange)) == first
+    assert await submit(engine, task(unique=Unique(key="a"))) != first
 
 
 # --- costs --------------------------------------------------------------------------------------

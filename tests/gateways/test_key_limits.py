@@ -173,3 +173,15 @@ async def test_a_bound_token_neither_uses_nor_changes_a_limit_of_others(tmp_path
     assert (refused.status_code, looked.status_code) == (403, 403)
     assert (before["limit"], pinned.status_code) == (3, 200)
     assert (shared.status_code, after["limit"]) == (201, 3)
+
+
+async def test_a_key_with_slashes_need_not_be_encoded(api: Api) -> None:
+    put = await api.client.put("/api/limits/a/b/c", json={"limit": 3, "per_ms": 1_000})
+    seen = await api.get("/api/limits/a%2Fb%2Fc")
+    used = await api.post("/api/limits/a/b/c/consume", {})
+    gone = await api.delete("/api/limits/a/b/c")
+
+    assert (put.status_code, put.json()["key"]) == (200, "a/b/c")
+    assert seen.json()["key"] == "a/b/c"
+    assert (used.status_code, used.json()["consumed"]) == (200, True)
+    assert gone.json()["key"] == "a/b/c"

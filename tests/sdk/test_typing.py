@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from typing import Any, assert_type
 
-from rota import ChainHandle, GroupHandle, PendingHandle, Rota, TaskHandle
+from rota import Batch, ChainHandle, GroupHandle, PendingHandle, Rota, TaskHandle
 from rota.sdk.task import CoroutineTask, FunctionTask
 from rota.testing import perform
 
@@ -55,6 +55,26 @@ def test_handles_know_the_type_of_their_result() -> None:
 
     assert callable(never_called)
     assert callable(never_awaited)
+
+
+@app.task(batch=Batch(size=2))
+def batched(items: list[str]) -> list[int]:
+    return [len(item) for item in items]
+
+
+@app.task(batch=Batch(size=2))
+async def batched_later(items: list[str]) -> None: ...
+
+
+def test_a_call_of_a_batch_task_has_one_item() -> None:
+    def never_called() -> None:
+        assert_type(batched.enqueue("a"), TaskHandle[int])
+        assert_type(batched_later.enqueue("a"), TaskHandle[None])
+        batched.enqueue(1)  # type: ignore[call-overload]  # what this test is about
+        batched.enqueue(["a"])  # type: ignore[call-overload]  # as above
+
+    assert callable(never_called)
+    assert batched(["a", "bc"]) == [1, 2]
 
 
 def test_wrong_arguments_are_type_errors() -> None:

@@ -26,6 +26,8 @@ from rota.sdk.encoding import decoder_of, encode
 from rota.sdk.handles import PendingHandle, TaskHandle
 from rota.sdk.inbox import inbox_of, with_key
 from rota.sdk.task import (
+    BatchPolicy,
+    BatchTask,
     CoroutineTask,
     FunctionTask,
     Options,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Scheduled = TypeVar("Scheduled", bound="Task[..., Any] | Workflow")
+T = TypeVar("T")
 
 EMBEDDED_CONCURRENCY = 10
 NOTIFY_HAS_GONE = (
@@ -68,6 +71,23 @@ class TaskDecorator(Protocol):
     ) -> CoroutineTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R]) -> FunctionTask[P, R]: ...
+
+
+class BatchDecorator(Protocol):
+    """The decorator that `@app.task(batch=…)` returns: a call of the task has one item."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[T]], Coroutine[Any, Any, list[R]]]
+    ) -> BatchTask[T, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[T]], Coroutine[Any, Any, None]]
+    ) -> BatchTask[T, None]: ...
+    @overload
+    def __call__(self, function: Callable[[list[T]], list[R]]) -> BatchTask[T, R]: ...
+    @overload
+    def __call__(self, function: Callable[[list[T]], None]) -> BatchTask[T, None]: ...
 
 
 class Rota:
@@ -132,12 +152,24 @@ class Rota:
         run_in: Place | None = None,
         **options: Unpack[Options],
     ) -> TaskDecorator: ...
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        batch: BatchPolicy,
+        name: str | None = None,
+        run_in: Place | None = None,
+        **options: Unpack[Options],
+    ) -> BatchDecorator: ...
 
     def task(
         self,
         function: Callable[..., Any] | None = None,
         /,
         *,
+        batch: BatchPolicy | None = None,
         name: str | None = None,
         run_in: Place | None = None,
         **options: Unpack[Options],
@@ -146,10 +178,13 @@ class Rota:
 
         Workers know the task by `name`, by default the function's own. Plain functions run in
         threads, or with `run_in="process"` in processes; async ones on the worker's event loop.
+
+        With `batch` the function takes a list with the items of several calls, and returns None or
+        a list with a result for each. Each call is a task of its own.
         """
         if function is not None:
             return self._add(function, name, run_in, options)
-        return lambda function: self._add(function, name, run_in, options)
+        return lambda function: self._add(function, name, run_in, options, batch)
 
     def _add(
         self,
@@ -157,6 +192,7 @@ class Rota:
         name: str | None,
         run_in: Place | None,
         options: Options,
+        batch: BatchPolicy | None = None,
     ) -> Task[..., Any]:
         if not callable(function):
             raise Invalid("@app.task decorates a function; its options are given by name")
@@ -167,8 +203,12 @@ class Rota:
                 "@app.task(name=…)",
                 task=name,
             )
-        kind = CoroutineTask if inspect.iscoroutinefunction(function) else FunctionTask
-        task: Task[..., Any] = kind(self, function, name=name, run_in=run_in, options=options)
+        kind: type[Task[..., Any]] = FunctionTask
+        if batch is not None:
+            kind = BatchTask
+        elif inspect.iscoroutinefunction(function):
+            kind = CoroutineTask
+        task = kind(self, function, name=name, run_in=run_in, options=options, batch=batch)
         self.tasks[name] = task
         return task
 

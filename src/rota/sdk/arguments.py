@@ -185,6 +185,27 @@ class Arguments:
         )
 
 
+class BatchArguments(Arguments):
+    """The signature of a batch handler, which takes a list, as the schema of one item's payload."""
+
+    def __init__(self, function: Callable[..., Any], *, task: str) -> None:
+        super().__init__(function, task=task)
+        kinds = [one.kind for one in self._signature.parameters.values()]
+        if kinds not in ([Parameter.POSITIONAL_OR_KEYWORD], [Parameter.POSITIONAL_ONLY]):
+            raise Invalid(f"task {task!r} gets a batch: it takes one argument, a list", task=task)
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return {name: _item_kind(kind) for name, kind in _resolved(self._function).items()}
+
+
+def _item_kind(kind: Any) -> Any:
+    """The type of the items of a list, or of a list or None; `Any` for every other type."""
+    if get_origin(kind) in {Union, UnionType}:
+        kind = next((one for one in get_args(kind) if get_origin(one) is list), Any)
+    return get_args(kind)[0] if get_origin(kind) is list else Any
+
+
 def _result_kind(kind: Any) -> Any:
     """The type of a result: the return annotation without `HandlerAnswer`s."""
     if get_origin(kind) not in {Union, UnionType}:

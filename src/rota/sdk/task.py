@@ -9,6 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import (
+    Annotated,
     Any,
     Generic,
     Literal,
@@ -22,17 +23,19 @@ from typing import (
 )
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from rota.core import limits
 from rota.core.tasks.model import Backoff, NewTask
 from rota.core.tasks.unique import Debounce, Unique
 from rota.errors import Invalid
-from rota.sdk.arguments import Arguments
+from rota.sdk.arguments import Arguments, BatchArguments
 from rota.sdk.client.client import Client
 from rota.sdk.handles import PendingHandle, TaskHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 Place = Literal["thread", "process", "loop"]
 _DEFAULTS = NewTask(name="defaults")
@@ -56,6 +59,17 @@ class Options(TypedDict, total=False):
     on_expiry: Literal["fail", "discard"]  # with `start_within_ms`
     unique: Unique | Mapping[str, Any]  # its key may name arguments: "user:{user_id}"
     debounce: Debounce | Mapping[str, Any]  # so may this one's
+
+
+class BatchPolicy(Struct, frozen=True, kw_only=True):
+    """How a worker gathers tasks for one call of a handler; its name for users is `rota.Batch`."""
+
+    size: Annotated[int, Meta(ge=1, le=limits.MAX_BATCH_SIZE)]  # at the most
+    # The handler is called when the oldest task has waited this long, also with fewer.
+    wait_ms: Annotated[int, Meta(ge=0, le=limits.MAX_BATCH_WAIT_MS)] = 0
+
+
+Batch = BatchPolicy
 
 
 class Submission(Struct, Generic[R], frozen=True):
@@ -97,6 +111,7 @@ class Task(Generic[P, R]):
         name: str,
         run_in: Place | None,
         options: Options,
+        batch: BatchPolicy | None = None,
     ) -> None:
         wrapped: Any = self
         functools.update_wrapper(wrapped, function)
@@ -105,13 +120,17 @@ class Task(Generic[P, R]):
         self.name = name
         self.is_async = inspect.iscoroutinefunction(function)
         self.run_in: Place = run_in or ("loop" if self.is_async else "thread")
-        self.arguments = Arguments(function, task=name)
+        self.batch = None if batch is None else _checked_batch(name, batch)
+        kind = Arguments if batch is None else BatchArguments
+        self.arguments = kind(function, task=name)
         self._template = self._checked(template_of(name, options))
         if self.run_in == "process" and "<" in function.__qualname__:
             raise Invalid(
                 f"task {name!r} runs in a process, which imports its function by name: define the "
                 "function at the top level of a module"
             )
+        if self.run_in == "process" and batch is not None:
+            raise Invalid(f"task {name!r} gets a batch, which cannot run in a process")
         if self.is_async and self.run_in == "thread":
             raise Invalid(f"task {name!r} is async: it runs on the event loop or in a process")
 
@@ -230,6 +249,20 @@ class CoroutineTask(Task[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         coroutine: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
         return coroutine
+
+
+class BatchTask(Task[[T], R]):
+    """A task whose handler gets the items of several calls as a list."""
+
+    def __call__(self, items: list[T]) -> Any:
+        return self.function(items)
+
+
+def _checked_batch(name: str, batch: BatchPolicy) -> BatchPolicy:
+    try:
+        return msgspec.convert(msgspec.to_builtins(batch), BatchPolicy)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"task {name!r}, batch: {error}", task=name) from None
 
 
 def node_options_of(task: NewTask) -> dict[str, Any]:

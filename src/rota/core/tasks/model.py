@@ -181,6 +181,7 @@ class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     debounce: Debounce | None = None
 
 
+FAIL = "fail"  # the default of `on_expiry`
 DEFAULT_OPTIONS = TaskOptions()
 DEFAULT_BACKOFF = Backoff()
 
@@ -215,7 +216,7 @@ def options_of(task: NewTask) -> TaskOptions:
         and task.fair_key is None
         and task.unique is None
         and task.debounce is None
-        and task.on_expiry == DEFAULT_OPTIONS.on_expiry
+        and task.on_expiry == FAIL
     ):
         return DEFAULT_OPTIONS
     return TaskOptions(

@@ -61,11 +61,16 @@ def held_key_of(task: NewTask, *, now_ms: int) -> HeldKey | None:
     return None if task.debounce is None else debounce_key(task.debounce)
 
 
+def unique_of(tasks: Sequence[NewTask]) -> list[NewTask]:
+    """Those of the tasks that are unique or debounced; most submissions have none."""
+    return [task for task in tasks if task.unique is not None or task.debounce is not None]
+
+
 def submit(
     snapshot: Snapshot, command: SubmitTasks, context: Context
 ) -> tuple[list[Decision], Submitted]:
     """Accept each task once: for a key that its queue knows, return the task it names."""
-    has_unique = has_limits = False
+    has_limits = False
     for task in command.tasks:
         if task.key is not None:
             check_key_size(task.queue, task.key)
@@ -73,17 +78,24 @@ def submit(
             has_limits = True
             check_limits(task.concurrency, task.rate)
             _check_use(snapshot, task, command.by)
-        if task.unique is not None or task.debounce is not None:
-            has_unique = True
+    unique = unique_of(command.tasks)
+    if unique:
+        for task in unique:
             check_unique(task)
-    if has_unique:
         _check_conflicts(snapshot, command, context)
     if has_limits or snapshot.queue_room:
         _check_room(snapshot, command, context)
     if snapshot.lane_room is not None:
         _take_lanes(snapshot, snapshot.lane_room, command)
     owner = "" if command.by is None else command.by.binding
-    decisions, submitted = _accept(snapshot, command.tasks, command.key_space, context, owner=owner)
+    decisions, submitted = _accept(
+        snapshot,
+        command.tasks,
+        command.key_space,
+        context,
+        has_unique=bool(unique),
+        owner=owner,
+    )
     if has_limits:
         decisions = [*_make_room(snapshot, decisions, context), *decisions]
     return decisions, submitted
@@ -229,6 +241,7 @@ def _accept(
     space: KeySpace,
     context: Context,
     *,
+    has_unique: bool = True,
     owner: str = "",
 ) -> tuple[list[Decision], Submitted]:
     now_ms = context.now_ms
@@ -243,9 +256,7 @@ def _accept(
             items.append(snapshot.keys[place])
             continue
         held = None
-        if task.unique is not None or task.debounce is not None:
-            held = held_key_of(task, now_ms=now_ms)
-            assert held is not None
+        if has_unique and (held := held_key_of(task, now_ms=now_ms)) is not None:
             holder = _holder(snapshot, task, (task.queue, held.key), context)
             if holder is not None:
                 changes, holder = _answer_of_holder(snapshot, task, holder, context)
@@ -363,9 +374,13 @@ def _without_conflicts(
     claimed: set[KeyPlace] = set()
     checked: list[InboxItem] = []
     for item in items:
-        task, problem = item.task, None
+        task = item.task
+        problem: RotaError | None = None
         if task.unique is not None and key_place(task) not in snapshot.keys:
-            problem = _conflict(snapshot, task, claimed, context)
+            try:
+                problem = _conflict(snapshot, task, claimed, context)
+            except Invalid as error:
+                problem = error
         checked.append(item if problem is None else refused(without_key(task), problem))
     return checked
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from rota.core import limits
+from rota.errors import Invalid
 
 KeyText = Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)]
 FieldPath = Annotated[
@@ -30,6 +31,8 @@ Fields = Annotated[tuple[FieldPath, ...], Meta(min_length=1, max_length=limits.M
 GIVEN_KEY, FIELDS_KEY, DEBOUNCE_KEY = "key:", "by:", "debounce:"
 NAME, PAYLOAD = "name", "payload"
 DEFAULT_FIELDS = (NAME, PAYLOAD)
+# JSON has numbers that Python lacks; of a payload, only its depth has been checked before.
+UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 class Release(StrEnum):
@@ -99,7 +102,13 @@ def debounced_due_ms(debounce: Debounce, *, first_ms: int, now_ms: int) -> int:
 
 def _digest(fields: tuple[str, ...], name: str, payload: bytes) -> str:
     """A digest of the fields and their values; a field that the payload lacks is null."""
-    document = msgspec.json.decode(payload) if any(path != NAME for path in fields) else None
+    try:
+        document = msgspec.json.decode(payload) if any(path != NAME for path in fields) else None
+    except UNREADABLE as error:
+        raise Invalid(
+            f"unique.by: the payload has a value that cannot be compared ({error}); give a key",
+            field="unique",
+        ) from None
     values = {path: name if path == NAME else _value(document, path) for path in fields}
     return hashlib.sha256(msgspec.json.encode(values, order="sorted")).hexdigest()
 

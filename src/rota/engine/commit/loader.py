@@ -37,7 +37,7 @@ from rota.core.snapshot import Snapshot
 from rota.core.tasks.inbox import UNACCEPTED, read_item
 from rota.core.tasks.keys import KeyPlace, check_unique, kept_key
 from rota.core.tasks.model import NewTask
-from rota.core.tasks.submission import held_key_of, key_place
+from rota.core.tasks.submission import held_key_of, key_place, unique_of
 from rota.core.workers.model import Health
 from rota.core.workers.registry import health_of
 from rota.engine.working_set.held_leases import HeldLeases
@@ -121,11 +121,7 @@ def _load_tasks(
     for command in commands:
         match command:
             case SubmitTasks():
-                submitted += [
-                    task
-                    for task in command.tasks
-                    if task.unique is not None or task.debounce is not None
-                ]
+                submitted += unique_of(command.tasks)
                 space = command.key_space
                 keys += [
                     (task.queue, kept_key(task.key, space))
@@ -191,9 +187,9 @@ def _held_place(task: NewTask, now_ms: int) -> KeyPlace | None:
     """The place of the key by which a task is unique or debounced, if it has a valid one."""
     try:
         check_unique(task)
+        held = held_key_of(task, now_ms=now_ms)
     except Invalid:
         return None
-    held = held_key_of(task, now_ms=now_ms)
     return None if held is None else (task.queue, held.key)
 
 

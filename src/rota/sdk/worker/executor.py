@@ -15,9 +15,11 @@ from rota.messages import LeaseView, ResultItem
 from rota.sdk.outcomes import TIMEOUT, UNKNOWN_TASK, failure
 from rota.sdk.task import Place, Task
 from rota.sdk.timing import now_s
+from rota.sdk.worker.batching import BatchGatherer
 from rota.sdk.worker.runners.in_process import (
     TIMED_OUT,
     Attempt,
+    BatchAttempt,
     LoopRunner,
     ProgressSink,
     ThreadRunner,
@@ -56,6 +58,7 @@ class Executor:
         self._on_progress = on_progress
         self._on_free_slot = on_free_slot
         self._loop = asyncio.get_running_loop()
+        self._gatherer = BatchGatherer(self._begin_batch)
         self._runners: dict[Place, Runner] = {
             "loop": LoopRunner(self._end),
             "thread": ThreadRunner(self._end, limit=concurrency),
@@ -84,6 +87,9 @@ class Executor:
             self.running[lease.task_id] = attempt
             if lease.deadline_ms is not None:
                 self._set_timer(attempt)
+            if task.batch is not None:
+                self._gatherer.add(attempt)
+                continue
             by_place.setdefault(task.run_in, []).append(attempt)
         for place, attempts in by_place.items():
             self._runners[place].begin(attempts)
@@ -97,7 +103,16 @@ class Executor:
         self._lingering.add(attempt)
         if reason == TIMED_OUT:
             self._report_timeout(attempt.lease)
-        self._runners[attempt.task.run_in].stop(attempt)
+        if self._gatherer.drop(attempt):
+            self._lingering.discard(attempt)
+            self._on_free_slot()
+            return
+        batch = attempt.batch
+        if batch is None:
+            self._runners[attempt.task.run_in].stop(attempt)
+        elif all(one.is_settled for one in batch.members):
+            batch.stop_reason = reason
+            self._runners[attempt.task.run_in].stop(batch)
 
     def stop_all(self, reason: str) -> None:
         for attempt in list(self.running.values()):
@@ -108,7 +123,15 @@ class Executor:
         for runner in self._runners.values():
             await runner.close(is_hurried=is_hurried)
 
+    def _begin_batch(self, batch: BatchAttempt) -> None:
+        self._runners[batch.task.run_in].begin([batch])
+
     def _end(self, attempt: Attempt, item: ResultItem) -> None:
+        if isinstance(attempt, BatchAttempt):
+            for one, own in zip(attempt.members, attempt.items, strict=True):
+                one.batch = None
+                self._end(one, own)
+            return
         if attempt.is_settled:
             self._lingering.discard(attempt)
         else:

@@ -178,7 +178,7 @@ class HttpEndpoint:
     starts_eagerly: bool = False
     # Whether a registered worker needs this call to keep its work: it has a quota of its own.
     keeps_work: bool = False
-    # Whether the parameter at the end of its path may have slashes that are not percent-encoded.
+    # Whether the parameter of its path may have slashes that are not percent-encoded.
     takes_slashes: bool = False
     waits_in: Literal["body", "query"] | None = field(init=False)  # where its `wait_ms` is
     decoder: msgspec.json.Decoder[Any] = field(init=False)

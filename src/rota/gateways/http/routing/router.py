@@ -77,8 +77,9 @@ class RouteTable:
     def __init__(self, endpoints: Iterable[HttpEndpoint]) -> None:
         self._by_path: dict[tuple[str, ...], tuple[Methods, tuple[str, ...]]] = {}
         self._plain: dict[str, RouteMatch] = {}  # the paths without parameters
-        # By the parts before a parameter that is the rest of the path.
-        self._by_start: dict[tuple[str, ...], tuple[Methods, str]] = {}
+        # By the parts before a parameter that may have slashes: the parts after it, the longest
+        # first, with the endpoints and the name of the parameter.
+        self._by_start: dict[tuple[str, ...], list[tuple[tuple[str, ...], Methods, str]]] = {}
         for endpoint in endpoints:
             parts = tuple(
                 ANYTHING if part.startswith("{") else part for part in endpoint.path[1:].split("/")
@@ -88,11 +89,21 @@ class RouteTable:
             methods, names = self._by_path.setdefault(parts, ({}, endpoint.parameters))
             assert names == endpoint.parameters, f"{endpoint.path} has two names for a parameter"
             methods[endpoint.method] = endpoint
-            if endpoint.takes_slashes and parts[-1] == ANYTHING:
-                assert len(places) == 1, f"{endpoint.path} has a parameter before the last one"
-                self._by_start[parts[:-1]] = (methods, names[0])
+            if endpoint.takes_slashes and places:
+                self._add_by_start(endpoint.path, parts, methods, names)
             if not places:
                 self._plain[endpoint.path] = RouteMatch(methods)
+
+    def _add_by_start(
+        self, path: str, parts: tuple[str, ...], methods: Methods, names: tuple[str, ...]
+    ) -> None:
+        assert len(names) == 1, f"{path} has two parameters"
+        place = parts.index(ANYTHING)
+        known = self._by_start.setdefault(parts[:place], [])
+        entry = (parts[place + 1 :], methods, names[0])
+        if entry not in known:
+            known.append(entry)
+            known.sort(key=lambda one: -len(one[0]))
 
     def find(self, raw_path: str) -> RouteMatch | None:
         """Find the endpoints of a path; a plain path goes before one with parameters."""
@@ -117,12 +128,12 @@ class RouteTable:
 
     def _find_by_start(self, parts: list[str]) -> RouteMatch | None:
         first = PARAMETER_PLACES[0]
-        found = self._by_start.get(tuple(parts[:first]))
-        rest = "/".join(parts[first:])
-        if found is None or not rest:
-            return None
-        methods, name = found
-        return RouteMatch(methods, {name: unquote(rest)})
+        for end, methods, name in self._by_start.get(tuple(parts[:first]), ()):
+            last = len(parts) - len(end)
+            value = "/".join(parts[first:last])
+            if value and tuple(parts[last:]) == end:
+                return RouteMatch(methods, {name: unquote(value)})
+        return None
 
 
 class Application:

@@ -28,7 +28,13 @@ from rota.messages import LeaseView, ResultItem
 from rota.sdk.arguments import InvalidArguments
 from rota.sdk.client.client import Client
 from rota.sdk.context import EXECUTION
-from rota.sdk.outcomes import INVALID_ARGUMENTS, failure, item_of_error, item_of_value
+from rota.sdk.outcomes import (
+    INVALID_ARGUMENTS,
+    UNREADABLE_RESULT,
+    failure,
+    item_of_error,
+    item_of_value,
+)
 from rota.sdk.task import Task
 
 # Why an attempt is stopped.
@@ -46,6 +52,7 @@ ProgressSink = Callable[["Attempt", Raw | None, Raw | None], None]
 
 class Attempt:
     __slots__ = (
+        "batch",
         "carrier",
         "is_settled",
         "lease",
@@ -71,6 +78,7 @@ class Attempt:
         self.is_settled = False
         self.timer: asyncio.TimerHandle | None = None
         self.carrier: Any = None  # the asyncio task or process through which its runner stops it
+        self.batch: BatchAttempt | None = None  # the one that it runs in
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
         self.on_progress(self, progress, partial)
@@ -80,10 +88,29 @@ class Attempt:
         return self.task.app.client
 
 
+class BatchAttempt(Attempt):
+    """Attempts that one call of a handler runs; in their runner this stands for all of them.
+
+    Its lease is that of the first one, and so is the context of the handler.
+    """
+
+    __slots__ = ("items", "members")
+
+    def __init__(self, members: list[Attempt]) -> None:
+        first = members[0]
+        super().__init__(first.lease, first.task, first.on_progress, first.leased_at)
+        self.members = members
+        self.items: list[ResultItem] = []  # of the members, when the handler has ended
+        for one in members:
+            one.batch = self
+
+
 def run_handler(attempt: Attempt) -> ResultItem:
     """Run a plain handler to its end."""
     EXECUTION.set(attempt)
     lease, task = attempt.lease, attempt.task
+    if task.batch is not None:
+        return _run_batch(attempt)
     try:
         args, kwargs = task.arguments.decode(lease.payload)
     except InvalidArguments as error:
@@ -98,6 +125,8 @@ def run_handler(attempt: Attempt) -> ResultItem:
 async def arun_handler(attempt: Attempt) -> ResultItem:
     """Run an async handler to its end; yields to the event loop only if the handler does."""
     lease, task = attempt.lease, attempt.task
+    if task.batch is not None:
+        return await _arun_batch(attempt)
     try:
         args, kwargs = task.arguments.decode(lease.payload)
     except InvalidArguments as error:
@@ -111,6 +140,86 @@ async def arun_handler(attempt: Attempt) -> ResultItem:
     except BaseException as error:  # noqa: BLE001 - as above; a cancelled one is settled already
         return item_of_error(lease, error)
     return item_of_value(lease, value)
+
+
+# --- batches ------------------------------------------------------------------------------------
+
+
+def _run_batch(attempt: Attempt) -> ResultItem:
+    call = _BatchCall(attempt)
+    if call.values:
+        try:
+            call.take(attempt.task.function(call.values))
+        except BaseException as error:  # noqa: BLE001 - as above
+            call.fail(error)
+    return call.end()
+
+
+async def _arun_batch(attempt: Attempt) -> ResultItem:
+    call, task = _BatchCall(attempt), attempt.task
+    if call.values:
+        try:
+            value = task.function(call.values)
+            call.take(await value if task.is_async else value)
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as above
+            call.fail(error)
+    return call.end()
+
+
+class _BatchCall:
+    """One call of a batch handler: the values it gets, and what becomes of each attempt."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        members = attempt.members if isinstance(attempt, BatchAttempt) else [attempt]
+        self._leases = [one.lease for one in members]
+        self._items: list[ResultItem | None] = [None] * len(members)
+        self._called: list[int] = []  # the numbers of the members that the handler gets
+        self.values: list[Any] = []
+        for number, one in enumerate(members):
+            if one is not attempt and one.is_settled:
+                continue  # stopped while it waited; its result is not reported
+            try:
+                (value,), _ = one.task.arguments.decode(one.lease.payload)
+            except InvalidArguments as error:
+                detail = error.detail
+                item = failure(one.lease, INVALID_ARGUMENTS, detail, retryable=False)
+                self._items[number] = item
+            else:
+                self._called.append(number)
+                self.values.append(value)
+
+    def take(self, results: Any) -> None:
+        """Give each attempt its result: None, or a list with as many."""
+        if results is None:
+            results = [None] * len(self._called)
+        if not isinstance(results, list | tuple) or len(results) != len(self._called):
+            name, count = self._attempt.task.name, len(self._called)
+            text = f"{name!r} must return None or a list with {count} results, one for each item"
+            for number in self._called:
+                self._items[number] = failure(
+                    self._leases[number], UNREADABLE_RESULT, text, retryable=False
+                )
+            return
+        for number, value in zip(self._called, results, strict=True):
+            of = item_of_error if isinstance(value, BaseException) else item_of_value
+            self._items[number] = of(self._leases[number], value)
+
+    def fail(self, error: BaseException) -> None:
+        for number in self._called:
+            self._items[number] = item_of_error(self._leases[number], error)
+
+    def end(self) -> ResultItem:
+        """Leave the items with the batch; returns the first one."""
+        items = [
+            item_of_value(lease, None) if item is None else item
+            for lease, item in zip(self._leases, self._items, strict=True)
+        ]
+        if isinstance(self._attempt, BatchAttempt):
+            self._attempt.items = items
+        return items[0]
 
 
 class LoopRunner:

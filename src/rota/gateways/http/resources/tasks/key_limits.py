@@ -29,7 +29,7 @@ from rota.messages.limits import (
 
 KeyText = Annotated[str, Meta(max_length=limits.MAX_LIMIT_KEY_LENGTH)]
 
-routes = Routes("Limits")
+routes = Routes("Limits", takes_slashes=True)
 
 
 class LimitsQuery(PageQuery, frozen=True, kw_only=True):
