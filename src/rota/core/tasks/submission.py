@@ -7,7 +7,7 @@ import msgspec
 from rota.core.commands import SubmitTasks
 from rota.core.context import Context
 from rota.core.decisions import AddTask, Decision, FinishTask
-from rota.core.ids import TaskId, next_ids
+from rota.core.ids import next_ids
 from rota.core.replies import Submitted, Taken
 from rota.core.snapshot import Snapshot, added_task
 from rota.core.tasks import attempts
@@ -68,7 +68,7 @@ def _accept(
             items.append(snapshot.keys[place])
             continue
         kept = task if place is None else _with_kept_key(task, place)
-        decision = AddTask(TaskId(number), kept, now_ms, due_at_ms(task, now_ms=now_ms))
+        decision = AddTask(number, kept, now_ms, due_at_ms(task, now_ms=now_ms))
         if place is not None:
             snapshot.note_added(decision, lane_of(task))
         added.append(decision)

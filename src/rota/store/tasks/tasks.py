@@ -5,6 +5,8 @@ and `lease` (its state). A finished task is a row of `history` and nothing else.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -109,9 +111,9 @@ class TaskStore:
             limit=limit,
             most_bytes=most_bytes,
         )
-        whole = row_types.queued((row for row in rows if row[5] is not None), self._lanes.by_number)
-        tasks = {task.id: task for task in whole}
-        return [((row[1], row[2]), tasks.get(row[2])) for row in rows]
+        whole = [row for row in rows if row[5] is not None]
+        tasks = iter(row_types.queued(whole, self._lanes.by_number))
+        return [((row[1], row[2]), None if row[5] is None else next(tasks)) for row in rows]
 
     def queued(self, ids: list[int]) -> list[TaskRecord]:
         """Those of these tasks that are queued."""
@@ -131,26 +133,31 @@ class TaskStore:
         `unqueued` are the tasks that were added and never put into the queue. Are next: the others
         are the first of their lanes.
         """
-        tx, queued = self._tx, TaskState.QUEUED
+        tx, queued, scheduled = self._tx, TaskState.QUEUED, TaskState.SCHEDULED
         known = [tasks[one.id] for one in leases]
         lanes = self._numbers(known)
         places: dict[tuple[int, int], list[int]] = {}
-        for one, task, lane in zip(leases, known, lanes, strict=True):
-            if one.was is queued and one.id not in unqueued:
-                places.setdefault((lane, -task.priority), []).append(one.id)
+        leaving = [
+            task
+            for one, task in zip(leases, known, strict=True)
+            if one.was is queued and one.id not in unqueued
+        ]
+        for (lane, priority), group in groupby(leaving, key=attrgetter("lane", "priority")):
+            ids = places.setdefault((self._lanes.number_of(lane), -priority), [])
+            ids += [task.id for task in group]
         for place, ids in places.items():
             bulk.dequeue(tx, *place, ids, are_next=are_next)
-        if scheduled := [(one.id,) for one in leases if one.was is TaskState.SCHEDULED]:
-            tx.pipeline_each("tasks.unschedule_one", ("id",), scheduled)
+        if waiting := [(one.id,) for one in leases if one.was is scheduled]:
+            tx.pipeline_each("tasks.unschedule_one", ("id",), waiting)
         bulk.write_leases(tx, leases, lanes)
 
     def _numbers(self, tasks: Sequence[TaskRecord]) -> list[int]:
-        """The lane number of each task; each lane is looked up once."""
-        known: dict[int, int] = {}
-        for lane in {id(task.lane): task.lane for task in tasks}.values():
+        """The lane number of each task; for tasks in a row of one lane it is looked up once."""
+        numbers: list[int] = []
+        for lane, group in groupby(tasks, key=attrgetter("lane")):
             number = self._lanes.number(self._tx, lane.queue, lane.name, lane.requires)
-            known[id(lane)] = number
-        return [known[id(task.lane)] for task in tasks]
+            numbers += [number for _ in group]
+        return numbers
 
     # --- running ----------------------------------------------------------------------------
 
@@ -182,8 +189,9 @@ class TaskStore:
 
     def finish(self, finished: Sequence[FinishTask]) -> None:
         """Move tasks to history: one statement for all that were running, one for the others."""
-        running = [one for one in finished if one.was is TaskState.RUNNING]
-        waiting = [one for one in finished if one.was is not TaskState.RUNNING]
+        was_running = TaskState.RUNNING
+        running = [one for one in finished if one.was is was_running]
+        waiting = [one for one in finished if one.was is not was_running]
         if running:
             self._finish_running(running)
         if waiting:
