@@ -54,7 +54,8 @@ SELECT r.lane, r.rank, r.id, r.fence, r.attempt,
        CASE WHEN length(t.payload) <= :most_bytes THEN t.payload END,
        t.options, t.key, t.created_at_ms,
        w.run, w.token
-  FROM ready AS r CROSS JOIN task AS t ON t.id = r.id LEFT JOIN run_task AS w ON w.task = r.id
+  FROM ready AS r CROSS JOIN task AS t ON t.id = r.id
+  LEFT JOIN run_task AS w ON w.task = r.id
  WHERE r.lane = :lane AND (r.rank, r.id) > (:rank, :id)
  ORDER BY r.rank, r.id
  LIMIT :limit
