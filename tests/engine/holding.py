@@ -51,7 +51,7 @@ def _check(held: WorkingSet, tx: Transaction, lanes: Lanes) -> None:
     assert held.workers.qualities == {one: stored.get(one, {}) for one in held.workers.qualities}
     assert held.workers._quality_count == sum(map(len, stored.values()))
     assert held.leases.by_task == fresh.leases.by_task
-    assert held.leases._tasks == fresh.leases._tasks
+    assert held.leases._by_incarnation == fresh.leases._by_incarnation
     assert held.leases.run_tokens == fresh.leases.run_tokens
     tasks = TaskStore(tx, lanes)
     _check_windows(held.windows, tasks, set(tasks.open_lanes()))

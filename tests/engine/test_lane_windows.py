@@ -78,16 +78,37 @@ def test_a_window_that_grows_too_long_is_cut(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(lane_windows, "MOST_PLACES", 3)
     with opened() as store:
         windows = LaneWindows(store.lanes)
-        for number in range(1, 7):
+        add(store, windows, 1)
+        for number in range(2, 7):
+            add(store, windows, number, priority=number)
+        whole = windows.by_lane[1].bound
+        add(store, windows, 7, priority=7)
+        window = windows.by_lane[1]
+
+        assert whole is None
+        assert [*window.places] == [(-7, 7), (-6, 6), (-5, 5)]
+        assert window.bound == (-5, 5)
+        assert (windows.place_count, len(window.tasks)) == (3, 3)
+        assert claim(store, windows, 100) == [7, 6, 5, 4, 3, 2, 1]
+
+
+def test_a_task_that_comes_last_does_not_enter_a_full_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lane_windows, "MOST_PER_LANE", 3)
+    with opened() as store:
+        windows = LaneWindows(store.lanes)
+        for number in range(1, 4):
             add(store, windows, number)
         whole = windows.by_lane[1].bound
-        add(store, windows, 7)
+        add(store, windows, 4)
         window = windows.by_lane[1]
 
         assert whole is None
         assert [*window.places] == [(0, 1), (0, 2), (0, 3)]
         assert window.bound == (0, 3)
         assert (windows.place_count, len(window.tasks)) == (3, 3)
+        assert claim(store, windows, 100) == [1, 2, 3, 4]
 
 
 def test_a_task_enters_a_cut_window_only_within_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar, get_args
 
 import msgspec
 from msgspec import Meta, Raw, Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from rota.core import limits
 from rota.core.access import AccessToken, Caller
@@ -314,6 +314,8 @@ _DOCUMENT_FIELDS: dict[type[Command], str] = {
 }
 _JSON_OBJECT = b"{"
 _UNREADABLE = (ValueError, RecursionError)  # of bytes: not MessagePack, not UTF-8, or too deep
+_encode = msgspec.msgpack.Encoder().encode
+_decode_document = msgspec.msgpack.Decoder(bytes).decode
 
 
 def encode_command(command: Command) -> bytes:
@@ -323,7 +325,7 @@ def encode_command(command: Command) -> bytes:
     command in MessagePack never begins with `{`.
     """
     try:
-        return msgspec.msgpack.encode(_with_packed_documents(command))
+        return _encode(_with_packed_documents(command))
     except OverflowError:
         return msgspec.json.encode(command)
 
@@ -333,7 +335,7 @@ def _with_packed_documents(command: Command) -> Command:
     if isinstance(command, SubmitTasks):
         tasks = [replace(task, payload=_packed(task.payload)) for task in command.tasks]
         return replace(command, tasks=tasks)
-    if isinstance(command, ReportResults):
+    if isinstance(command, ReportResults) and Raw in {type(one.result) for one in command.results}:
         return replace(command, results=[_with_bytes(one, "result") for one in command.results])
     if isinstance(command, ReportProgress):
         items = [_with_bytes(one, "progress", "partial") for one in command.items]
@@ -363,8 +365,9 @@ def decode_command(encoded: bytes) -> Command:
 def _with_documents(command: Command) -> Command:
     kind = type(command)
     if isinstance(command, SubmitTasks):
-        tasks = [replace(task, payload=_unpacked(task.payload)) for task in command.tasks]
-        return replace(command, tasks=tasks)
+        for task in command.tasks:  # they were made here, and nothing else has them yet
+            force_setattr(task, "payload", _unpacked(task.payload))
+        return command
     if kind in _RAW_FIELDS:
         field = _RAW_FIELDS[kind]
         return replace(command, **{field: _unpacked(getattr(command, field))})
@@ -412,8 +415,8 @@ def _with_bytes(reported: Reported, *fields: str) -> Reported:
 
 def _packed(document: Raw) -> Raw:
     """Encode a JSON document as a MessagePack byte string."""
-    return Raw(msgspec.msgpack.encode(bytes(document)))
+    return Raw(_encode(bytes(document)))
 
 
 def _unpacked(packed: Raw) -> Raw:
-    return Raw(msgspec.msgpack.decode(packed, type=bytes))
+    return Raw(_decode_document(packed))

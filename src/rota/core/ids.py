@@ -7,7 +7,8 @@ come, first served" need no other column. Clients see it as sixteen hexadecimal 
 JSON reader may keep only 53 bits of a number.
 """
 
-from typing import NewType
+from collections.abc import Sequence
+from typing import NewType, cast
 
 TaskId = NewType("TaskId", int)
 
@@ -15,10 +16,10 @@ COUNTER_BITS = 21
 _END = 1 << 63
 
 
-def next_ids(count: int, *, last: int, now_ms: int) -> range:
+def next_ids(count: int, *, last: int, now_ms: int) -> Sequence[TaskId]:
     """Give `count` ids, all above `last` and above those of earlier milliseconds."""
     first = max(last + 1, now_ms << COUNTER_BITS)
-    return range(first, first + count)
+    return cast("Sequence[TaskId]", range(first, first + count))
 
 
 def to_text(task_id: int) -> str:

@@ -424,6 +424,10 @@ class Coordinator:
         resolve_all(delivery.answers, take_back=self._take_back)
         self._notifier.notify(delivery)
 
+    def resolve(self, entry: QueuedCommand, outcome: object) -> None:
+        """Resolve one caller with the leader's reply; the notifications of the commit follow."""
+        resolve_all([(entry, outcome)], take_back=self._take_back)
+
     def deliver_of_leader(self, delivery: Delivery) -> None:
         """Deliver what came from the leader: its events are in the log already."""
         self.deliver(delivery)

@@ -160,12 +160,12 @@ def assign(
 def lease_all(
     snapshot: Snapshot, tasks: Sequence[TaskRecord], worker: WorkerRecord, context: Context
 ) -> list[LeaseTask]:
-    now_ms, incarnation = context.now_ms, worker.incarnation
+    now_ms, incarnation, queued = context.now_ms, worker.incarnation, TaskState.QUEUED
     snapshot.held[incarnation] = snapshot.held.get(incarnation, 0) + len(tasks)
     return [
         LeaseTask(
             task.id,
-            TaskState.QUEUED,
+            queued,
             incarnation,
             task.fence + 1,
             task.attempt + 1,

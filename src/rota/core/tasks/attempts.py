@@ -32,7 +32,8 @@ def report(
     succeeded: list[FinishTask] = []
     leases, finished, now_ms = snapshot.leases, snapshot.finished, context.now_ms
     worker_id, incarnation = command.worker_id, command.incarnation
-    ok = TaskState.RUNNING.to(TaskState.SUCCEEDED)
+    running = TaskState.RUNNING
+    ok = running.to(TaskState.SUCCEEDED)
     for result in command.results:
         lease = leases.get(result.task_id)
         if lease is None or lease.fence != result.fence or lease.incarnation != incarnation:
@@ -46,7 +47,7 @@ def report(
         if result.ok and result.snooze_ms is None:
             finish = FinishTask(
                 lease.id,
-                TaskState.RUNNING,
+                running,
                 ok,
                 lease.fence,
                 lease.attempt,

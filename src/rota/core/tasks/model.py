@@ -290,7 +290,7 @@ class EndedAttempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: TaskError | None = None
 
 
-class TaskRecord(Struct, frozen=True, kw_only=True, gc=False):
+class TaskRecord(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A task as the store knows it, live or finished."""
 
     id: TaskId

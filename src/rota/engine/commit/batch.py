@@ -10,6 +10,7 @@ events and notifications in the batch, where later domains and the pipeline find
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct, field
@@ -38,6 +39,7 @@ from rota.store.tasks.lanes import Lanes
 Key = TypeVar("Key")
 
 
+QUEUE_AND_STATE = attrgetter("queue", "state")
 DONE = Done()  # the reply to a command that no domain replies to
 
 
@@ -164,7 +166,7 @@ def counts_of(decisions: Mapping[type[Decision], list[Any]]) -> BatchCounts:
         return NOTHING_COUNTED
     return BatchCounts(
         _counted([one.task.queue for one in added]) if added else {},
-        _counted([(one.queue, one.state) for one in finished]) if finished else {},
+        _counted([*map(QUEUE_AND_STATE, finished)]) if finished else {},
     )
 
 

@@ -34,7 +34,7 @@ def count_batch(metrics: Metrics, batch: Batch) -> None:
         if isinstance(outcome, Taken):
             note_taken(metrics, outcome)
         elif isinstance(outcome, Outcomes):
-            metrics.refused_results.update(one for one in outcome.outcomes if one != "accepted")
+            metrics.refused_results.update([one for one in outcome.outcomes if one != "accepted"])
 
 
 def count_services(metrics: Metrics, batch: Batch) -> None:

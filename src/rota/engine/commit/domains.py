@@ -6,6 +6,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rota.core.commands import Command
 from rota.core.decisions import (
     AddTask,
     Decision,
@@ -64,7 +65,9 @@ def execute(batch: Batch) -> WriterState:
 def _reduce_all(domain: Domain, batch: Batch) -> None:
     """Load what the commands of a domain need, and decide each."""
     kinds = domain.COMMANDS
-    ours = [one for one in enumerate(batch.commands) if type(one[1]) in kinds] if kinds else []
+    ours: list[tuple[int, Command]] = []
+    if not kinds.isdisjoint(batch.kinds):
+        ours = [one for one in enumerate(batch.commands) if type(one[1]) in kinds]
     domain.load([command for _, command in ours])
     domain.react()
     for index, command in ours:

@@ -362,9 +362,10 @@ def _moved_on(snapshot: Snapshot, commands: Iterable[TaskCommand]) -> Iterator[T
     leases = snapshot.leases
     for command in commands:
         if isinstance(command, ReportResults):
-            for result in command.results:
-                lease = leases.get(result.task_id)
-                if lease is not None and (
-                    lease.fence != result.fence or lease.incarnation != command.incarnation
-                ):
-                    yield result.task_id
+            incarnation = command.incarnation
+            yield from [
+                result.task_id
+                for result in command.results
+                if (lease := leases.get(result.task_id)) is not None
+                and (lease.fence != result.fence or lease.incarnation != incarnation)
+            ]

@@ -1,6 +1,7 @@
 """Tasks and workers inside a batch: load, reduce by the rules of core, write by kind."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import get_args
 
 from rota.core.commands import PruneHistory, TakeInbox, TaskCommand
@@ -49,8 +50,8 @@ class TaskDomain(Domain):
     def reduce(self, command: TaskCommand) -> Reply:
         batch = self.batch
         decided, reply = reduce(batch.snapshot, command, batch.context)
-        for decision in decided:
-            batch.decisions.setdefault(type(decision), []).append(decision)
+        for kind, group in groupby(decided, key=type):
+            batch.decisions.setdefault(kind, []).extend(group)
         return reply
 
     def write(self) -> None:

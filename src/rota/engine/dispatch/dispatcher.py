@@ -218,8 +218,8 @@ class Dispatcher:
                     self._open.pop(lane, None)
             candidates = self._candidates(group) if len(group) > 1 and head else []
             assigned = matching.assign(self._snapshot, head, group, candidates, self._context)
-            self._write(list(chain.from_iterable(assigned)), head)
             known = {task.id: task for task in head}
+            self._write(list(chain.from_iterable(assigned)), known)
             for claim, leases in zip(group, assigned, strict=True):
                 answers[by_claim[id(claim)]] = Granted(granted(leases, known))
                 if leases:
@@ -259,12 +259,12 @@ class Dispatcher:
                     continue
                 head = self._head([lane], 1)
                 leases = matching.lease_all(self._snapshot, head, claim.worker, self._context)
-                self._write(leases, head)
-                answer.leases.extend(granted(leases, {task.id: task for task in head}))
+                known = {task.id: task for task in head}
+                self._write(leases, known)
+                answer.leases.extend(granted(leases, known))
 
-    def _write(self, leases: list[LeaseTask], head: Sequence[TaskRecord]) -> None:
+    def _write(self, leases: list[LeaseTask], known: dict[TaskId, TaskRecord]) -> None:
         if leases:
-            known = {task.id: task for task in head}
             self._tasks.lease(leases, known, unqueued=self._new, are_next=True)
             self._held.note_leased(leases, known, unqueued=self._new, now_ms=self._context.now_ms)
             self.leased += leases

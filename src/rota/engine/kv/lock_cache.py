@@ -51,7 +51,10 @@ class LockCache:
         """Hold what the batch has staged; the store now has it, too."""
         if self._is_outdated:
             self.clear()
-            return
+        elif self._staged or self._staged_number is not None:
+            self._hold_staged()
+
+    def _hold_staged(self) -> None:
         for name, lock in self._staged.items():
             if len(lock.waiters) > MOST_WAITERS:
                 self._locks.pop(name, None)

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from rota.engine.commit.request import BatchCounts
 from rota.engine.metrics.links import LinkMetrics
@@ -11,14 +10,6 @@ from rota.engine.shards.changes import ServiceChanges, ServiceGauges
 from rota.engine.working_set.working_set import WorkingSet
 
 RATE_WINDOW_S = 60
-
-
-class QueueCounts(NamedTuple):
-    """Counts of the tasks of a queue."""
-
-    submitted: int = 0
-    finished: int = 0
-    failed: int = 0  # among the finished
 
 
 class EventRate:
@@ -130,17 +121,23 @@ class Metrics:
 
     def note_counts(self, counts: BatchCounts, now_ms: int) -> None:
         """Count the tasks that a commit submitted and finished."""
-        self.submitted.update(counts.submitted)
-        self.finished.update(counts.finished)
+        for queue, count in counts.submitted.items():
+            self.submitted[queue] += count
+        for queue_and_state, count in counts.finished.items():
+            self.finished[queue_and_state] += count
         self.note_rates(counts, now_ms)
 
     def note_rates(self, counts: BatchCounts, now_ms: int) -> None:
         """Add a commit, also of the leader's, to rates and charts; the leader alone counts it."""
         for queue, count in counts.submitted.items():
-            self._pace(queue, QueueCounts(submitted=count), now_ms)
+            self._rates(queue).submitted.add(count, now_ms)
+            self.series.add(queue, "submitted", count, now_ms)
         for (queue, state), count in counts.finished.items():
-            failed = count if state == "failed" else 0
-            self._pace(queue, QueueCounts(finished=count, failed=failed), now_ms)
+            self._rates(queue).finished.add(count, now_ms)
+            self.series.add(queue, "finished", count, now_ms)
+            if state == "failed":
+                self._rates(queue).failed.add(count, now_ms)
+                self.series.add(queue, "failed", count, now_ms)
 
     def forget_leading(self) -> None:
         """Forget what only the leader measures, because another coordinator leads."""
@@ -148,19 +145,6 @@ class Metrics:
         self.duty_runs_ms = {}
         self.services = {}
         self.next_firing_ms = None
-
-    def _pace(self, queue: str, counts: QueueCounts, now_ms: int) -> None:
-        rates, series = self._rates(queue), self.series
-        submitted, finished, failed = counts
-        if submitted:
-            rates.submitted.add(submitted, now_ms)
-            series.add(queue, "submitted", submitted, now_ms)
-        if finished:
-            rates.finished.add(finished, now_ms)
-            series.add(queue, "finished", finished, now_ms)
-        if failed:
-            rates.failed.add(failed, now_ms)
-            series.add(queue, "failed", failed, now_ms)
 
     def service(self, name: str) -> ServiceMetrics:
         known = self.services.get(name)

@@ -39,11 +39,16 @@ class FollowerWriter:
         self,
         deliver: Callable[[Delivery], None],
         *,
+        resolve: Callable[[QueuedCommand, object], None],
         hold: Callable[[QueuedCommand], None],
         on_resigning: Callable[[], None],
     ) -> None:
-        """`hold` takes a command that the leader has not executed because it no longer leads."""
+        """Deliver: takes the notifications of a commit. Resolve: gives a command its reply.
+
+        `hold` takes a command that the leader has not executed because it no longer leads.
+        """
         self._deliver = deliver
+        self._give = resolve
         self._hold = hold
         self._on_resigning = on_resigning
         self._connection: PeerConnection[FollowerFrame] | None = None
@@ -117,7 +122,7 @@ class FollowerWriter:
     def _resolve(self, number: int, outcome: object) -> None:
         entry = self._taken(number)
         if entry is not None:
-            self._deliver(Delivery([(entry, outcome)]))  # type: ignore[list-item]
+            self._give(entry, outcome)
 
     def _return(self, number: int) -> None:
         entry = self._taken(number)

@@ -48,6 +48,8 @@ class Engine(Protocol):
 
     def deliver_of_leader(self, delivery: Delivery) -> None: ...
 
+    def resolve(self, entry: QueuedCommand, outcome: object) -> None: ...
+
     async def catch_up(self) -> None: ...
 
 
@@ -194,7 +196,10 @@ class ReplicaMembership:
 
     def follow(self, connection: ToLeader) -> None:
         self._following = writer = FollowerWriter(
-            self._engine.deliver_of_leader, hold=self.held.add, on_resigning=self._note_resigning
+            self._engine.deliver_of_leader,
+            resolve=self._engine.resolve,
+            hold=self.held.add,
+            on_resigning=self._note_resigning,
         )
         writer.connect(connection)
         self._engine.use_writer(writer)

@@ -3,7 +3,9 @@
 A worker's leases are found by its incarnation. Their number is the room that the worker has used.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from rota.core.decisions import LeaseTask
 from rota.core.ids import TaskId
@@ -25,7 +27,7 @@ class HeldLeases:
 
     def __init__(self) -> None:
         self.by_task: dict[TaskId, Lease] = {}
-        self._tasks: dict[int, dict[TaskId, None]] = {}  # by incarnation
+        self._by_incarnation: dict[int, dict[TaskId, Lease]] = {}
         self.run_tokens: dict[TaskId, tuple[int, int]] = {}  # run and token, unless it is a job
         # Those that their worker was granted a second time, since the first answer was lost. Not in
         # the store: after a restart such a lease may be returned, as if it had been granted once.
@@ -38,9 +40,7 @@ class HeldLeases:
     @classmethod
     def load(cls, tx: Transaction, lanes: Lanes) -> "HeldLeases":
         held = cls()
-        held.by_task = TaskStore(tx, lanes).all_leases()
-        for lease in held.by_task.values():
-            held._tasks.setdefault(lease.incarnation, {})[lease.id] = None
+        held._enter(TaskStore(tx, lanes).all_leases().values())
         held.run_tokens = RunStore(tx).leased_tasks()
         held.key_holders = TaskStore(tx, lanes).leased_key_holders()
         return held
@@ -53,20 +53,19 @@ class HeldLeases:
         return {one: by_task[one] for one in ids if one in by_task}
 
     def of_incarnations(self, incarnations: Iterable[int]) -> dict[TaskId, Lease]:
-        by_task = self.by_task
         return {
-            task_id: by_task[task_id]
+            task_id: lease
             for one in incarnations
-            for task_id in self._tasks.get(one, ())
+            for task_id, lease in self._by_incarnation.get(one, {}).items()
         }
 
     def count(self, incarnation: int) -> int:
-        return len(self._tasks.get(incarnation, ()))
+        return len(self._by_incarnation.get(incarnation, ()))
 
     def is_running(self, incarnation: int, name: str) -> bool:
         """Whether an incarnation runs a task of this name, from any lane."""
-        by_task = self.by_task
-        return any(by_task[one].lane.name == name for one in self._tasks.get(incarnation, ()))
+        held = self._by_incarnation.get(incarnation, {})
+        return any(lease.lane.name == name for lease in held.values())
 
     def run_tokens_of(
         self, ids: Iterable[TaskId]
@@ -88,17 +87,15 @@ class HeldLeases:
     # --- decisions ------------------------------------------------------------------------------
 
     def note_leased(
-        self, decisions: Iterable[LeaseTask], known: Mapping[TaskId, TaskRecord]
+        self, decisions: Sequence[LeaseTask], known: Mapping[TaskId, TaskRecord]
     ) -> None:
         """Note leases; `known` has their tasks."""
-        by_task, tasks = self.by_task, self._tasks
-        for one in decisions:
-            task_id, incarnation = one.id, one.incarnation
-            task = known[task_id]
-            by_task[task_id] = Lease(
-                task_id,
+        tasks = [known[one.id] for one in decisions]
+        self._enter(
+            Lease(
+                one.id,
                 task.lane,
-                incarnation,
+                one.incarnation,
                 one.fence,
                 one.attempt,
                 one.started_at_ms,
@@ -106,26 +103,32 @@ class HeldLeases:
                 one.holder,
                 one.owner,
             )
-            held = tasks.get(incarnation)
-            if held is None:
-                held = tasks[incarnation] = {}
-            held[task_id] = None
+            for one, task in zip(decisions, tasks, strict=True)
+        )
+        for task in tasks:
             if task.run is not None and task.token is not None:
-                self.run_tokens[task_id] = task.run, task.token
+                self.run_tokens[task.id] = task.run, task.token
             if task.options is not DEFAULT_OPTIONS and holds_key_while_running(task.options):
-                self.key_holders.add(task_id)
+                self.key_holders.add(task.id)
+
+    def _enter(self, leases: Iterable[Lease]) -> None:
+        for incarnation, group in groupby(leases, key=attrgetter("incarnation")):
+            entered = {one.id: one for one in group}
+            self.by_task.update(entered)
+            self._by_incarnation.setdefault(incarnation, {}).update(entered)
 
     def note_ended(self, ids: Iterable[TaskId]) -> None:
-        by_task, tasks, run_tokens = self.by_task, self._tasks, self.run_tokens
+        by_task, by_incarnation = self.by_task, self._by_incarnation
+        run_tokens = self.run_tokens
         if self.key_holders or self.repeated:
             ids = [*ids]
             self.key_holders.difference_update(ids)
             self.repeated.difference_update(ids)
         for task_id in ids:
             incarnation = by_task.pop(task_id).incarnation
-            held = tasks[incarnation]
+            held = by_incarnation[incarnation]
             del held[task_id]
             if not held:
-                del tasks[incarnation]
+                del by_incarnation[incarnation]
             if run_tokens:
                 run_tokens.pop(task_id, None)

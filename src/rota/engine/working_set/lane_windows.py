@@ -7,11 +7,13 @@ of a lane, until its window is empty. Then it is filled again with the tasks aft
 read never begins at the start of the lane, where a database may have to step over deleted rows.
 
 A task that is queued enters the window if its place is within the bound, and otherwise stays in the
-store alone. A window that grows too long is cut, and gets a bound.
+store alone. A window that is full takes no task after its last place: it gets a bound instead. One
+that grows to twice that length, by tasks of a higher priority, is cut.
 
 Limits. A place takes about 120 bytes. All windows together have about `MOST_PLACES` places, a few
-for each lane when there are many lanes. A window is cut at twice its part of them. So a million
-queued tasks take no more memory than some ten thousand. Beside its place, a task is held whole as
+for each lane when there are many lanes, and no more than `MOST_PER_LANE` when there are few: tasks
+that wait for long are cheaper to read later than to hold. So a million queued tasks take no more
+memory than some thousand. Beside its place, a task is held whole as
 long as all held tasks have no more than `MOST_BYTES`. Any other task is read by its id when it is
 leased.
 """
@@ -20,7 +22,8 @@ import heapq
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from types import MappingProxyType
 
 from rota.core.decisions import AddTask
@@ -35,6 +38,7 @@ from rota.store.tasks.row_types import FIRST_PLACE, Place, QueuedPlace
 from rota.store.tasks.tasks import TaskStore
 
 MOST_PLACES = 16_384  # of all windows, to which they are cut
+MOST_PER_LANE = 4_096  # of one window
 MOST_PER_READ = 512  # tasks by which a window grows at a time, unless more are asked for
 MOST_BYTES = 32 * 1024 * 1024  # of all tasks that are held whole
 MOST_PAYLOAD_BYTES = 64 * 1024  # of a task that is held whole
@@ -52,11 +56,15 @@ class LaneWindow:
     def covers(self, place: Place) -> bool:
         return self.bound is None or place <= self.bound
 
-    def remove(self, places: Sequence[Place]) -> None:
+    def remove(self, places: list[Place]) -> None:
         """Remove places that the window covers, and has."""
         held = self.places
+        if [*islice(held, len(places))] == places:  # nearly always: they are next
+            for _ in places:
+                held.popleft()
+            return
         for place in places:
-            if held and held[0] == place:  # nearly always: it is next
+            if held and held[0] == place:
                 held.popleft()
                 continue
             index = bisect_left(held, place)
@@ -100,14 +108,39 @@ class LaneWindows:
         open_lanes = [lane for lane in lanes if lane in self.by_lane]
         if not open_lanes:
             return []
-        step = max(1, min(most, 2 * most // len(open_lanes)))
-        in_order = [self._in_order(tx, lane, step) for lane in open_lanes]
-        merged = in_order[0] if len(in_order) == 1 else heapq.merge(*in_order)
-        found = [*islice(merged, most)]
-        held = self.tasks(tx, [(lane, place) for place, lane in found])
+        if len(open_lanes) == 1:
+            ids, held = self._next_of_lane(tx, open_lanes[0], most)
+        else:
+            ids, held = self._next_of_lanes(tx, open_lanes, most)
+        if missing := [one for one in ids if one not in held]:
+            read = {task.id: task for task in TaskStore(tx, self._lanes).queued([*missing])}
+            held = {**held, **read}
         for lane in open_lanes:
             self._drop_if_empty(lane)
-        return [held[task_id] for (_, task_id), _ in found]
+        return [held[one] for one in ids]
+
+    def _next_of_lane(
+        self, tx: Transaction, lane: int, most: int
+    ) -> tuple[list[TaskId], Mapping[TaskId, TaskRecord]]:
+        """Return the next tasks of a lane, and those of its tasks that are held whole."""
+        window = self.by_lane[lane]
+        while window.bound is not None and len(window.places) < most:
+            self._fill(tx, lane, window, most - len(window.places))
+        return [task_id for _, task_id in islice(window.places, most)], window.tasks
+
+    def _next_of_lanes(
+        self, tx: Transaction, lanes: Sequence[int], most: int
+    ) -> tuple[list[TaskId], Mapping[TaskId, TaskRecord]]:
+        """Return the next tasks of several lanes, and those of them that are held whole."""
+        step = max(1, min(most, 2 * most // len(lanes)))
+        in_order = [self._in_order(tx, lane, step) for lane in lanes]
+        found = [*islice(heapq.merge(*in_order), most)]
+        by_lane = self.by_lane
+        return [task_id for (_, task_id), _ in found], {
+            task_id: task
+            for (_, task_id), lane in found
+            if (task := by_lane[lane].tasks.get(task_id)) is not None
+        }
 
     def _in_order(self, tx: Transaction, lane: int, step: int) -> Iterator[tuple[Place, int]]:
         """Yield the places of a lane, and read more of them when the window ends."""
@@ -125,15 +158,15 @@ class LaneWindows:
         assert window.bound is not None
         count = max(wanted, min(MOST_PER_READ, self._part()))
         room = max(0, MOST_BYTES - self.held_bytes) // count - RECORD_BYTES
-        tasks = TaskStore(tx, self._lanes).queued_after(
+        found = TaskStore(tx, self._lanes).queued_after(
             lane, window.bound, limit=count, most_bytes=min(room, MOST_PAYLOAD_BYTES)
         )
-        for place, task in tasks:
-            window.places.append(place)
-            if task is not None:
-                self._hold(window, task)
-        self.place_count += len(tasks)
-        window.bound = None if len(tasks) < count else window.places[-1]
+        window.places.extend([place for place, _ in found])
+        self.place_count += len(found)
+        window.bound = None if len(found) < count else window.places[-1]
+        whole = [task for _, task in found if task is not None]
+        window.tasks |= {task.id: task for task in whole}
+        self.held_bytes += sum([RECORD_BYTES + len(task.payload) for task in whole])
 
     # --- decisions ------------------------------------------------------------------------------
 
@@ -231,14 +264,11 @@ class LaneWindows:
     def note_left(self, tasks: Iterable[TaskRecord]) -> None:
         """Note that these tasks have left the queue."""
         places: dict[int, list[Place]] = {}
-        numbers: dict[int, int] = {}  # each lane is looked up once
-        for task in tasks:
-            number = numbers.get(id(task.lane))
-            if number is None:
-                number = numbers[id(task.lane)] = self._lanes.number_of(task.lane)
-            places.setdefault(number, []).append(turn(task))
-        for lane, gone in places.items():
-            self._leave(lane, gone)
+        for lane, group in groupby(tasks, key=attrgetter("lane")):
+            gone = places.setdefault(self._lanes.number_of(lane), [])
+            gone += [(-one.priority, one.id) for one in group]
+        for number, gone in places.items():
+            self._leave(number, gone)
 
     def _window(self, lane: int) -> LaneWindow:
         """Return the window of a lane in which a task is queued; a new one covers the lane."""
@@ -248,25 +278,28 @@ class LaneWindows:
         return window
 
     def _enter(self, window: LaneWindow, place: Place, task: TaskRecord | None) -> None:
-        """Enter a task that the window covers."""
-        places = window.places
+        """Enter a task that the window covers, unless the window is full and the task its last."""
+        places, part = window.places, self._part()
         if not places or place > places[-1]:  # nearly always
+            if len(places) >= part:
+                window.bound = places[-1]
+                return
             places.append(place)
         else:
             insort(places, place)
         self.place_count += 1
         if task is not None:
             self._hold(window, task)
-        most = self._most
-        if len(places) * len(self.by_lane) > 2 * most or self.place_count > 2 * most:
+        if len(places) > 2 * part or self.place_count > 2 * self._most:
             self._shorten(window)
 
     def _leave(self, lane: int, places: list[Place]) -> None:
         window = self.by_lane.get(lane)
         assert window is not None, "a lane with queued tasks has a window"
-        covered = [place for place in places if window.covers(place)]
-        window.remove(covered)
-        self._forget(window, covered)
+        if window.bound is not None and max(places) > window.bound:
+            places = [place for place in places if window.covers(place)]
+        window.remove(places)
+        self._forget(window, places)
         self._drop_if_empty(lane)
 
     # --- limits ---------------------------------------------------------------------------------
@@ -277,7 +310,7 @@ class LaneWindows:
 
     def _part(self) -> int:
         """Return the number of places that each window may keep."""
-        return max(1, self._most // max(1, len(self.by_lane)))
+        return max(1, min(MOST_PER_LANE, self._most // max(1, len(self.by_lane))))
 
     def _hold(self, window: LaneWindow, task: TaskRecord) -> None:
         """Hold a task whole, if there is room for it."""
@@ -301,12 +334,14 @@ class LaneWindows:
         self._forget(window, window.cut(length))
 
     def _forget(self, window: LaneWindow, places: Collection[Place]) -> None:
+        """Forget the tasks at places that were removed from a window."""
         self.place_count -= len(places)
-        held = window.tasks
-        for _, task_id in places:
-            task = held.pop(task_id, None)
-            if task is not None:
-                self.held_bytes -= RECORD_BYTES + len(task.payload)
+        if window.places:
+            pop = window.tasks.pop
+            gone = [task for _, task_id in places if (task := pop(task_id, None)) is not None]
+        else:
+            gone, window.tasks = [*window.tasks.values()], {}
+        self.held_bytes -= sum([RECORD_BYTES + len(task.payload) for task in gone])
 
     def _drop_if_empty(self, lane: int) -> None:
         window = self.by_lane.get(lane)

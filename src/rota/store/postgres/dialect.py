@@ -28,15 +28,7 @@ class Query(NamedTuple):
     text: bytes
     types: dict[str, str | None]  # of each parameter, in their order; None: the query names none
     is_change: bool
-
-    @property
-    def guarded_text(self) -> bytes:
-        """The statement with one more parameter: the number of rows that it has to change."""
-        place = len(self.types) + 1
-        return (
-            b"WITH changed AS (%b RETURNING 1) " % self.text
-            + b"SELECT check_count(count(*), $%d::bigint) FROM changed" % place
-        )
+    guarded_text: bytes  # with one more parameter: the number of rows that it has to change
 
 
 @cache
@@ -55,8 +47,12 @@ def translate(text: str) -> Query:
         # `parameters.py` turns a pattern into a regular expression.
         return f"{place}::text" if kind == "glob" else place + (f"::{kind}" if kind else "")
 
-    numbered_text = _PARAMETER.sub(numbered, _reworded(text))
-    return Query(numbered_text.encode(), types, not _SELECT.match(text))
+    encoded = _PARAMETER.sub(numbered, _reworded(text)).encode()
+    guarded = (
+        b"WITH changed AS (%b RETURNING 1) " % encoded
+        + b"SELECT check_count(count(*), $%d::bigint) FROM changed" % (len(types) + 1)
+    )
+    return Query(encoded, types, not _SELECT.match(text), guarded)
 
 
 def _reworded(text: str) -> str:

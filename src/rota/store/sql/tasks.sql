@@ -60,9 +60,9 @@ SELECT lane FROM open WHERE lane IS NOT NULL
 SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
        CASE WHEN length(t.payload) <= :most_bytes THEN t.payload END,
        t.options, t.key, t.created_at_ms,
-       (SELECT run FROM run_task WHERE task = r.id), (SELECT token FROM run_task WHERE task = r.id),
-       t.flow
+       w.run, w.token, t.flow
   FROM ready AS r CROSS JOIN task AS t ON t.id = r.id
+  LEFT JOIN run_task AS w ON w.task = r.id
  WHERE r.lane = :lane AND (r.rank, r.id) > (:rank, :id)
  ORDER BY r.rank, r.id
  LIMIT :limit
@@ -70,11 +70,11 @@ SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
 -- name: queued
 -- Those of these tasks that are queued.
 SELECT t.lane, r.rank, r.id, r.fence, r.attempt, t.payload, t.options, t.key, t.created_at_ms,
-       (SELECT run FROM run_task WHERE task = r.id), (SELECT token FROM run_task WHERE task = r.id),
-       t.flow
+       w.run, w.token, t.flow
   FROM carray(:ids) AS wanted
  CROSS JOIN task AS t ON t.id = wanted.value
  CROSS JOIN ready AS r ON r.lane = coalesce(t.flow, t.lane) AND r.rank = -t.priority AND r.id = t.id
+  LEFT JOIN run_task AS w ON w.task = r.id
 
 -- name: dequeue
 -- Take tasks of one lane and rank out of the queue.

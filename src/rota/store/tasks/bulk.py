@@ -9,6 +9,7 @@ for it: equal decisions are found by comparing them. The others are written row 
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import TypeVar
 
 import msgspec
@@ -17,7 +18,6 @@ from rota.core.decisions import AddTask, FinishTask, LeaseTask
 from rota.core.tasks.model import (
     DEFAULT_OPTIONS,
     Labels,
-    NewTask,
     TaskState,
     normalised_labels,
     options_of,
@@ -29,11 +29,12 @@ MANY = 16  # equal decisions that are worth a statement of their own
 TASK_COLUMNS = ("id", "lane", "priority", "payload", "options", "key", "created_at_ms")
 QUEUE_COLUMNS = ("lane", "rank", "id", "since_ms")
 HELD_KEY_COLUMNS = ("queue", "key", "id", "release", "until_ms")
-LEASE_COLUMNS = ("lane", "incarnation", "fence", "attempt", "started_at_ms", "deadline_ms")
+LEASE_TERMS = ("incarnation", "fence", "attempt", "started_at_ms", "deadline_ms")
 
 T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
+_terms_of = attrgetter(*LEASE_TERMS)
 
 
 # --- submission ---------------------------------------------------------------------------------
@@ -56,20 +57,22 @@ def insert(
     for one in added:
         task = one.task
         lane = lane_of(tx, task.queue, task.name, task.requires)
+        options = options_of(task)
+        is_plain = options is DEFAULT_OPTIONS and task.key is None and one.due_at_ms is None
         rows.append(
             (
                 one.id,
                 lane,
                 task.priority,
                 bytes(task.payload),
-                _options(task),
+                None if options is DEFAULT_OPTIONS else _encode(options),
                 task.key,
                 one.created_at_ms,
             )
         )
         if one.due_at_ms is None:
             open_lanes.add(lane)
-        if _is_special(one):
+        if not is_plain and _is_special(one):
             special.append(one)
     if flows:
         in_flows = [(*row, flows[row[0]]) for row in rows if row[0] in flows]
@@ -163,12 +166,6 @@ def _ready_ranges(added: Sequence[AddTask]) -> Iterator[tuple[int, int]]:
             yield ids[0], ids[-1]
 
 
-def _options(task: NewTask) -> bytes | None:
-    """The encoded options of a task; None when all are defaults."""
-    options = options_of(task)
-    return None if options is DEFAULT_OPTIONS else _encode(options)
-
-
 # --- equal decisions ----------------------------------------------------------------------------
 
 
@@ -212,22 +209,20 @@ def dequeue(tx: Transaction, lane: int, rank: int, ids: list[int], *, are_next: 
 
 def write_leases(tx: Transaction, leases: Sequence[LeaseTask], lanes: Sequence[int]) -> None:
     """Write the rows of leases; `lanes` has the lane of each."""
-    terms = [
-        (lane, one.incarnation, one.fence, one.attempt, one.started_at_ms, one.deadline_ms)
-        for lane, one in zip(lanes, leases, strict=True)
-    ]
-    pairs = list(zip(terms, leases, strict=True))
+    terms = [*zip(lanes, map(_terms_of, leases), strict=True)]
+    pairs = [*zip(terms, leases, strict=True)]
     groups, others = group_equal(pairs, terms) if leases[0].holder is None else ([], pairs)
     for group in groups:
+        (lane, shared), _ = group[0]
         ids = [one.id for _, one in group]
         tx.pipeline(
-            "tasks.lease_alike", ids=ids, **dict(zip(LEASE_COLUMNS, group[0][0], strict=True))
+            "tasks.lease_alike", ids=ids, lane=lane, **dict(zip(LEASE_TERMS, shared, strict=True))
         )
     if others:
         tx.pipeline_many(
             "tasks.lease",
-            ("id", *LEASE_COLUMNS, "holder", "owner"),
-            [(one.id, *shared, one.holder, one.owner) for shared, one in others],
+            ("id", "lane", *LEASE_TERMS, "holder", "owner"),
+            [(one.id, lane, *shared, one.holder, one.owner) for (lane, shared), one in others],
         )
 
 

@@ -5,6 +5,8 @@ and `lease` (its state). A finished task is a row of `history` and nothing else.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from types import MappingProxyType
 
 import msgspec
@@ -51,6 +53,7 @@ FINISH_COLUMNS = (
     "id",
 )
 
+_place_of = attrgetter("flow", "lane", "priority")
 NO_FLOWS: Mapping[int, int] = MappingProxyType({})
 
 _encode = msgspec.json.Encoder().encode
@@ -142,9 +145,9 @@ class TaskStore:
             limit=limit,
             most_bytes=most_bytes,
         )
-        whole = row_types.queued((row for row in rows if row[5] is not None), self._lanes.by_number)
-        tasks = {task.id: task for task in whole}
-        return [((row[1], row[2]), tasks.get(row[2])) for row in rows]
+        whole = [row for row in rows if row[5] is not None]
+        tasks = iter(row_types.queued(whole, self._lanes.by_number))
+        return [((row[1], row[2]), None if row[5] is None else next(tasks)) for row in rows]
 
     def queued(self, ids: list[int]) -> list[TaskRecord]:
         """Those of these tasks that are queued."""
@@ -164,19 +167,24 @@ class TaskStore:
         `unqueued` are the tasks that were added and never put into the queue. Are next: the others
         are the first of their lanes.
         """
-        tx, queued = self._tx, TaskState.QUEUED
+        tx, queued, scheduled = self._tx, TaskState.QUEUED, TaskState.SCHEDULED
         known = [tasks[one.id] for one in leases]
         lanes = self._numbers(known)
         places: dict[tuple[int, int], list[int]] = {}
-        for one, task, lane in zip(leases, known, lanes, strict=True):
-            if one.was is queued and one.id not in unqueued:
-                number = lane if task.flow is None else task.flow
-                places.setdefault((number, -task.priority), []).append(one.id)
+        leaving = [
+            task
+            for one, task in zip(leases, known, strict=True)
+            if one.was is queued and one.id not in unqueued
+        ]
+        for (flow, lane, priority), group in groupby(leaving, key=_place_of):
+            number = self._lanes.number_of(lane) if flow is None else flow
+            ids = places.setdefault((number, -priority), [])
+            ids += [task.id for task in group]
         for place, ids in places.items():
             # A task of a flow that has kept its slot is leased before its turn.
             bulk.dequeue(tx, *place, ids, are_next=are_next and place[0] < FIRST_FLOW)
-        if scheduled := [(one.id,) for one in leases if one.was is TaskState.SCHEDULED]:
-            tx.pipeline_each("tasks.unschedule_one", ("id",), scheduled)
+        if waiting := [(one.id,) for one in leases if one.was is scheduled]:
+            tx.pipeline_each("tasks.unschedule_one", ("id",), waiting)
         bulk.write_leases(tx, leases, lanes)
         if released := [
             one.id
@@ -186,12 +194,12 @@ class TaskStore:
             tx.pipeline("unique.release", ids=released)
 
     def _numbers(self, tasks: Sequence[TaskRecord]) -> list[int]:
-        """The lane number of each task; each lane is looked up once."""
-        known: dict[int, int] = {}
-        for lane in {id(task.lane): task.lane for task in tasks}.values():
+        """The lane number of each task; for tasks in a row of one lane it is looked up once."""
+        numbers: list[int] = []
+        for lane, group in groupby(tasks, key=attrgetter("lane")):
             number = self._lanes.number(self._tx, lane.queue, lane.name, lane.requires)
-            known[id(lane)] = number
-        return [known[id(task.lane)] for task in tasks]
+            numbers += [number for _ in group]
+        return numbers
 
     # --- running ----------------------------------------------------------------------------
 
@@ -226,8 +234,9 @@ class TaskStore:
 
         `holding` are those that may hold a key by which they are unique.
         """
-        running = [one for one in finished if one.was is TaskState.RUNNING]
-        waiting = [one for one in finished if one.was is not TaskState.RUNNING]
+        was_running = TaskState.RUNNING
+        running = [one for one in finished if one.was is was_running]
+        waiting = [one for one in finished if one.was is not was_running]
         if running:
             self._finish_running(running)
         if waiting:
