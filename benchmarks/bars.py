@@ -276,6 +276,22 @@ BARS = (
         TIMES,
     ),
     Bar(
+        "claim, beside blocked keys : without",
+        "limits",
+        "≤ 1.2x",
+        _rota("limits", "blocked_ratio"),
+        lambda times: times <= 1.2,
+        TIMES,
+    ),
+    Bar(
+        "claim, over many keys : without",
+        "limits",
+        "≤ 2.5x",
+        _rota("limits", "spread_ratio"),
+        lambda times: times <= 2.5,
+        TIMES,
+    ),
+    Bar(
         "one-task runs, over DBOS's",
         "dbos",
         "≥ 5x",

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from benchmarks import coordinators, shard_decisions, shards, streams, witness, workflows
+from benchmarks import coordinators, limits, shard_decisions, shards, streams, witness, workflows
 from benchmarks.app import app, call, noop
 from benchmarks.coordinators import Coordinator, coordinator, wait_for_worker, worker
 from benchmarks.peers.measuring import GAP_S, PICKUP_LIMIT_S, percentiles
@@ -252,6 +252,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "submit-batches-sdk": submit_batches_sdk,
     "pickup": pickup,
     "claim": claim,
+    **limits.MEASUREMENTS,
     **workflows.MEASUREMENTS,
     **shard_decisions.MEASUREMENTS,
     **shards.MEASUREMENTS,

@@ -14,6 +14,9 @@ class Plan(NamedTuple):
     samples: int = 300
     claim_depths: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     claim_calls: int = 200  # timed at each depth
+    blocked_tasks: int = 100_000  # of keys that are full
+    spread_tasks: int = 1_000_000  # over many keys that have room
+    spread_keys: int = 100_000
     large_tasks: int | None = None  # a second, longer drain
     runs: int = 5_000  # of small workflows, in one round
     run_connections: int = 128  # of the one client process that starts them; more is no faster
@@ -47,6 +50,9 @@ def quick(plan: Plan) -> Plan:
         samples=50,
         claim_depths=(1_000, 10_000, 100_000),
         claim_calls=50,
+        blocked_tasks=20_000,
+        spread_tasks=50_000,
+        spread_keys=5_000,
         runs=1_000,
         chains=10,
         fans=10,

@@ -177,6 +177,11 @@ def _own_rows(results: Results) -> OwnRows:
     ]
     if "ratio" in claims:
         rows.append(("claim, deepest : shallowest", TIMES.format(claims["ratio"])))
+    limited = rota.get("limits", {})
+    if "spread_ratio" in limited:
+        blocked, spread = limited["blocked_ratio"], limited["spread_ratio"]
+        rows.append(("claim, beside blocked keys : without", TIMES.format(blocked)))
+        rows.append(("claim, over many keys : without", TIMES.format(spread)))
     if times := rota.get("shards-decide", {}).get("times_less"):
         rows.append(("shards: moved, ranges in order of id : ours", TIMES.format(times)))
     held = [

@@ -174,8 +174,7 @@ class Dispatcher:
         """Return the next tasks of these lanes, from the queue and from the batch's new tasks."""
         flows = self._held.flows
         if flows.flows_of_queue or flows.queue_specs:
-            known = self._lanes.by_number
-            managed = [lane for lane in lanes if flows.is_managed(known[lane].queue)]
+            managed = flows.managed_lanes(lanes)
             if managed:
                 return self._fair_head(managed, lanes, most)
         return self._plain_head(lanes, most)

@@ -12,7 +12,7 @@ over costs a tenant at most one start.
 Memory. A flow with queued tasks takes about 1.5 KiB with its window, and a limit about 0.5 KiB.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -81,8 +81,19 @@ class HeldFlows:
         """The lanes with a flow that may run."""
         return [lane for lane, flows in self.active.items() if flows]
 
+    def managed_lanes(self, lanes: Collection[int]) -> list[int]:
+        """Those of these lanes whose queue has limits, or a flow that may run in one of them.
+
+        Flows that are blocked have no part in the order, so a queue that has no others is served
+        like one without flows.
+        """
+        known = self._lanes.by_number
+        queues = {known[lane].queue for lane in lanes if self.active.get(lane)}
+        queues.update(self.queue_specs)
+        return [lane for lane in lanes if known[lane].queue in queues]
+
     def is_managed(self, queue: str) -> bool:
-        """Whether tasks of a queue are picked by flows, and not only by their age."""
+        """Whether a new task of a queue has to be queued before it can be leased."""
         return queue in self.flows_of_queue or queue in self.queue_specs or queue in self.depths
 
     def queue_room(self, queue: str) -> int:
