@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from rota.cli.commands.tasks.submit import submit
+from rota.core.flows.model import Concurrency, Rate
 from rota.core.tasks.model import Backoff, NewTask, TaskOptions, options_of
 from rota.core.workflow.definition.model import NODE_KINDS, NodeDefinition
 from rota.messages import TaskView
@@ -32,6 +33,9 @@ GIVEN = {
     "max_attempts": 7,
     "backoff": Backoff(initial_ms=7),
     "labels": ("seven",),
+    "concurrency": Concurrency("seven"),
+    "rate": [Rate("seven", limit=7)],
+    "fair_key": "seven",
 }
 
 

@@ -58,6 +58,13 @@ class RequeueTask(Struct, frozen=True, tag="RequeueTask"):
     due_at_ms: int | None = None
 
 
+class CloseRates(Struct, frozen=True, tag="CloseRates"):
+    """Let no task of these rates start before `until_ms`."""
+
+    keys: tuple[str, ...]
+    until_ms: int
+
+
 class QueueTask(Struct, frozen=True, tag="QueueTask"):
     """Queue a scheduled task."""
 
@@ -173,6 +180,7 @@ Decision = (
     | AddTask
     | FinishTask
     | RequeueTask
+    | CloseRates
     | QueueTask
     | ReviveTask
     | PutWorker

@@ -24,9 +24,10 @@ from typing import (
 import msgspec
 from msgspec import Struct
 
+from rota.core.flows.model import Concurrency, Rate, check_limits
 from rota.core.tasks.model import Backoff, NewTask
 from rota.errors import Invalid
-from rota.sdk.arguments import Arguments
+from rota.sdk.arguments import Arguments, check_templates, has_templates, with_filled_keys
 from rota.sdk.client.client import Client
 from rota.sdk.handles import PendingHandle, TaskHandle
 
@@ -51,6 +52,9 @@ class Options(TypedDict, total=False):
     backoff: Backoff | Mapping[str, Any]
     key: str  # a second task with the same key is a duplicate of the first
     labels: Mapping[str, str] | Sequence[str]
+    concurrency: Concurrency | Sequence[Concurrency]  # how many tasks of a key run at once
+    rate: Rate | Sequence[Rate]  # how many tasks of a key start in a period
+    fair_key: str  # the tenant of the task, between which its queue is fair
 
 
 class Submission(Struct, Generic[R], frozen=True):
@@ -99,7 +103,7 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.run_in: Place = run_in or ("loop" if self.is_async else "thread")
         self.arguments = Arguments(function, task=name)
-        self._template = template_of(name, options)
+        self._use(template_of(name, options))
         if self.run_in == "process" and "<" in function.__qualname__:
             raise Invalid(
                 f"task {name!r} runs in a process, which imports its function by name: define the "
@@ -118,8 +122,14 @@ class Task(Generic[P, R]):
     def using(self, **options: Unpack[Options]) -> Self:
         """A copy of this task whose calls are enqueued with other options."""
         changed = copy.copy(self)
-        changed._template = template_of(self.name, options, self._template)  # noqa: SLF001 - own copy
+        changed._use(template_of(self.name, options, self._template))  # noqa: SLF001 - own copy
         return changed
+
+    def _use(self, template: NewTask) -> None:
+        self._template = template
+        self._has_key_templates = has_templates(template)
+        if self._has_key_templates:
+            check_templates(template, self.arguments.names)
 
     @property
     def node_options(self) -> dict[str, Any]:
@@ -142,10 +152,10 @@ class Task(Generic[P, R]):
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission[R]:
         payload = self.arguments.encode(args, kwargs)
-        return Submission(
-            msgspec.structs.replace(self._template, payload=payload),
-            self.arguments.result_decoder,
-        )
+        new_task = msgspec.structs.replace(self._template, payload=payload)
+        if self._has_key_templates:
+            new_task = with_filled_keys(new_task, self.arguments.by_name(args, kwargs))
+        return Submission(new_task, self.arguments.result_decoder)
 
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]: ...
@@ -204,6 +214,7 @@ def template_of(name: str, options: Options, base: NewTask | None = None) -> New
         checked = msgspec.convert({"name": name, **given}, NewTask)
     except msgspec.ValidationError as error:
         raise Invalid(f"task {name!r}: {error}", task=name) from None
+    check_limits(checked.concurrency, checked.rate)
     if base is None:
         return checked
     changes = {field: getattr(checked, field) for field in given}
@@ -213,4 +224,8 @@ def template_of(name: str, options: Options, base: NewTask | None = None) -> New
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+    if isinstance(value, Concurrency | Rate):
+        return msgspec.to_builtins(value)  # nothing has checked its values yet
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    return value
