@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from rota.cli.render.output import ExitCode
@@ -8,8 +10,8 @@ from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, Hand, document
 
 
-def submit(client: Client, **options: object) -> None:
-    client.run(calls.submit([NewTask(**{"name": "add", **options})]))
+def submit(client: Client, **options: Any) -> None:
+    client.run(calls.submit([NewTask(name="add", **options)]))
 
 
 def test_limits_are_listed_with_what_runs_and_waits(rota: Command, client: Client) -> None:
