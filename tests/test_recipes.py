@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from rota.cli.commands.tasks.submit import submit
+from rota.core.flows.model import Concurrency, Rate
 from rota.core.tasks.model import Backoff, NewTask, TaskOptions, options_of
 from rota.core.tasks.unique import Debounce, Unique
 from rota.core.workflow.definition.model import NODE_KINDS, NodeDefinition
@@ -36,6 +37,9 @@ GIVEN = {
     "on_expiry": "discard",
     "unique": Unique(key="seven"),
     "debounce": Debounce(key="seven", wait_ms=7),
+    "concurrency": Concurrency("seven"),
+    "rate": [Rate("seven", limit=7)],
+    "fair_key": "seven",
 }
 
 

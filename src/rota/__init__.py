@@ -7,6 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rota.core.flows.model import Concurrency as Concurrency
+    from rota.core.flows.model import Rate as Rate
     from rota.core.tasks.model import Backoff as Backoff
     from rota.core.tasks.model import TaskError as TaskError
     from rota.core.tasks.model import TaskState as TaskState
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from rota.sdk.locks import LockNotAcquired as LockNotAcquired
     from rota.sdk.outcomes import Cancelled as Cancelled
     from rota.sdk.outcomes import Discard as Discard
+    from rota.sdk.outcomes import RateLimited as RateLimited
     from rota.sdk.outcomes import Retry as Retry
     from rota.sdk.outcomes import Snooze as Snooze
     from rota.sdk.replay import replay as replay
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from rota.sdk.workflow import Workflow as Workflow
 
 _NAMES = {
+    "rota.core.flows.model": "Concurrency Rate",
     "rota.core.tasks.model": "Backoff TaskError TaskState",
     "rota.core.tasks.unique": "Debounce Unique",
     "rota.errors": "Invalid InvalidWorkflow LockLost NotFound Overloaded RotaError StaleEpoch "
@@ -65,7 +69,7 @@ _NAMES = {
     "rota.sdk.handles": "PendingHandle TaskCancelled TaskFailed TaskHandle",
     "rota.sdk.kv": "Memory",
     "rota.sdk.locks": "Lock LockNotAcquired",
-    "rota.sdk.outcomes": "Cancelled Discard Retry Snooze",
+    "rota.sdk.outcomes": "Cancelled Discard RateLimited Retry Snooze",
     "rota.sdk.replay": "replay",
     "rota.sdk.run": "RunCancelled RunFailed RunHandle",
     "rota.sdk.shards.held": "HeldShard",

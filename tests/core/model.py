@@ -15,6 +15,7 @@ from rota.core.decisions import (
     AddTask,
     ChangeQueue,
     ChangeWorkerState,
+    CloseRates,
     Decision,
     DropToken,
     FinishTask,
@@ -232,7 +233,7 @@ class Model:
                 self.to_cancel.get(decision.incarnation, set()).discard(decision.task_id)
             case NoteWatch():
                 self.watch = decision.watch
-            case ChangeQueue() | PutToken() | DropToken() | ForgetHistory():
+            case ChangeQueue() | CloseRates() | PutToken() | DropToken() | ForgetHistory():
                 pass
             case _:
                 assert_never(decision)

@@ -66,6 +66,7 @@ RESULTS: tuple[dict[str, Any], ...] = (
     {"ok": False, "error": TaskError(retryable=False)},
     {"ok": False, "retry_in_ms": 0},
     {"ok": False, "snooze_ms": 10},
+    {"ok": False, "snooze_ms": 10, "rate_limited": True},
     {"result": Raw(b"1")},
 )
 

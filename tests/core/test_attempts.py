@@ -16,7 +16,15 @@ from rota.core.commands import (
     RetryTasks,
     ReturnLeases,
 )
-from rota.core.decisions import Decision, FinishTask, NoteProgress, RequeueTask, ReviveTask
+from rota.core.decisions import (
+    CloseRates,
+    Decision,
+    FinishTask,
+    NoteProgress,
+    RequeueTask,
+    ReviveTask,
+)
+from rota.core.flows.model import Rate
 from rota.core.ids import TaskId
 from rota.core.replies import Done, Outcomes
 from rota.core.tasks import attempts
@@ -171,6 +179,44 @@ def test_a_snooze_uses_up_no_attempt(ok: bool) -> None:  # noqa: FBT001 - a para
     assert outcomes == ["accepted"]
     assert (again.attempt, again.due_at_ms) == (2, NOW_MS + 500)
     assert (again.ended.ending, again.ended.error) == (Ending.SNOOZED, None)
+
+
+def test_a_handler_that_is_rate_limited_closes_the_rates_of_its_task() -> None:
+    snapshot = situation()
+    worker = add_worker(snapshot)
+    rates = [Rate("api", limit=10), Rate("api:day", limit=1_000)]
+    lease = add_running(snapshot, worker=worker, attempt=1, max_attempts=1, rate=rates)
+
+    decisions, _ = reduce(
+        snapshot, report(worker, done(lease, ok=False, snooze_ms=500, rate_limited=True))
+    )
+
+    again = requeued([one for one in decisions if isinstance(one, RequeueTask)])
+    assert (again.attempt, again.due_at_ms) == (0, NOW_MS + 500)
+    assert CloseRates(("api", "api:day"), NOW_MS + 500) in decisions
+
+
+def test_a_rate_is_closed_for_a_day_at_most() -> None:
+    snapshot = situation()
+    worker = add_worker(snapshot)
+    lease = add_running(snapshot, worker=worker, rate=Rate("api", limit=10))
+    result = done(lease, ok=False, snooze_ms=limits.MAX_DELAY_MS, rate_limited=True)
+
+    decisions, _ = reduce(snapshot, report(worker, result))
+
+    assert CloseRates(("api",), NOW_MS + limits.MAX_RATE_CLOSED_MS) in decisions
+
+
+@pytest.mark.parametrize("snooze_ms", [None, 500])
+def test_a_task_without_a_rate_closes_nothing(snooze_ms: int | None) -> None:
+    snapshot = situation()
+    worker = add_worker(snapshot)
+    lease = add_running(snapshot, worker=worker)
+    result = done(lease, ok=False, snooze_ms=snooze_ms, rate_limited=True)
+
+    decisions, _ = reduce(snapshot, report(worker, result))
+
+    assert not [one for one in decisions if isinstance(one, CloseRates)]
 
 
 # --- results that are not accepted --------------------------------------------------------------

@@ -1,9 +1,12 @@
 """Are tasks that came with others' transactions accepted, each once, and the bad ones kept?"""
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from rota.core import limits
+from rota.core.flows.model import Concurrency
 from rota.core.tasks.model import NewTask, TaskRecord, TaskState
 from rota.engine.commit import loader
 from rota.engine.duties import INBOX
@@ -168,3 +171,38 @@ async def test_a_delayed_row_that_finds_no_lane_fails_and_holds_nobody_up(
 
     assert (await by_key(engine, "late")).state is TaskState.FAILED
     assert (await by_key(engine, "b")).state is TaskState.QUEUED
+
+
+async def test_limits_of_inbox_tasks_count_like_those_of_others(engine: Engine) -> None:
+    worker = await engine.register(heartbeat_interval_ms=3_600_000)
+    limited: dict[str, Any] = {"concurrency": {"key": "k", "limit": 1}}
+    put(engine, ("a", task(**limited)), ("b", task(**limited)))
+    await engine.turn(0)
+
+    first = await engine.lease(worker)
+    assert await engine.lease(worker) == []
+    await engine.report(worker, done(first[0]))
+
+    assert len(await engine.lease(worker)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"rate": {"key": "k", "limit": 1}}, "limit_kind_conflict"),
+        ({"concurrency": {"key": "k", "on_full": "reject"}}, "key_busy"),
+        ({"concurrency": [{"key": "x"}, {"key": "x"}]}, "invalid"),
+    ],
+)
+async def test_a_row_with_impossible_limits_fails_alone(
+    engine: Engine, options: dict[str, Any], code: str
+) -> None:
+    await engine.submit_all([NewTask(name="work", concurrency=Concurrency("k"))])
+    put(engine, ("bad", task(**options)), ("good", task()))
+    await engine.turn(0)
+
+    bad = await by_key(engine, "bad")
+
+    assert bad.error is not None
+    assert bad.error.type == code
+    assert (await by_key(engine, "good")).state is TaskState.QUEUED

@@ -485,6 +485,56 @@ async def test_a_closed_rate_lets_nothing_start(engine: Engine) -> None:
     assert len(await engine.lease(worker)) >= 1
 
 
+async def test_a_rate_limited_task_closes_its_rates_for_every_task(engine: Engine) -> None:
+    worker = await fleet(engine)
+    shared = Rate("s", limit=1_000, burst=2)
+    await submit(engine, 1, max_attempts=1, rate=[Rate("r", limit=1_000), shared])
+    (task,) = await engine.lease(worker)
+    (other,) = await submit(engine, 1, name="other", rate=shared)
+    (free,) = await submit(engine, 1, rate=Rate("t", limit=1_000))
+
+    await engine.report(worker, done(task, ok=False, snooze_ms=5_000, rate_limited=True))
+    started = await engine.lease(worker)
+    await engine.turn(4_999)
+    assert await engine.lease(worker) == []
+    opens_at_ms = (await limit(engine, "r")).opens_at_ms
+    await engine.turn(1)
+    later = await engine.lease(worker)
+
+    assert [one.id for one in started] == [free]
+    assert opens_at_ms == engine.clock.now_ms()
+    assert {one.id for one in later} == {task.id, other}
+    assert {one.attempt for one in later} == {1}
+
+
+async def test_a_closed_rate_stays_closed_over_a_restart(engine: Engine) -> None:
+    worker = await fleet(engine)
+    await submit(engine, 2, rate=Rate("r", limit=1_000, burst=9))
+    task, other = await engine.lease(worker)
+
+    await engine.report(
+        worker, done(task, ok=False, snooze_ms=5_000, rate_limited=True), done(other, snooze_ms=1)
+    )
+    engine.coordinator.leading.pipeline._held._is_certain = False
+    await engine.turn(1)
+
+    assert await engine.lease(worker) == []
+    await engine.turn(4_999)
+    assert len(await engine.lease(worker)) == 2
+
+
+async def test_an_operator_opens_a_closed_rate_by_setting_it(engine: Engine) -> None:
+    worker = await fleet(engine)
+    await submit(engine, 1, rate=Rate("r", limit=1_000))
+    await engine.execute(CloseLimit(key="r", for_ms=5_000))
+
+    await engine.execute(PutLimit(key="r"))
+    assert await engine.lease(worker) == []
+    await engine.execute(PutLimit(key="r", limit=10))
+
+    assert len(await engine.lease(worker)) == 1
+
+
 async def test_only_known_limits_can_be_used(engine: Engine) -> None:
     for command in (ConsumeLimit(key="r"), CloseLimit(key="r", for_ms=1), DropLimit(key="r")):
         with pytest.raises(LimitNotFound):
@@ -636,6 +686,7 @@ STEPS = st.lists(
         st.tuples(st.just("done"), st.integers(0, 5)),
         st.tuples(st.just("fail"), st.integers(0, 5)),
         st.tuples(st.just("snooze"), st.integers(0, 5)),
+        st.tuples(st.just("limited"), st.integers(0, 5)),
         st.tuples(st.just("cancel"), st.integers(0, 9)),
         st.tuples(st.just("retry"), st.integers(0, 9)),
         st.tuples(st.just("beat"), st.just(0)),
@@ -657,7 +708,7 @@ class Crowd:
         self.ids: list[TaskId] = []
 
     async def take(self, step: str, argument: Any) -> None:
-        if step in {"done", "fail", "snooze"}:
+        if step in {"done", "fail", "snooze", "limited"}:
             await self._end(step, argument)
         else:
             await self._act(step, argument)
@@ -670,6 +721,7 @@ class Crowd:
             "done": done(task),
             "fail": failed(task),
             "snooze": done(task, snooze_ms=300),
+            "limited": done(task, snooze_ms=300, rate_limited=True),
         }
         await self.engine.report(self.worker, results[step])
 

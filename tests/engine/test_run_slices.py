@@ -82,6 +82,15 @@ async def test_a_slice_that_is_not_committed_is_taken_again(flows: Flows) -> Non
     assert await flows.output(run_id) == {"n": ROUNDS + 1}
 
 
+async def test_commands_of_one_batch_hear_of_the_same_slices(flows: Flows) -> None:
+    """A caller that asks until none is left must not stop because another took one."""
+    await flows.start(LOOP)
+
+    both = await asyncio.gather(flows.command(AdvanceRuns()), flows.command(AdvanceRuns()))
+
+    assert [one.count for one in both] == [1, 1]
+
+
 async def test_runs_that_take_many_steps_take_turns(flows: Flows) -> None:
     await flows.put(LOOP)
     shown = await asyncio.gather(*(flows.begin("loop") for _ in range(3)))

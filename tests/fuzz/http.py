@@ -179,6 +179,7 @@ def _place(target: Target) -> Place:
         "workflow": "flow",
         "key": "key",
         "lock": "lock",
+        "schedule": "schedule",
         "token": "t-0",
         "secret": "rota_" + "x" * 43,
     }

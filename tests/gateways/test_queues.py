@@ -44,9 +44,3 @@ async def test_a_name_that_no_queue_can_have_is_not_found(api: Api) -> None:
     answer = await api.post(f"/api/queues/{'x' * 201}/pause")
 
     assert (answer.status_code, answer.json()["code"]) == (404, "queue_not_found")
-
-
-async def test_limits_of_queues_cannot_be_patched_yet(api: Api) -> None:
-    answer = await api.client.patch("/api/queues/mail", json={"limit": 3})
-
-    assert answer.status_code == 404

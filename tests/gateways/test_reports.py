@@ -94,6 +94,19 @@ async def test_a_snooze_uses_up_no_attempt(api: Api) -> None:
     assert (waiting["state"], waiting["attempt"]) == ("scheduled", 0)
 
 
+async def test_a_rate_limited_result_closes_the_rates_of_its_task(api: Api) -> None:
+    worker = await api.register()
+    task = await api.submit(rate={"key": "openai", "limit": 10})
+    (lease,) = await worker.lease()
+
+    await worker.report({**held(lease), "snooze_ms": 60_000, "rate_limited": True})
+
+    waiting = await api.task(task["id"])
+    limit = (await api.get("/api/limits/openai")).json()
+    assert (waiting["state"], waiting["attempt"]) == ("scheduled", 0)
+    assert limit["opens_at_ms"] == waiting["run_at_ms"] == api.clock.now_ms() + 60_000
+
+
 @pytest.mark.parametrize(
     ("item", "field"),
     [
@@ -102,6 +115,7 @@ async def test_a_snooze_uses_up_no_attempt(api: Api) -> None:
         ({"error": "x"}, "ok"),
         ({"ok": True, "error": "x"}, "error"),
         ({"ok": True, "snooze_ms": 1}, "snooze_ms"),
+        ({"ok": False, "rate_limited": True}, "rate_limited"),
         ({"ok": False, "result": 1}, "result"),
         ({"ok": False, "error": {"kind": "x"}}, "kind"),
         ({"ok": "yes"}, "ok"),

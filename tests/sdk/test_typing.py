@@ -3,7 +3,16 @@
 from collections.abc import Coroutine
 from typing import Any, assert_type
 
-from rota import Batch, ChainHandle, GroupHandle, PendingHandle, Rota, TaskHandle
+from rota import (
+    Batch,
+    ChainHandle,
+    Concurrency,
+    GroupHandle,
+    PendingHandle,
+    Rate,
+    Rota,
+    TaskHandle,
+)
 from rota.sdk.task import CoroutineTask, FunctionTask
 from rota.testing import perform
 
@@ -36,6 +45,12 @@ def test_handles_know_the_type_of_their_result() -> None:
         assert_type(plain.enqueue("a", width=1), TaskHandle[bytes])
         assert_type(asynchronous.enqueue("a").result(), int)
         assert_type(asynchronous.using(priority=1).enqueue("a"), TaskHandle[int])
+        limited = asynchronous.using(
+            concurrency=Concurrency("path:{path}", limit=2),
+            rate=[Rate("disk", limit=10, per_ms=1_000)],
+            fair_key="{path}",
+        )
+        assert_type(limited.enqueue("a"), TaskHandle[int])
         assert_type(app.enqueue_many([plain.bind("a")]), list[TaskHandle[bytes]])
         connection: object = None
         assert_type(plain.enqueue("a", conn=connection), PendingHandle[bytes])
@@ -83,6 +98,9 @@ def test_wrong_arguments_are_type_errors() -> None:
         plain("a", height=1)  # type: ignore[call-arg]  # as above
         asynchronous.enqueue()  # type: ignore[call-overload]  # as above
         plain.using(priority="high")  # type: ignore[arg-type]  # as above
+        plain.using(rate="10/s")  # type: ignore[arg-type]  # as above
+        plain.using(concurrency=Rate("disk", limit=1))  # type: ignore[arg-type]  # as above
+        Rate("disk")  # type: ignore[call-arg]  # as above
         plain.using(urgency=1)  # type: ignore[call-arg]  # as above
 
     assert callable(never_called)

@@ -97,7 +97,7 @@ def test_a_discarded_task_is_cancelled(coordinator: TestCoordinator) -> None:
 
 @pytest.mark.parametrize("key", ["{nobody}", "{", "{0}", "user:{}", "{user_id.x} {other[1]}"])
 def test_a_key_that_names_no_argument_is_refused_at_once(key: str) -> None:
-    with pytest.raises(Invalid, match="unique"):
+    with pytest.raises(Invalid, match="sync"):
         sync.using(unique=Unique(key=key))
 
 

@@ -8,8 +8,20 @@ from datetime import UTC, datetime
 import pytest
 from msgspec import Raw
 
-from rota import Discard, Retry, Rota, Snooze, StopReason, TaskCancelled, TaskFailed, current
-from rota.sdk.client import calls
+from rota import (
+    Discard,
+    Rate,
+    RateLimited,
+    Retry,
+    Rota,
+    Snooze,
+    StopReason,
+    TaskCancelled,
+    TaskFailed,
+    TaskState,
+    current,
+)
+from rota.sdk.client import calls, limit_calls
 from tests.sdk.serving import PATIENCE_S, Server, working
 
 pytestmark = pytest.mark.usefixtures("transport")
@@ -122,6 +134,35 @@ def test_a_snoozed_task_is_called_again_and_the_attempt_does_not_count(app: Rota
         assert patient.enqueue().result(PATIENCE_S) == "awake"
 
     assert attempts == [1, 1]
+
+
+@pytest.mark.parametrize("how", ["raise", "return"])
+def test_a_rate_limited_task_closes_its_rate_and_the_attempt_does_not_count(
+    app: Rota, how: str
+) -> None:
+    has_started = threading.Event()
+
+    @app.task(max_attempts=1, rate=Rate("api:{host}", limit=1_000))
+    def call(host: str) -> RateLimited | None:
+        has_started.set()
+        if how == "raise":
+            raise RateLimited(3_600_000)
+        return RateLimited(3_600_000)
+
+    with working(app):
+        handle = call.enqueue("a")
+        assert has_started.wait(PATIENCE_S)
+
+    limit = app.client.run(limit_calls.get_limit("api:a"))
+    waiting = app.client.run(calls.get_task(handle.id))
+    assert limit.opens_at_ms == waiting.run_at_ms
+    assert (waiting.state, waiting.attempt) == (TaskState.SCHEDULED, 0)
+
+
+@pytest.mark.parametrize("ms", [-1, 10**15])
+def test_a_rate_is_limited_for_a_time_that_can_be(ms: int) -> None:
+    with pytest.raises(ValueError, match="a rate is limited for"):
+        RateLimited(ms)
 
 
 def test_a_handler_chooses_when_to_be_tried_again(app: Rota) -> None:

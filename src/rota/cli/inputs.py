@@ -1,11 +1,16 @@
-"""JSON arguments: inline, as `@FILE`, or as `-` for stdin."""
+"""Arguments that are more than a text: JSON (inline, `@FILE`, or `-` for stdin), labels, limits."""
 
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 from msgspec import Raw
+
+_RATE = re.compile(r"(\d+)/(\d*)(ms|s|m|h|d)")
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def json_value(option: str, given: str | None) -> Raw | None:
@@ -49,3 +54,52 @@ def labels_of(given: tuple[str, ...]) -> dict[str, str] | list[str]:
     if all(sign for _, sign, _ in pairs):
         return {key: value for key, _, value in pairs}
     return list(given)
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def limit_or_rate(option: str, given: str) -> tuple[int, int | None]:
+    """A number, or a number with a period in milliseconds: `3`, `10/1s`, `600/m`."""
+    if given.isascii() and given.isdigit():
+        return int(given), None
+    return rate(option, given)
+
+
+def rate(option: str, given: str) -> tuple[int, int]:
+    """A number and a period in milliseconds: `10/1s`, `600/m`, `5/500ms`."""
+    found = _RATE.fullmatch(given)
+    if found is None:
+        raise click.UsageError(
+            f"{option}: {given!r} is no rate; write it as 10/1s, 600/m or 5/500ms"
+        )
+    limit, count, unit = found.groups()
+    return int(limit), int(count or 1) * _UNITS_MS[unit]
+
+
+def concurrency_fields(option: str, given: str) -> dict[str, Any]:
+    """A concurrency limit: `KEY=LIMIT`, `KEY` for one at a time, or JSON."""
+    if given.startswith("{"):
+        return _json_fields(option, given)
+    key, sign, limit = given.rpartition("=")
+    if not sign:
+        return {"key": given}
+    if not (limit.isascii() and limit.isdigit()):
+        raise click.UsageError(f"{option}: {limit!r} is no number; write it as KEY=LIMIT")
+    return {"key": key, "limit": int(limit)}
+
+
+def rate_fields(option: str, given: str) -> dict[str, Any]:
+    """A rate limit: `KEY=LIMIT/PERIOD`, or JSON."""
+    if given.startswith("{"):
+        return _json_fields(option, given)
+    key, _, value = given.rpartition("=")
+    limit, per_ms = rate(option, value)
+    return {"key": key, "limit": limit, "per_ms": per_ms}
+
+
+def _json_fields(option: str, given: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(given, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise click.UsageError(f"{option} is not JSON: {error}") from error

@@ -82,6 +82,13 @@ class RequeueTask(Struct, frozen=True, tag="RequeueTask"):
     due_at_ms: int | None = None
 
 
+class CloseRates(Struct, frozen=True, tag="CloseRates"):
+    """Let no task of these rates start before `until_ms`."""
+
+    keys: tuple[str, ...]
+    until_ms: int
+
+
 class QueueTask(Struct, frozen=True, tag="QueueTask"):
     """Queue a scheduled task."""
 
@@ -198,6 +205,7 @@ Decision = (
     | ReplaceTask
     | FinishTask
     | RequeueTask
+    | CloseRates
     | QueueTask
     | ReviveTask
     | PutWorker

@@ -34,6 +34,7 @@ MAX_CONCURRENCY = 1_000_000  # tasks that a concurrency limit may let run at onc
 MAX_RATE = 1_000_000  # starts that a rate may allow in its period, its burst, or one start's cost
 MAX_WINDOW_RATE = 1_000  # starts that a rate of mode `window` may allow in its period
 MAX_RATE_PERIOD_MS = 366 * 24 * 3600 * 1000  # of a rate
+MAX_RATE_CLOSED_MS = 24 * 3600 * 1000  # that a handler may close the rates of its task for
 MAX_QUEUED = 1_000_000_000  # that `max_queued` of a queue may be
 MAX_WEIGHTS = 1_000  # tenants of a queue with a weight of their own
 MIN_TENANT_WEIGHT = 0.01  # of a tenant; 1 is the usual one

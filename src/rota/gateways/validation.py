@@ -59,7 +59,13 @@ def checked_name(text: str, field: str) -> str:
 
 
 def check_result(
-    *, ok: bool | None, has_result: bool, error: object, snooze_ms: int | None, index: int
+    *,
+    ok: bool | None,
+    has_result: bool,
+    error: object,
+    snooze_ms: int | None,
+    rate_limited: bool,
+    index: int,
 ) -> None:
     """Refuse a report that contradicts itself."""
     if ok and (error is not None or snooze_ms is not None):
@@ -67,6 +73,8 @@ def check_result(
         raise invalid_field(field, "not with a success", index=index)
     if not ok and has_result:
         raise invalid_field("result", "only with a success", index=index)
+    if rate_limited and snooze_ms is None:
+        raise invalid_field("rate_limited", "only with snooze_ms", index=index)
 
 
 def task_error(error: TaskError | str | None, *, most_bytes: int) -> TaskError:

@@ -152,6 +152,8 @@ class ResultItem(Request, frozen=True, kw_only=True):
     retry_in_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
     # Run it again after this; uses up no attempt.
     snooze_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
+    # With `snooze_ms`: no task of its rates starts in that time, at most a day.
+    rate_limited: bool = False
     # The shard it was done for; refused with `stale_epoch` if the shard has moved since.
     shard: ShardClaim | None = None
 

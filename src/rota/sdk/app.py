@@ -12,13 +12,14 @@ import inspect
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 import msgspec
 
 from rota.core import limits
 from rota.errors import Invalid
+from rota.sdk.arguments import check_templates, has_templates, with_filled_keys
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client, is_embedded
 from rota.sdk.client.requests import Exchange
@@ -460,7 +461,10 @@ class Rota:
     def enqueue(
         self, name: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
     ) -> Any:
-        """Enqueue a task that another program defines, by name; the payload is sent as it is."""
+        """Enqueue a task that another program defines, by name; the payload is sent as it is.
+
+        Keys of limits may be templates over the fields of the payload.
+        """
         return self.enqueue_many([_bind_by_name(name, payload, options)], conn=conn)[0]
 
     @overload
@@ -593,6 +597,10 @@ class Rota:
 def _bind_by_name(name: str, payload: Any, options: Options) -> Submission[Any]:
     raw = msgspec.Raw(encode(payload))
     new_task = msgspec.structs.replace(template_of(name, options), payload=raw)
+    if has_templates(new_task):
+        fields = payload if isinstance(payload, Mapping) else {}
+        check_templates(new_task, fields)
+        new_task = with_filled_keys(new_task, fields)
     return Submission(new_task, decoder_of(Any))
 
 

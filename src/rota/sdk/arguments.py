@@ -5,20 +5,26 @@ A payload is a JSON object with one field per parameter: a submitter in any lang
 and `**options` an object under its own name. `null` means no arguments.
 
 Both ends use the same decoder, so a handler accepts every payload that `enqueue` accepts.
+
+The keys of limits and tenants may be templates over the same arguments, as `str.format` has them:
+`"user:{user_id}"`. They are filled when a call is enqueued; the coordinator never sees a template.
 """
 
 import inspect
 import re
-from collections.abc import Callable
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from inspect import Parameter
-from string import Formatter
 from types import GenericAlias, SimpleNamespace, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Raw
 
+from rota.core import limits
+from rota.core.flows.model import named_limits
+from rota.core.tasks.model import NewTask
 from rota.errors import Invalid
 from rota.sdk.encoding import can_decode, decoder_of, encode
 from rota.sdk.outcomes import HandlerAnswer
@@ -45,9 +51,9 @@ class Arguments:
         self._signature = inspect.signature(function)
 
     @property
-    def names(self) -> frozenset[str]:
-        """The names of the parameters."""
-        return frozenset(self._signature.parameters)
+    def names(self) -> tuple[str, ...]:
+        """The names of the parameters, in their order."""
+        return tuple(self._signature.parameters)
 
     @property
     def first(self) -> str | None:
@@ -111,6 +117,12 @@ class Arguments:
         except TypeError as error:
             raise InvalidArguments(f"task {self._task!r}: {error}", task=self._task) from None
 
+    def by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call that has been checked, with the defaults of those left out."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
     def decode(self, payload: Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Decode a payload into positional and keyword arguments."""
         content = bytes(payload)
@@ -125,26 +137,6 @@ class Arguments:
         if self._is_positional:
             return msgspec.structs.astuple(values), {}
         return self._arrange(values)
-
-    def check_template(self, template: str, option: str) -> None:
-        """Refuse a template such as `user:{user_id}` that names no argument of the function."""
-        try:
-            fields = [field for _, field, _, _ in Formatter().parse(template) if field is not None]
-        except ValueError as error:
-            raise Invalid(f"task {self._task!r}, {option}: {error}", task=self._task) from None
-        for field in fields:
-            name = re.split(r"[.\[]", field, maxsplit=1)[0]
-            if name not in self.names:
-                raise Invalid(
-                    f"task {self._task!r}, {option}: {{{field}}} names no argument; write braces "
-                    "that stand for themselves twice",
-                    task=self._task,
-                )
-
-    def fill_template(self, template: str, payload: Raw) -> str:
-        """The template with the arguments of a call, and with defaults for those not given."""
-        values = self._decoder.decode(bytes(payload))
-        return template.format_map({name: getattr(values, name) for name in self.names})
 
     def _arrange(self, values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args: list[Any] = []
@@ -251,3 +243,92 @@ def _field(parameter: Parameter, hints: dict[str, Any]) -> tuple[str, Any, Any]:
     if isinstance(default, _IMMUTABLE):
         return parameter.name, kind, default
     return parameter.name, kind, msgspec.field(default_factory=lambda: default)
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+_FIRST_NAME = re.compile(r"[^.\[]*")  # of a field such as `user.id` or `user[id]`
+
+
+def has_templates(task: NewTask) -> bool:
+    """Whether a key of the task, such as those of its limits, has to be filled."""
+    return any("{" in key or "}" in key for key in _keys(task))
+
+
+def check_templates(task: NewTask, names: Iterable[str]) -> None:
+    """Refuse keys that name something other than the parameters of the task."""
+    known = [*names]
+    for key in _keys(task):
+        try:
+            fields = [*_fields(key)]
+        except ValueError as error:
+            raise Invalid(
+                f"task {task.name!r}: the key {key!r} is no template: {error}; write {{{{ and }}}} "
+                "for braces that are part of the key",
+                task=task.name,
+            ) from None
+        for field in fields:
+            if field not in known:
+                there = ", ".join(known) if known else "no parameters"
+                raise Invalid(
+                    f"task {task.name!r}: the key {key!r} names {field!r}, which is no parameter "
+                    f"of the task; there are: {there}",
+                    task=task.name,
+                )
+
+
+def with_filled_keys(task: NewTask, arguments: Mapping[str, Any]) -> NewTask:
+    """The task with its keys filled from the arguments of a call."""
+
+    def fill(given: Any) -> Any:
+        if given is None or getattr(given, "key", "") is None:
+            return given
+        if isinstance(given, str):
+            return _filled(task.name, given, arguments)
+        if isinstance(given, list):
+            return [fill(one) for one in given]
+        return msgspec.structs.replace(given, key=_filled(task.name, given.key, arguments))
+
+    return msgspec.structs.replace(
+        task,
+        concurrency=fill(task.concurrency),
+        rate=fill(task.rate),
+        fair_key=fill(task.fair_key),
+        unique=fill(task.unique),
+        debounce=fill(task.debounce),
+    )
+
+
+def _filled(task: str, template: str, arguments: Mapping[str, Any]) -> str:
+    try:
+        key = template.format_map(arguments)
+    except Exception as error:  # noqa: BLE001 - users' types format themselves
+        raise InvalidArguments(
+            f"task {task!r}: the key {template!r} cannot be filled: {error!r}", task=task
+        ) from None
+    if not 1 <= len(key) <= limits.MAX_LIMIT_KEY_LENGTH:
+        most = limits.MAX_LIMIT_KEY_LENGTH
+        raise InvalidArguments(
+            f"task {task!r}: the key {template!r} has to become a text of 1 to {most} characters, "
+            f"not of {len(key)}",
+            task=task,
+        )
+    return key
+
+
+def _keys(task: NewTask) -> list[str]:
+    """The keys of a task that may be templates."""
+    keys: list[str | None] = [one.key for one in named_limits(task.concurrency, task.rate)]
+    keys.append(task.fair_key)
+    keys += [one.key for one in (task.unique, task.debounce) if one is not None]
+    return [key for key in keys if key is not None]
+
+
+def _fields(template: str) -> Iterator[str]:
+    """The names that a template begins its fields with."""
+    for _, field, form, _ in string.Formatter().parse(template):
+        if field is not None:
+            found = _FIRST_NAME.match(field)
+            yield found[0] if found else ""
+        if form:
+            yield from _fields(form)

@@ -40,6 +40,20 @@ class Snooze(HandlerAnswer):
         self.ms = ms
 
 
+class RateLimited(HandlerAnswer):
+    """Run the task again in `retry_after_ms` milliseconds; this attempt does not count.
+
+    Until then, but at most for a day, no task starts that names a rate of this task.
+    """
+
+    def __init__(self, retry_after_ms: int) -> None:
+        super().__init__(f"rate limited for {retry_after_ms} ms")
+        if not 0 <= retry_after_ms <= limits.MAX_DELAY_MS:
+            most = limits.MAX_DELAY_MS
+            raise ValueError(f"a rate is limited for 0 to {most} ms, not {retry_after_ms}")
+        self.retry_after_ms = retry_after_ms
+
+
 class Retry(HandlerAnswer):
     """Fail the attempt; retry in `in_ms` milliseconds, or after the usual back-off."""
 
@@ -93,6 +107,10 @@ def item_of_error(lease: LeaseView, error: BaseException) -> ResultItem:
     match error:
         case Snooze(ms=ms):
             return ResultItem(task_id=lease.task_id, fence=lease.fence, snooze_ms=ms)
+        case RateLimited(retry_after_ms=ms):
+            return ResultItem(
+                task_id=lease.task_id, fence=lease.fence, snooze_ms=ms, rate_limited=True
+            )
         case Retry(in_ms=in_ms):
             item = failure(lease, "Retry", str(error), details=_details(error))
             return msgspec.structs.replace(item, retry_in_ms=in_ms)

@@ -26,10 +26,17 @@ import msgspec
 from msgspec import Meta, Struct
 
 from rota.core import limits
+from rota.core.flows.model import Concurrency, Rate, check_limits
 from rota.core.tasks.model import Backoff, NewTask
 from rota.core.tasks.unique import Debounce, Unique
 from rota.errors import Invalid
-from rota.sdk.arguments import Arguments, BatchArguments
+from rota.sdk.arguments import (
+    Arguments,
+    BatchArguments,
+    check_templates,
+    has_templates,
+    with_filled_keys,
+)
 from rota.sdk.client.client import Client
 from rota.sdk.handles import PendingHandle, TaskHandle
 
@@ -39,7 +46,6 @@ T = TypeVar("T")
 
 Place = Literal["thread", "process", "loop"]
 _DEFAULTS = NewTask(name="defaults")
-_KEYED = ("unique", "debounce")  # options with a key that may name arguments of the call
 
 
 class Options(TypedDict, total=False):
@@ -57,8 +63,12 @@ class Options(TypedDict, total=False):
     key: str  # a second task with the same key is a duplicate of the first
     labels: Mapping[str, str] | Sequence[str]
     on_expiry: Literal["fail", "discard"]  # with `start_within_ms`
-    unique: Unique | Mapping[str, Any]  # its key may name arguments: "user:{user_id}"
-    debounce: Debounce | Mapping[str, Any]  # so may this one's
+    # Keys, here and below, may name arguments of the call: "user:{user_id}".
+    unique: Unique | Mapping[str, Any]
+    debounce: Debounce | Mapping[str, Any]
+    concurrency: Concurrency | Sequence[Concurrency]  # how many tasks of a key run at once
+    rate: Rate | Sequence[Rate]  # how many tasks of a key start in a period
+    fair_key: str  # the tenant of the task, between which its queue is fair
 
 
 class BatchPolicy(Struct, frozen=True, kw_only=True):
@@ -123,7 +133,7 @@ class Task(Generic[P, R]):
         self.batch = None if batch is None else _checked_batch(name, batch)
         kind = Arguments if batch is None else BatchArguments
         self.arguments = kind(function, task=name)
-        self._template = self._checked(template_of(name, options))
+        self._use(template_of(name, options))
         if self.run_in == "process" and "<" in function.__qualname__:
             raise Invalid(
                 f"task {name!r} runs in a process, which imports its function by name: define the "
@@ -144,17 +154,15 @@ class Task(Generic[P, R]):
     def using(self, **options: Unpack[Options]) -> Self:
         """A copy of this task whose calls are enqueued with other options."""
         changed = copy.copy(self)
-        template = template_of(self.name, options, self._template)
-        changed._template = self._checked(template)  # noqa: SLF001 - own copy
+        changed._use(template_of(self.name, options, self._template))  # noqa: SLF001 - own copy
         return changed
 
-    def _checked(self, template: NewTask) -> NewTask:
-        """The template of calls, if the keys in it name arguments that the function has."""
-        for option in _KEYED:
-            given = getattr(template, option)
-            if given is not None and given.key is not None:
-                self.arguments.check_template(given.key, option)
-        return template
+    def _use(self, template: NewTask) -> None:
+        """Make calls from this template, if its keys name arguments that the function has."""
+        self._template = template
+        self._has_key_templates = has_templates(template)
+        if self._has_key_templates:
+            check_templates(template, self.arguments.names)
 
     @property
     def template(self) -> NewTask:
@@ -183,15 +191,10 @@ class Task(Generic[P, R]):
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Submission[R]:
         payload = self.arguments.encode(args, kwargs)
-        task = msgspec.structs.replace(self._template, payload=payload)
-        for option in _KEYED:
-            given = getattr(task, option)
-            if given is not None and given.key is not None and "{" in given.key:
-                key = self.arguments.fill_template(given.key, payload)
-                task = msgspec.structs.replace(
-                    task, **{option: msgspec.structs.replace(given, key=key)}
-                )
-        return Submission(task, self.arguments.result_decoder)
+        new_task = msgspec.structs.replace(self._template, payload=payload)
+        if self._has_key_templates:
+            new_task = with_filled_keys(new_task, self.arguments.by_name(args, kwargs))
+        return Submission(new_task, self.arguments.result_decoder)
 
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[R]: ...
@@ -286,6 +289,7 @@ def template_of(name: str, options: Options, base: NewTask | None = None) -> New
         checked = msgspec.convert({"name": name, **given}, NewTask)
     except msgspec.ValidationError as error:
         raise Invalid(f"task {name!r}: {error}", task=name) from None
+    check_limits(checked.concurrency, checked.rate)
     if base is None:
         return checked
     changes = {field: getattr(checked, field) for field in given}
@@ -295,4 +299,8 @@ def template_of(name: str, options: Options, base: NewTask | None = None) -> New
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+    if isinstance(value, Concurrency | Rate):
+        return msgspec.to_builtins(value)  # nothing has checked its values yet
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    return value

@@ -218,6 +218,18 @@ async def test_failures_and_snoozes_are_reported_too(api: Api, worker: StreamPee
     assert (snoozed["state"], snoozed["attempt"]) == ("scheduled", 0)
 
 
+async def test_a_streaming_worker_closes_a_rate(api: Api, worker: StreamPeer) -> None:
+    await api.submit(rate={"key": "openai", "limit": 10})
+    await worker.open()
+    await worker.credit(1)
+    (lease,) = await worker.leases()
+
+    await worker.report([*lease[:2], False, None, None, None, 60_000, None, True])
+
+    limit = (await api.get("/api/limits/openai")).json()
+    assert limit["opens_at_ms"] == api.clock.now_ms() + 60_000
+
+
 async def test_room_that_results_make_is_filled_by_the_same_commit(
     api: Api, worker: StreamPeer
 ) -> None:
@@ -243,6 +255,7 @@ async def test_room_that_results_make_is_filled_by_the_same_commit(
         ([True, None, {"message": "x"}], "error"),
         ([True, None, None, None, 5], "snooze_ms"),
         ([False, b"1"], "result"),
+        ([False, None, None, None, None, None, True], "rate_limited"),
     ],
 )
 async def test_a_result_that_nobody_could_read_spoils_its_report_and_nothing_else(

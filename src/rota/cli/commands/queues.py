@@ -1,22 +1,29 @@
-"""`rota queues`: list, pause and resume queues."""
+"""`rota queues`: list, pause and resume queues, and change their settings."""
 
 from collections.abc import Callable
+from typing import Any
 
 import click
+import msgspec
 
 from rota.cli.connection import connected
-from rota.cli.render.formatting import duration
-from rota.cli.render.output import Table, show, table
+from rota.cli.inputs import rate
+from rota.cli.render.formatting import duration, rate_text
+from rota.cli.render.output import Facts, Table, show, table
+from rota.core import limits
 from rota.errors import QueueNotFound
 from rota.messages import QueuePage, QueueView
-from rota.sdk.client import calls
+from rota.messages.limits import QueuePatch
+from rota.sdk.client import calls, limit_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall
+
+NONE = "none"  # resets a setting
 
 
 @click.group()
 def queues() -> None:
-    """List, pause and resume queues."""
+    """List, pause and resume queues, and change their settings."""
 
 
 @queues.command("ls")
@@ -34,7 +41,7 @@ def show_one(client: Client, name: str, *, as_json: bool) -> None:
     found = [queue for queue in client.run(calls.list_queues()).items if queue.name == name]
     if not found:
         raise QueueNotFound(name)
-    show(found[0], as_json=as_json, render=lambda queue: _table(QueuePage(items=[queue])))
+    show(found[0], as_json=as_json, render=_facts)
 
 
 def _add_verb(name: str, call: Callable[[str], ApiCall[QueueView]], description: str) -> None:
@@ -53,12 +60,121 @@ _add_verb(
 _add_verb("resume", calls.resume_queue, "Give out the tasks of a paused queue again.")
 
 
+@queues.command("set")
+@click.argument("name")
+@click.option("--max-running", metavar="NUMBER|none", help="Tasks of the queue that run at once.")
+@click.option(
+    "--max-queued", metavar="NUMBER|none", help="Refuse new tasks while so many are queued."
+)
+@click.option("--rate", metavar="LIMIT/PERIOD|none", help="Starts in a period, as 10/1s or 600/m.")
+@click.option(
+    "--burst",
+    type=click.IntRange(1, limits.MAX_RATE),
+    help="With --rate: starts that may come at once.  [default: 1]",
+)
+@click.option(
+    "--weight",
+    "weights",
+    multiple=True,
+    metavar="TENANT=WEIGHT|none",
+    help="Share of a tenant's tasks, 1 for those that have none; repeat for more.",
+)
+@connected
+def set_settings(
+    client: Client,
+    name: str,
+    *,
+    burst: int | None,
+    weights: tuple[str, ...],
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Change the settings of a queue; `none` resets one.
+
+    They hold at once, also for what already waits. What is not given stays as it is.
+    """
+    change: dict[str, Any] = {
+        field: _number(f"--{field.replace('_', '-')}", given[field])
+        for field in ("max_running", "max_queued")
+        if given[field] is not None
+    }
+    if given["rate"] is not None:
+        change["rate"] = _rate(given["rate"], burst)
+    elif burst is not None:
+        raise click.UsageError("--burst goes with --rate")
+    if weights:
+        change["weights"] = _weights(client, name, weights)
+    if not change:
+        raise click.UsageError("say what to set: --max-running, --max-queued, --rate or --weight")
+    try:
+        patch = msgspec.convert(change, QueuePatch)
+    except msgspec.ValidationError as error:
+        raise click.UsageError(f"the settings are not valid: {error}") from error
+    show(client.run(limit_calls.change_queue(name, patch)), as_json=as_json, render=_facts)
+
+
+def _number(option: str, given: str) -> int | None:
+    if given == NONE:
+        return None
+    if not (given.isascii() and given.isdigit()):
+        raise click.UsageError(f"{option}: {given!r} is neither a number nor {NONE!r}")
+    return int(given)
+
+
+def _rate(given: str, burst: int | None) -> dict[str, int] | None:
+    if given == NONE:
+        return None
+    limit, per_ms = rate("--rate", given)
+    return {"limit": limit, "per_ms": per_ms} | ({} if burst is None else {"burst": burst})
+
+
+def _weights(client: Client, queue: str, given: tuple[str, ...]) -> dict[str, float]:
+    """The weights that the queue has, with the given ones changed."""
+    weights: dict[str, float] = {}
+    for one in client.run(calls.list_queues()).items:
+        if one.name == queue:
+            weights |= one.weights
+    for pair in given:
+        tenant, _, text = pair.rpartition("=")
+        if text == NONE:
+            weights.pop(tenant, None)
+            continue
+        try:
+            weights[tenant] = float(text)
+        except ValueError:
+            raise click.UsageError(
+                f"--weight: {pair!r} is no weight; write it as TENANT=2"
+            ) from None
+    return weights
+
+
 def _state(queue: QueueView) -> str:
     return "paused" if queue.paused else "open"
 
 
 def _line(queue: QueueView) -> str:
     return f"queue {queue.name} is {_state(queue)}"
+
+
+def _facts(queue: QueueView) -> Facts:
+    rate = queue.rate
+    return Facts(
+        [
+            ("queue", queue.name),
+            ("state", _state(queue)),
+            ("queued", queue.depth),
+            ("scheduled", queue.scheduled),
+            ("running", queue.running),
+            ("oldest", duration(queue.oldest_age_ms)),
+            ("in/s", f"{queue.submitted_per_s:.1f}"),
+            ("done/s", f"{queue.finished_per_s:.1f}"),
+            ("failed/s", f"{queue.failed_per_s:.1f}"),
+            ("max running", "-" if queue.max_running is None else queue.max_running),
+            ("max queued", "-" if queue.max_queued is None else queue.max_queued),
+            ("rate", "-" if rate is None else rate_text(rate.limit, rate.per_ms)),
+            *((f"weight of {tenant}", weight) for tenant, weight in queue.weights.items()),
+        ]
+    )
 
 
 def _table(page: QueuePage) -> Table:

@@ -16,6 +16,15 @@ def duration(milliseconds: float | None) -> str:
     return f"{int(milliseconds)} ms"
 
 
+def rate_text(limit: int, per_ms: int) -> str:
+    """A rate as it can be given on the command line: "10/s", "600/5m"."""
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")):
+        if per_ms % size == 0:
+            count = per_ms // size
+            return f"{limit}/{unit}" if count == 1 else f"{limit}/{count}{unit}"
+    return f"{limit}/{per_ms}ms"
+
+
 def relative(moment_ms: int | None, *, now_ms: int | None = None) -> str:
     """The distance of a moment from now: "3 h ago", "in 5 s"; below a second "now"."""
     if moment_ms is None:

@@ -82,7 +82,7 @@ FlowReply = LimitState | LimitStates | QueueSettings
 
 
 def put_limit(before: LimitRecord | None, command: PutLimit, *, now_ms: int) -> LimitRecord:
-    """The limit after an operator has set it."""
+    """The limit after an operator has set it; a rate that a handler has closed is open again."""
     record = before
     if record is None:
         if command.limit is None:
@@ -93,11 +93,13 @@ def put_limit(before: LimitRecord | None, command: PutLimit, *, now_ms: int) -> 
         raise Invalid(
             "per_ms: this key is a concurrency limit, which has no period", field="per_ms"
         )
-    given = {
+    given: dict[str, Any] = {
         name: value
         for name in ("limit", "per_ms", "burst", "mode")
         if (value := getattr(command, name)) is not None
     }
+    if given:
+        given["closed_until_ms"] = 0
     changed = msgspec.structs.replace(
         record, **given, is_pinned=command.pinned, changed_at_ms=now_ms
     )
@@ -133,8 +135,7 @@ def consume(record: LimitRecord, command: ConsumeLimit, *, now_ms: int) -> Limit
 def close(record: LimitRecord, command: CloseLimit, *, now_ms: int) -> LimitRecord:
     """The rate after a handler was told to come back later."""
     _check_rate(record)
-    until_ms = max(record.closed_until_ms, now_ms + command.for_ms)
-    return msgspec.structs.replace(record, closed_until_ms=until_ms)
+    return rates.closed(record, until_ms=now_ms + command.for_ms)
 
 
 def _check_rate(record: LimitRecord) -> None:

@@ -1,5 +1,7 @@
 """What tasks declare about limits, and what they may use."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from rota.core import limits
@@ -29,6 +31,19 @@ def check_use(record: LimitRecord, wanted: Concurrency | Rate, by: Caller | None
         raise Forbidden(f"the limit {record.key!r} belongs to another token binding")
 
 
+def check_kinds(named: Iterable[Concurrency | Rate]) -> None:
+    """Refuse the limits of one submission if they name a key as limits of both kinds."""
+    kinds: dict[str, LimitKind] = {}
+    for wanted in named:
+        kind = kind_of(wanted)
+        if kinds.setdefault(wanted.key, kind) != kind:
+            raise LimitKindConflict(
+                f"the key {wanted.key!r} is named as a concurrency limit and as a rate; choose "
+                "another key for one of them",
+                key=wanted.key,
+            )
+
+
 def declare(
     record: LimitRecord | None,
     wanted: Concurrency | Rate,
@@ -45,7 +60,8 @@ def declare(
     values = _values(wanted)
     if record is None:
         record = LimitRecord(key=wanted.key, kind=kind_of(wanted), limit=0, owner=owner)
-    elif record.declared.get(name) == values:
+    elif record.kind != kind_of(wanted) or record.declared.get(name) == values:
+        # Two kinds of one key are refused, unless they are new in the same batch: the first counts.
         return None
     declared = {key: one for key, one in record.declared.items() if key != name}
     while len(declared) >= limits.MAX_DECLARING_NAMES:

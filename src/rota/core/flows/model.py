@@ -21,7 +21,7 @@ LimitKind = Literal["concurrency", "rate"]
 FIRST_KEY = "\x02"  # keys of callers; those before are for limits of queues
 
 
-class Concurrency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Concurrency(Struct, frozen=True, forbid_unknown_fields=True):
     """At most so many tasks of one key run at once."""
 
     key: LimitKey  # tasks with the same key share its slots, whatever their queue
@@ -33,7 +33,7 @@ class Concurrency(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     on_full: OnFull = "wait"
 
 
-class Rate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Rate(Struct, frozen=True, forbid_unknown_fields=True):
     """At most so many starts of one key in a period, first attempts and retries alike."""
 
     key: LimitKey

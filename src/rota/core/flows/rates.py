@@ -8,6 +8,8 @@ time lies, so no period has more than the limit, and the burst on top.
 A window has the times of its last starts, and counts them.
 """
 
+import msgspec
+
 from rota.core import limits
 from rota.core.flows.model import LimitRecord
 
@@ -65,6 +67,11 @@ def start(record: LimitRecord, cost: int, *, now_ms: int) -> None:
     step_us = interval_us(record)
     next_us = max(_next_us(record, step_us, now_ms), now_ms * MICROSECONDS)
     record.next_start_us = next_us + cost * step_us
+
+
+def closed(record: LimitRecord, *, until_ms: int) -> LimitRecord:
+    """The rate, closed until a moment; one that is closed for longer stays so."""
+    return msgspec.structs.replace(record, closed_until_ms=max(record.closed_until_ms, until_ms))
 
 
 def is_idle(record: LimitRecord, *, now_ms: int) -> bool:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 
+from rota.core import limits
 from rota.core.commands import ReportProgress, ReportResults, Result, ReturnLeases
 from rota.core.context import Context
-from rota.core.decisions import Decision, FinishTask, NoteProgress, RequeueTask
+from rota.core.decisions import CloseRates, Decision, FinishTask, NoteProgress, RequeueTask
+from rota.core.flows.model import listed_rates
 from rota.core.ids import TaskId
 from rota.core.replies import Done, OutcomeName, Outcomes
 from rota.core.snapshot import Snapshot
@@ -63,6 +65,8 @@ def report(
             succeeded.append(finish)
         else:
             decisions.append(_not_finished(snapshot, lease, result, context, worker_id=worker_id))
+            if result.rate_limited and result.snooze_ms is not None:
+                decisions += _closed_rates(snapshot, lease.id, result.snooze_ms, context)
     snapshot.note_freed(incarnation, len(succeeded))
     snapshot.note_ends(succeeded)
     return [*succeeded, *decisions], Outcomes(outcomes)
@@ -85,6 +89,15 @@ def _not_finished(
         worker_id=worker_id,
         retry_in_ms=result.retry_in_ms,
     )
+
+
+def _closed_rates(
+    snapshot: Snapshot, task_id: TaskId, for_ms: int, context: Context
+) -> list[Decision]:
+    """Close the rates of a task whose handler was told to come back later."""
+    keys = tuple(one.key for one in listed_rates(snapshot.tasks[task_id].options.rate))
+    until_ms = context.now_ms + min(for_ms, limits.MAX_RATE_CLOSED_MS)
+    return [CloseRates(keys, until_ms)] if keys else []
 
 
 def _refusal(snapshot: Snapshot, worker_id: str, result: Result) -> OutcomeName:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rota.core import limits
+from rota.core.flows.model import check_limits
 from rota.core.tasks.keys import check_key_size, check_unique
 from rota.core.tasks.model import NULL, Lane, NewTask, TaskError
 from rota.core.tasks.values import check_value
@@ -37,6 +38,7 @@ def read_item(key: str, content: bytes, *, most_bytes: int) -> InboxItem:
             raise Invalid(f"key: 1 to {limits.MAX_KEY_LENGTH} characters", field="key")
         check_key_size(task.queue, task.key or key)
         check_unique(task)
+        check_limits(task.concurrency, task.rate)
         check_value(task.payload, "payload", most_bytes=most_bytes)
     except RotaError as error:
         return refused(_readable_part(key, content, most_bytes), error)
@@ -99,6 +101,11 @@ def _name(value: Raw | None) -> str | None:
 def without_key(task: NewTask) -> NewTask:
     """A task that ends at once, and holds no key by which it is unique."""
     return msgspec.structs.replace(task, unique=None, debounce=None)
+
+
+def without_limits(task: NewTask) -> NewTask:
+    """A task that ends at once, holds no key, and declares no limit."""
+    return msgspec.structs.replace(without_key(task), concurrency=None, rate=None, fair_key=None)
 
 
 def without_lane(item: InboxItem, lane: Lane) -> InboxItem:

@@ -14,7 +14,7 @@ from rota.core.access import Caller
 from rota.core.commands import SubmitTasks
 from rota.core.context import Context
 from rota.core.decisions import AddTask, Decision, FinishTask, QueueTask, ReplaceTask
-from rota.core.flows.declaring import check_use
+from rota.core.flows.declaring import check_kinds, check_use
 from rota.core.flows.model import (
     Concurrency,
     check_limits,
@@ -25,7 +25,14 @@ from rota.core.ids import TaskId, next_ids, to_text
 from rota.core.replies import Submitted, Taken
 from rota.core.snapshot import Snapshot, added_task
 from rota.core.tasks import attempts
-from rota.core.tasks.inbox import UNACCEPTED, InboxItem, refused, without_key, without_lane
+from rota.core.tasks.inbox import (
+    UNACCEPTED,
+    InboxItem,
+    refused,
+    without_key,
+    without_lane,
+    without_limits,
+)
 from rota.core.tasks.keys import KeyPlace, KeySpace, check_key_size, check_unique, kept_key
 from rota.core.tasks.lanes import LaneRoom
 from rota.core.tasks.model import (
@@ -83,6 +90,10 @@ def submit(
         for task in unique:
             check_unique(task)
         _check_conflicts(snapshot, command, context)
+    if has_limits:
+        check_kinds(
+            one for task in command.tasks for one in named_limits(task.concurrency, task.rate)
+        )
     if has_limits or snapshot.queue_room:
         _check_room(snapshot, command, context)
     if snapshot.lane_room is not None:
@@ -376,13 +387,29 @@ def _without_conflicts(
     for item in items:
         task = item.task
         problem: RotaError | None = None
-        if task.unique is not None and key_place(task) not in snapshot.keys:
+        if key_place(task) not in snapshot.keys:
             try:
-                problem = _conflict(snapshot, task, claimed, context)
-            except Invalid as error:
+                _check_limits_of(snapshot, task)
+                if task.unique is not None:
+                    problem = _conflict(snapshot, task, claimed, context)
+            except RotaError as error:
                 problem = error
-        checked.append(item if problem is None else refused(without_key(task), problem))
+        checked.append(item if problem is None else refused(without_limits(task), problem))
     return checked
+
+
+def _check_limits_of(snapshot: Snapshot, task: NewTask) -> None:
+    """Refuse a task of the inbox whose limits are of another kind, or full where it cannot wait.
+
+    `max_queued` does not count here: the task is committed already, and is not lost.
+    """
+    _check_use(snapshot, task, None)
+    for wanted in listed_concurrency(task.concurrency):
+        use = snapshot.limits.get(wanted.key)
+        if use is not None:
+            if wanted.on_full == "reject" and use.load >= wanted.limit:
+                raise _busy(wanted, use.load, use.holder)
+            use.load += 1
 
 
 def _superseded(

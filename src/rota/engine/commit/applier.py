@@ -9,6 +9,7 @@ from rota.core.decisions import (
     AddTask,
     ChangeQueue,
     ChangeWorkerState,
+    CloseRates,
     Decision,
     DropToken,
     FinishTask,
@@ -128,6 +129,10 @@ class _Writer:
         self._held.flows.note_requeued(ids, now_ms=self._now_ms)
         self._note_queued(self._tasks.requeue(decisions, now_ms=self._now_ms))
 
+    def close_rates(self, decisions: Sequence[CloseRates]) -> None:
+        for one in decisions:
+            self._held.flows.close_rates(one.keys, until_ms=one.until_ms)
+
     def queue(self, decisions: Sequence[QueueTask]) -> None:
         ids = list(dict.fromkeys(one.id for one in decisions))
         self._note_queued(self._tasks.queue([*ids], now_ms=self._now_ms))
@@ -220,6 +225,7 @@ ORDER: tuple[tuple[type[Any], Callable[[_Writer, Any], None]], ...] = (
     (ReplaceTask, _Writer.replace),
     (FinishTask, _Writer.finish),
     (RequeueTask, _Writer.requeue),
+    (CloseRates, _Writer.close_rates),
     (QueueTask, _Writer.queue),
     (ReviveTask, _Writer.revive),
     (PutWorker, _Writer.put_workers),

@@ -336,7 +336,11 @@ def _load_results(
         match command:
             case ReportResults():
                 ids += [result.task_id for result in command.results]
-                failing += [result.task_id for result in command.results if not result.ok]
+                failing += [
+                    result.task_id
+                    for result in command.results
+                    if not result.ok or result.rate_limited
+                ]
                 reporters.add(command.worker_id)
             case ReportProgress():
                 ids += [item.task_id for item in command.items]

@@ -84,6 +84,7 @@ class RunDomain(Domain):
         self._advancer = RunAdvancer(batch)
         self._artifacts = ArtifactEngine(batch)
         self._now_ms = batch.context.now_ms
+        self._slices: Done | None = None  # the reply to `AdvanceRuns` in this batch
 
     def react(self) -> None:
         self._advancer.tasks_finished(self.batch.decisions.get(FinishTask, ()))
@@ -222,15 +223,22 @@ class RunDomain(Domain):
         return Done(len(due))
 
     def _advance(self) -> Done:
-        """Take the next slices of runs, the longest waiting first, up to a number of decisions."""
-        taken = 0
-        for timer in self._runs.due_slices(self._now_ms, SLICES_PER_STEP):
+        """Take the next slices of runs, the longest waiting first, up to a number of decisions.
+
+        The reply counts at least one while slices are due: another step has to follow. A batch
+        takes slices once, and every command in it that asks for them gets the same reply.
+        """
+        if self._slices is not None:
+            return self._slices
+        due, taken = self._runs.due_slices(self._now_ms, SLICES_PER_STEP), 0
+        for timer in due:
             if self._advancer.decided >= DECISIONS_PER_STEP:
                 break
             self._runs.drop_timers([(timer.run, timer.kind, timer.number)])
             self._advancer.feed(timer.run, TimerFired(self._now_ms, "slice", timer.number))
             taken += 1
-        return Done(taken)
+        self._slices = Done(max(taken, min(1, len(due))))
+        return self._slices
 
     def _prune(self, command: PruneRuns) -> Done:
         gone = self._runs.prune(command.finished_before_ms, RUNS_PRUNED_PER_STEP)

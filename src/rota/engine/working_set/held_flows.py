@@ -19,6 +19,7 @@ import msgspec
 from rota.core import limits as core_limits
 from rota.core.decisions import AddTask
 from rota.core.dispatch.matching import turn
+from rota.core.flows import rates
 from rota.core.flows.declaring import declare, is_forgettable
 from rota.core.flows.fair_queue import FairQueue, Flow, Place, Tenant
 from rota.core.flows.model import Charge, FlowSpec, Slot, named_limits
@@ -444,6 +445,13 @@ class HeldFlows:
         for key in self.openings.due(now_ms):
             if key in self.limits.by_key:
                 self.wake(key, now_ms=now_ms)
+
+    def close_rates(self, keys: Iterable[str], *, until_ms: int) -> None:
+        """Let no task of these rates start before a moment."""
+        for key in keys:
+            record = self.limits.by_key.get(key)
+            if record is not None and record.kind == "rate":
+                self.limits.put(rates.closed(record, until_ms=until_ms))
 
     # --- leases -----------------------------------------------------------------------------------
 

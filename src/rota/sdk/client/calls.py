@@ -1,7 +1,7 @@
 """API calls about tasks, queues, workers, events and operations.
 
 The calls about workflows and runs are in `run_calls`, those about values and locks in `kv_calls`,
-those about services in `service_calls`.
+those about services in `service_calls`, those about limits in `limit_calls`.
 """
 
 from collections.abc import Sequence

@@ -97,6 +97,17 @@ def put(path: str, answer: Any, body: Any, *, is_repeatable: bool = True) -> Api
     )
 
 
+def patch(path: str, answer: Any, body: Any) -> ApiCall[Any]:
+    """A change of the fields that are given, which is safe to repeat."""
+    return ApiCall(
+        method="PATCH",
+        path=path,
+        decoder=decoder_of(answer),
+        body=_ENCODER.encode(body),
+        is_repeatable=True,
+    )
+
+
 def delete(path: str, answer: Any = Nothing) -> ApiCall[Any]:
     return ApiCall(method="DELETE", path=path, decoder=decoder_of(answer))
 

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from rota.cli.connection import connected
-from rota.cli.inputs import json_value, labels_of
+from rota.cli.inputs import concurrency_fields, json_value, labels_of, rate_fields
 from rota.cli.options import wait_timeout_option
 from rota.cli.render.output import ExitCode, Refusal, is_terminal, note, show, visible
 from rota.core.tasks.model import FINISHED
@@ -57,6 +57,20 @@ MAX_TRIES_WHEN_OVERLOADED = 60
 )
 @click.option("--unique", help='One at a time, as JSON: {"key": "user:7", "while": "queued", …}.')
 @click.option("--debounce", help='One for many, as JSON: {"key": "user:7", "wait_ms": 500, …}.')
+@click.option(
+    "--concurrency",
+    multiple=True,
+    metavar="KEY[=LIMIT]",
+    help="At most LIMIT tasks of KEY run at once, or one; or as JSON; repeat for more.",
+)
+@click.option(
+    "--rate",
+    multiple=True,
+    metavar="KEY=LIMIT/PERIOD",
+    help="Start at most so many tasks of KEY in a period, as openai=10/1s; or as JSON; repeat for "
+    "more.",
+)
+@click.option("--fair-key", help="Tenant: the tenants of a queue share its starts.")
 @click.option("--label", multiple=True, help="KEY=VALUE, or a word; repeat for more.")
 @click.option(
     "--file",
@@ -111,6 +125,11 @@ def new_task(name: str, fields: dict[str, Any]) -> NewTask:
             described[option] = msgspec.json.decode(
                 json_value(f"--{option}", described[option]) or b"null"
             )
+    for name_of_option, fields_of in (("concurrency", concurrency_fields), ("rate", rate_fields)):
+        if name_of_option in described:
+            described[name_of_option] = [
+                fields_of(f"--{name_of_option}", one) for one in described[name_of_option]
+            ]
     payload = json_value("--payload", described.pop("payload", None))
     try:
         task = msgspec.convert(described, NewTask)

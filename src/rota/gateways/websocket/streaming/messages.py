@@ -228,6 +228,7 @@ def _checked_one(one: Result, index: int, *, most_bytes: int) -> Result:
         has_result=one.result is not None,
         error=one.error,
         snooze_ms=one.snooze_ms,
+        rate_limited=one.rate_limited,
         index=index,
     )
     if one.ok:

@@ -273,6 +273,7 @@ def result_row(item: ResultItem) -> tuple[Any, ...]:
         item.retry_in_ms,
         item.snooze_ms,
         claim,
+        item.rate_limited,
     )
 
 

@@ -56,7 +56,7 @@ async def resume(call: HttpCall[NoFields | None, NoQuery]) -> QueueView:
     return await _set_paused(call, paused=False)
 
 
-@routes.patch("/api/queues/{queue}", Action.OPERATE)
+@routes.patch("/api/queues/{queue}", Action.OPERATE, errors=(QueueNotFound,))
 async def change(call: HttpCall[QueuePatch, NoQuery]) -> QueueView:
     """Change the settings of a queue.
 

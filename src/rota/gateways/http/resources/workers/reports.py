@@ -71,6 +71,7 @@ def _result(item: ResultItem, index: int, *, most_bytes: int) -> Result | None:
         has_result=not is_null(item.result),
         error=item.error,
         snooze_ms=item.snooze_ms,
+        rate_limited=item.rate_limited,
         index=index,
     )
     task_id = ids.from_text(item.task_id)
@@ -91,6 +92,7 @@ def _result(item: ResultItem, index: int, *, most_bytes: int) -> Result | None:
         retry_in_ms=item.retry_in_ms,
         snooze_ms=item.snooze_ms,
         claim=claim,
+        rate_limited=item.rate_limited,
     )
 
 
