@@ -71,6 +71,7 @@ def pages(url: str) -> dict[str, str]:
         "task": f"/tasks/{failed}",
         "task_waiting": f"/tasks/{waiting}",
         "queues": "/queues",
+        "limits": "/limits",
         "failures": "/failures",
         "workers": "/workers",
         "worker": f"/workers/{worker}",

@@ -49,6 +49,7 @@ TITLES = {
     "/": "Overview",
     "/tasks": "Tasks",
     "/queues": "Queues",
+    "/limits": "Limits",
     "/failures": "Failures",
     "/workers": "Workers",
     "/events": "Events",

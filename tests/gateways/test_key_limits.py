@@ -185,3 +185,76 @@ async def test_a_key_with_slashes_need_not_be_encoded(api: Api) -> None:
     assert seen.json()["key"] == "a/b/c"
     assert (used.status_code, used.json()["consumed"]) == (200, True)
     assert gone.json()["key"] == "a/b/c"
+
+
+# --- why tasks wait -------------------------------------------------------------------------------
+
+
+async def reason(api: Api, task: Json) -> Json:
+    why: Json = (await api.get(f"/api/tasks/{task['id']}/timeline")).json()["why"]
+    return why
+
+
+async def test_a_waiting_task_names_the_limit_that_is_full(api: Api) -> None:
+    worker = await api.register()
+    tasks = [await api.submit(concurrency=ONE) for _ in range(3)]
+    await worker.lease(most=100)
+
+    why = await reason(api, tasks[2])
+
+    assert (why["code"], why["limit_key"]) == ("limit_full", "user:1")
+    assert why["text"] == "limit 'user:1': 1 of 1 running, 1 before it"
+
+
+async def test_a_waiting_task_says_when_its_rate_lets_it_start(api: Api) -> None:
+    worker = await api.register()
+    tasks = [await api.submit(rate=OPENAI) for _ in range(2)]
+    await worker.lease(most=100)
+
+    why = await reason(api, tasks[1])
+
+    assert (why["code"], why["limit_key"]) == ("rate_closed", "openai")
+    assert why["opens_at_ms"] == api.clock.now_ms() + 500
+
+
+async def test_a_key_that_is_paused_is_a_reason_that_needs_an_operator(api: Api) -> None:
+    await api.register()
+    task = await api.submit(concurrency=ONE)
+    await api.client.put("/api/limits/user:1", json={"limit": 0})
+
+    why = await reason(api, task)
+
+    assert (why["code"], why["is_stuck"]) == ("limit_paused", True)
+
+
+async def test_a_queue_that_runs_all_it_may_is_the_reason_of_its_tasks(api: Api) -> None:
+    worker = await api.register()
+    tasks = [await api.submit() for _ in range(2)]
+    await api.client.patch("/api/queues/default", json={"max_running": 1})
+    await worker.lease(most=100)
+
+    why = await reason(api, tasks[1])
+    (lane,) = (await api.get("/api/backlog")).json()["items"]
+
+    assert why["text"] == "max_running of queue 'default': 1 of 1 running"
+    assert lane["why"]["code"] == "limit_full"
+
+
+async def test_a_bound_token_is_not_told_how_many_tasks_of_others_run(tmp_path: Path) -> None:
+    async with served(tmp_path, zmq_port=None, require_token=True) as api:
+        operator = await token(api, "admin", "submit", "worker")
+        ours = await token(api, "submit", "read", queues=("a",))
+        await api.client.put("/api/limits/k", json={"limit": 1}, headers=operator)
+        task = {"name": "work", "concurrency": {"key": "k"}}
+        await api.post("/api/tasks", {**task, "queue": "b"}, headers=operator)
+        registered = await api.post("/api/workers", {"worker_id": "w"}, headers=operator)
+        incarnation = registered.json()["incarnation"]
+        await api.post("/api/workers/w/lease", {"incarnation": incarnation}, headers=operator)
+        made = (await api.post("/api/tasks", {**task, "queue": "a"}, headers=ours)).json()
+
+        path = f"/api/tasks/{made['id']}/timeline"
+        told = (await api.get(path, headers=ours)).json()["why"]
+        shown = (await api.get(path, headers=operator)).json()["why"]
+
+    assert told["text"] == "limit 'k': no slot is free"
+    assert shown["text"] == "limit 'k': 1 of 1 running"

@@ -32,6 +32,7 @@ MIN_ZIPPED_BYTES = 1_000  # below this a zipped answer saves no packet
 PAGES = (
     "tasks",
     "queues",
+    "limits",
     "failures",
     "workers",
     "workflows",

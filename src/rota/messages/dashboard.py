@@ -63,9 +63,12 @@ class Overview(Answer, frozen=True, kw_only=True):
 class WhyView(Answer, frozen=True, kw_only=True):
     """Why tasks wait."""
 
-    code: str  # such as queue_paused, no_worker_with_capability, workers_busy, retry_later
+    # Such as queue_paused, no_worker_with_capability, workers_busy, limit_full, rate_closed.
+    code: str
     text: str
     is_stuck: bool = False  # it does not resolve by itself
+    limit_key: str | None = None  # the limit that is the reason
+    opens_at_ms: int | None = None  # when a rate lets the next start through
 
 
 class BacklogView(Answer, frozen=True, kw_only=True):

@@ -27,14 +27,22 @@ class Explanation(Struct, frozen=True, kw_only=True):
     code: str  # stable, like the codes of errors
     text: str
     is_stuck: bool = False  # it does not end without an operator or a worker
+    limit_key: str | None = None  # the limit that is the reason
+    opens_at_ms: int | None = None  # when a rate lets the next start through
 
 
 READY = Explanation(code="ready", text="a worker has room, and takes it next")
 NO_WORKERS = Explanation(code="no_workers", text="no worker is registered", is_stuck=True)
 
 
-def explain_lane(lane: Lane, slots: Sequence[WorkerSlot], *, is_paused: bool) -> Explanation:
-    """The reason why the tasks of a lane wait."""
+def explain_lane(
+    lane: Lane,
+    slots: Sequence[WorkerSlot],
+    *,
+    is_paused: bool,
+    limit: Explanation | None = None,
+) -> Explanation:
+    """The reason why the tasks of a lane wait; limit: that of its queue, if nothing may start."""
     if is_paused:
         return _stuck("queue_paused", f"queue {lane.queue!r} is paused")
     if not slots:
@@ -42,7 +50,10 @@ def explain_lane(lane: Lane, slots: Sequence[WorkerSlot], *, is_paused: bool) ->
     serving = [slot for slot in slots if _serves(slot.worker, lane)]
     if not serving:
         return _why_none_can(lane, [slot.worker for slot in slots])
-    return _why_none_does(lane, serving) or READY
+    why = _why_none_does(lane, serving)
+    if limit is not None and (why is None or not why.is_stuck):
+        return limit
+    return why or READY
 
 
 def _why_none_can(lane: Lane, workers: Sequence[WorkerRecord]) -> Explanation:
@@ -83,11 +94,22 @@ def _why_none_does(lane: Lane, serving: Sequence[WorkerSlot]) -> Explanation | N
 
 
 def explain_task(
-    task: TaskRecord, lane: Explanation, *, position: int | None, now_ms: int
+    task: TaskRecord,
+    lane: Explanation,
+    *,
+    limit: Explanation | None = None,
+    position: int | None,
+    now_ms: int,
 ) -> Explanation:
-    """The reason for the state of a task; `lane` is the reason why its lane waits."""
+    """The reason for the state of a task.
+
+    Lane: the reason why its lane waits. Limit: the limit that does not let it start.
+    """
     match task.state:
         case TaskState.QUEUED:
+            # A lane that is stuck stays so when the limit has room again; busy workers do not.
+            if limit is not None and not lane.is_stuck:
+                return limit
             return _explain_queued(lane, position)
         case TaskState.SCHEDULED:
             return _explain_scheduled(task)

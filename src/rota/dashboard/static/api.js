@@ -41,6 +41,7 @@ export const getText = (path, options) => ask("GET", path, undefined, options);
 export const get = async (path, options) => parse(await getText(path, options));
 export const post = async (path, body = {}) => parse(await ask("POST", path, body));
 export const put = async (path, body = {}) => parse(await ask("PUT", path, body));
+export const patch = async (path, body) => parse(await ask("PATCH", path, body));
 export const del = async (path) => parse(await ask("DELETE", path));
 
 export const parse = (text) => (text ? JSON.parse(text) : null);

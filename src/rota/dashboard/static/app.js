@@ -4,6 +4,7 @@ import "./pages/overview.js";
 import "./pages/tasks.js";
 import "./pages/task.js";
 import "./pages/queues.js";
+import "./pages/limits.js";
 import "./pages/failures.js";
 import "./pages/workers.js";
 import "./pages/worker.js";

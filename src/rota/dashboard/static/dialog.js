@@ -1,5 +1,5 @@
 // The dialog that asks for confirmation, and the short messages that report a result.
-import { html, signal, useEffect, useRef } from "./lib.js";
+import { html, signal, useEffect, useRef, useState } from "./lib.js";
 
 const asked = signal(null); // { title, text, label, kind, answer }
 const told = signal([]);
@@ -52,4 +52,28 @@ function Question({ question }) {
       <button type="button" class=${`button ${question.kind}`} autofocus onClick=${() => close(true)}>${question.label}</button>
     </div>
   </dialog>`;
+}
+
+/** A dialog with fields: `submit` gives what to say, or throws what is wrong with them. */
+export function FormDialog({ title, label, submit, close, children }) {
+  const dialog = useRef(null);
+  const [problem, setProblem] = useState("");
+  useEffect(() => { dialog.current.showModal(); }, []);
+  const send = async (event) => {
+    event.preventDefault();
+    setProblem("");
+    try {
+      const said = await submit(Object.fromEntries(new FormData(event.target)));
+      if (said) toast(said);
+      close();
+    } catch (wrong) {
+      setProblem(wrong.detail || wrong.message);
+    }
+  };
+  return html`<dialog ref=${dialog} class="dialog" aria-labelledby="form-title" onCancel=${close}><form class="form" onSubmit=${send}>
+    <h2 id="form-title">${title}</h2>
+    ${children}
+    ${problem && html`<p class="is-wrong" role="alert">${problem}</p>`}
+    <div class="dialog-tools"><button type="button" class="button" onClick=${close}>keep as it is</button><button type="submit" class="button primary">${label}</button></div>
+  </form></dialog>`;
 }

@@ -88,14 +88,14 @@ export const Tabs = ({ items, label }) => html`<nav class="tabs" aria-label=${la
 </nav>`;
 
 /** Pages by cursor, both kept in the address: the browser's own "back" is the way back. */
-export function Pager({ next, shown }) {
+export function Pager({ next, shown, first = "newest", further = "older" }) {
   const { query } = place.value;
   if (!next && !query.cursor) return null;
   return html`<nav class="pager" aria-label="pages">
-    ${query.cursor && html`<button type="button" class="button" onClick=${() => setQuery({ cursor: "" })}>newest</button>`}
+    ${query.cursor && html`<button type="button" class="button" onClick=${() => setQuery({ cursor: "" })}>${first}</button>`}
     ${query.cursor && html`<button type="button" class="button" onClick=${() => history.back()}>back</button>`}
     <span class="faint">${shown}</span>
-    ${next && html`<button type="button" class="button" onClick=${() => setQuery({ cursor: next })}>older</button>`}
+    ${next && html`<button type="button" class="button" onClick=${() => setQuery({ cursor: next })}>${further}</button>`}
   </nav>`;
 }
 

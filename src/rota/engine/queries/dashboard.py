@@ -5,24 +5,24 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from rota.core.commands import KeptMinute
-from rota.core.dispatch import wait_reasons
+from rota.core.dispatch import limit_reasons, wait_reasons
 from rota.core.dispatch.wait_reasons import Explanation, WorkerSlot
+from rota.core.flows.commands import LimitState
+from rota.core.flows.queue_settings import DEFAULT_SETTINGS, QueueSettings
 from rota.core.locks import LockState
 from rota.core.replicas import Replica
-from rota.core.snapshot import Quality
 from rota.core.tasks.model import Lane, TaskRecord, TaskState
-from rota.core.workers import circuit_breaker, model
 from rota.core.workers.model import HealthPolicy
 from rota.engine.clock import Clock
 from rota.engine.queries.reader import CachedRead, StoreReader
-from rota.engine.queries.workers import loads_of
+from rota.engine.queries.workers import slots_of
 from rota.store.dashboard import DashboardStore, RunWorkCount
 from rota.store.database import Transaction
 from rota.store.events import EventStore
 from rota.store.locks import LockStore
 from rota.store.replicas import ReplicaStore
+from rota.store.tasks.flows import FlowStore
 from rota.store.tasks.queues import LaneCounts, QueueStore
-from rota.store.workers import WorkerStore
 
 
 class StateCounts(Struct, frozen=True, kw_only=True):
@@ -68,12 +68,16 @@ class DashboardQueries:
         by_lane, paused = queues.lane_counts(), queues.paused()
         slots = self._slots(tx)
         known = dict(self._lanes.by_number)
+        full = _full_queues(FlowStore(tx).settings(), by_lane, known)
         return [
             Backlog(
                 lane=known[number],
                 figures=figures,
                 why=wait_reasons.explain_lane(
-                    known[number], slots, is_paused=known[number].queue in paused
+                    known[number],
+                    slots,
+                    is_paused=known[number].queue in paused,
+                    limit=full.get(known[number].queue),
                 ),
             )
             for number, figures in by_lane.items()
@@ -110,8 +114,22 @@ class DashboardQueries:
     async def store_bytes(self) -> int:
         return await self._read(lambda tx: DashboardStore(tx).size_bytes())
 
-    async def why(self, task: TaskRecord, position: int | None) -> Explanation:
-        """Explain why a task has its present state."""
+    async def limit_keys(self, task: TaskRecord) -> tuple[str, ...]:
+        """Return the limits that a queued task has; what they count is the leader's to say."""
+        if task.state is not TaskState.QUEUED:
+            return ()
+        settings = await self._read(lambda tx: FlowStore(tx).settings())
+        return limit_reasons.limit_keys(task, settings.get(task.lane.queue, DEFAULT_SETTINGS))
+
+    async def why(
+        self,
+        task: TaskRecord,
+        position: int | None,
+        limits: Sequence[LimitState] = (),
+        *,
+        shows_counts: bool = True,
+    ) -> Explanation:
+        """Explain why a task has its present state; limits: those that it has, as they are now."""
 
         def body(tx: Transaction) -> Explanation:
             is_paused = task.lane.queue in QueueStore(tx).paused()
@@ -119,39 +137,32 @@ class DashboardQueries:
 
         lane = await self._read(body) if task.state is TaskState.QUEUED else wait_reasons.READY
         now_ms = self._clock.now_ms()
-        return wait_reasons.explain_task(task, lane, position=position, now_ms=now_ms)
+        limit = limit_reasons.explain_limits(
+            task, limits, position=position, now_ms=now_ms, shows_counts=shows_counts
+        )
+        return wait_reasons.explain_task(task, lane, limit=limit, position=position, now_ms=now_ms)
 
     def _slots(self, tx: Transaction) -> list[WorkerSlot]:
-        store, now_ms = WorkerStore(tx), self._clock.now_ms()
-        loads = loads_of(tx, self._lanes, store.all().values())
-        broken = _open_breakers(store.all_qualities(open_only=True), now_ms=now_ms)
-        return [
-            WorkerSlot(
-                worker=worker,
-                held=held,
-                open_breakers=frozenset(broken.get(worker.id, ())),
-                health=model.health(
-                    age_ms=now_ms - worker.last_heartbeat_ms,
-                    interval_ms=worker.heartbeat_interval_ms,
-                    policy=self._health,
-                ),
-            )
-            for worker, held in loads
-        ]
+        return slots_of(tx, self._lanes, health=self._health, now_ms=self._clock.now_ms())
+
+
+def _full_queues(
+    settings: Mapping[str, QueueSettings],
+    by_lane: Mapping[int, LaneCounts],
+    known: Mapping[int, Lane],
+) -> dict[str, Explanation]:
+    """The queues that run as many tasks as their settings allow."""
+    running = dict.fromkeys(settings, 0)
+    for number, figures in by_lane.items():
+        if number in known and known[number].queue in running:
+            running[known[number].queue] += figures.running
+    found = {
+        queue: limit_reasons.explain_queue(queue, one, running=running[queue])
+        for queue, one in settings.items()
+    }
+    return {queue: one for queue, one in found.items() if one is not None}
 
 
 def _count(tx: Transaction) -> StateCounts:
     store = DashboardStore(tx)
     return StateCounts(tasks=store.tasks_by_state(), runs=store.runs_by_state())
-
-
-def _open_breakers(
-    qualities: Mapping[tuple[str, str], Quality], *, now_ms: int
-) -> dict[str, set[str]]:
-    """Return the task names whose circuit breaker is open, by worker."""
-    found: dict[str, set[str]] = {}
-    for (worker_id, name), quality in qualities.items():
-        state = circuit_breaker.current_state(quality.breaker, now_ms=now_ms)
-        if wait_reasons.is_open(state):
-            found.setdefault(worker_id, set()).add(name)
-    return found

@@ -1,12 +1,14 @@
 """Reads of workers: their registrations, the leases they hold, and their quality."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 
+from rota.core.dispatch.wait_reasons import WorkerSlot, is_open
 from rota.core.snapshot import Quality
-from rota.core.workers.model import WorkerRecord
+from rota.core.workers import circuit_breaker, model
+from rota.core.workers.model import HealthPolicy, WorkerRecord
 from rota.engine.queries.reader import StoreReader
 from rota.store.database import Transaction
 from rota.store.tasks.lanes import Lanes
@@ -67,3 +69,37 @@ def loads_of(tx: Transaction, lanes: Lanes, workers: Collection[WorkerRecord]) -
     """Return each worker with the number of its leases."""
     held = TaskStore(tx, lanes).lease_counts([worker.incarnation for worker in workers])
     return [WorkerLoad(worker, held[worker.incarnation]) for worker in workers]
+
+
+def slots_of(
+    tx: Transaction, lanes: Lanes, *, health: HealthPolicy, now_ms: int
+) -> list[WorkerSlot]:
+    """Return each worker with what decides whether it would take work now."""
+    store = WorkerStore(tx)
+    loads = loads_of(tx, lanes, store.all().values())
+    broken = _open_breakers(store.all_qualities(open_only=True), now_ms=now_ms)
+    return [
+        WorkerSlot(
+            worker=worker,
+            held=held,
+            open_breakers=frozenset(broken.get(worker.id, ())),
+            health=model.health(
+                age_ms=now_ms - worker.last_heartbeat_ms,
+                interval_ms=worker.heartbeat_interval_ms,
+                policy=health,
+            ),
+        )
+        for worker, held in loads
+    ]
+
+
+def _open_breakers(
+    qualities: Mapping[tuple[str, str], Quality], *, now_ms: int
+) -> dict[str, set[str]]:
+    """Return the task names whose circuit breaker is open, by worker."""
+    found: dict[str, set[str]] = {}
+    for (worker_id, name), quality in qualities.items():
+        state = circuit_breaker.current_state(quality.breaker, now_ms=now_ms)
+        if is_open(state):
+            found.setdefault(worker_id, set()).add(name)
+    return found

@@ -8,6 +8,7 @@ import { useResource } from "../resource.js";
 import { link, page, segment, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { Badge, Button, Count, Duration, Empty, Header, Panel, Problem } from "../ui.js";
+import { Settings, SettingsMark } from "./queue_settings.js";
 
 const CHARTED = 20; // queues whose last hour stands in the table
 
@@ -20,7 +21,7 @@ function Queues({ query }) {
   const lanes = backlog.data?.items || [];
   return html`<${Header} title="Queues" sub=${queues.data && plural(queues.data.items.length, "queue")}>
       <label class="field"><span class="unseen">find</span><input data-search type="search" placeholder="find a queue" value=${query.find || ""} onInput=${(event) => setQuery({ find: event.target.value }, { replace: true })} /></label><//>
-    ${query.queue && html`<${Hour} queue=${query.queue} />`}
+    ${query.queue && html`<${Hour} queue=${query.queue} /><${Settings} queue=${(queues.data?.items || []).find((one) => one.name === query.queue)} reload=${queues.reload} />`}
     <${Panel}>${items.length ? html`<div class="scroll"><table class="cards">
       <thead><tr><th>queue</th><th class="right">queued</th><th class="right">oldest</th><th class="right">running</th><th class="right hide-narrow">scheduled</th><th class="right hide-narrow">in / s</th><th class="right">out / s</th><th class="right hide-narrow">failed / s</th><th class="hide-narrow">last hour</th><th>why it waits</th><th class="tight"></th></tr></thead>
       <tbody>${items.map((one) => html`<${Row} key=${one.name} queue=${one} series=${series.data} lanes=${lanes.filter((lane) => lane.queue === one.name)} reload=${() => { queues.reload(); backlog.reload(); }} />`)}</tbody></table></div>`
@@ -32,7 +33,7 @@ function Row({ queue, series, lanes, reload }) {
   const waiting = lanes.filter((one) => one.queued).sort((left, right) => Number(right.why.is_stuck) - Number(left.why.is_stuck) || right.queued - left.queued);
   const worst = waiting[0];
   return html`<tr>
-    <td class="clip"><a href=${link("/tasks", { queue: queue.name })}><b>${queue.name}</b></a> ${queue.paused && html`<${Badge} state="paused" />`}</td>
+    <td class="clip"><a href=${link("/tasks", { queue: queue.name })}><b>${queue.name}</b></a> ${queue.paused && html`<${Badge} state="paused" />`}<${SettingsMark} queue=${queue} /></td>
     <td class="right" data-label="queued"><a href=${link("/tasks", { queue: queue.name, state: "queued" })}><${Count} of=${queue.depth} /></a></td>
     <td class="right" data-label="oldest"><${Duration} ms=${queue.oldest_age_ms} /></td>
     <td class="right" data-label="running"><${Count} of=${queue.running} /></td><td class="right hide-narrow"><${Count} of=${queue.scheduled} /></td>
@@ -40,7 +41,7 @@ function Row({ queue, series, lanes, reload }) {
     <td class=${`right hide-narrow number ${queue.failed_per_s ? "error-text" : "faint"}`}>${rate(queue.failed_per_s)}</td>
     <td class="hide-narrow tight"><a href=${link("/queues", { queue: queue.name })} aria-label=${`last hour of ${queue.name}`}><${Spark} series=${series} track=${series?.items.find((track) => track.queue === queue.name)} name="finished" tone="green" label=${`${queue.name}: finished in the last hour`} /></a></td>
     <td class="grow"><span class=${worst?.why.is_stuck ? "error-text" : "soft"}>${worst ? worst.why.text : queue.depth ? "…" : ""}</span></td>
-    <td class="tight"><a class="button quiet small" href=${link("/queues", { queue: queue.name })}>charts</a><${Switch} queue=${queue} reload=${reload} /></td></tr>`;
+    <td class="tight"><a class="button quiet small" href=${link("/queues", { queue: queue.name })}>details</a><${Switch} queue=${queue} reload=${reload} /></td></tr>`;
 }
 
 function Switch({ queue, reload }) {

@@ -1,7 +1,7 @@
 // One task: its timeline, its data, and the reason why it waits.
 import { post } from "../api.js";
 import { act, confirm } from "../dialog.js";
-import { duration, shellWord } from "../format.js";
+import { duration, shellWord, whole } from "../format.js";
 import { Json } from "../json.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
@@ -9,8 +9,9 @@ import { link, page, segment } from "../router.js";
 import { may } from "../session.js";
 import { tone } from "../states.js";
 import { Badge, Bar, Button, Copy, Duration, Facts, Header, Panel, Problem, Time } from "../ui.js";
+import { pace } from "./rates.js";
 
-const WHY_TONES = { ready: "amber", queued_behind: "amber", workers_busy: "amber", retry_later: "violet", not_due: "violet", breaker_open: "orange" };
+const WHY_TONES = { ready: "amber", queued_behind: "amber", workers_busy: "amber", limit_full: "amber", rate_closed: "amber", retry_later: "violet", not_due: "violet", breaker_open: "orange" };
 const isOver = (task) => ["succeeded", "failed", "cancelled"].includes(task.state);
 
 function Task({ params }) {
@@ -39,7 +40,8 @@ function Why({ task, story }) {
   const { why } = story;
   const shade = why.is_stuck ? "red" : WHY_TONES[why.code] || tone(task.state);
   return html`<div class="why" data-tone=${shade}><${Badge} state=${task.state} />
-    <div><b>${why.text}</b>${task.state === "scheduled" && html` · <${Time} at=${task.run_at_ms} />`}
+    <div><b>${why.text}</b>${why.opens_at_ms && html` · <${Time} at=${why.opens_at_ms} />`}${why.limit_key && html` · <a href=${link("/limits", { prefix: why.limit_key })}>its limit</a>`}
+      ${task.state === "scheduled" && html` · <${Time} at=${task.run_at_ms} />`}
       ${task.state === "running" && typeof task.progress === "number" && html` <${Bar} share=${task.progress} /> ${Math.round(task.progress * 100)} %`}
       ${task.state === "running" && story.deadline_ms && html` · its time is over <${Time} at=${story.deadline_ms} />`}</div></div>`;
 }
@@ -63,11 +65,20 @@ const About = ({ task, story }) => html`<${Panel} title="About"><div class="body
   ["back-off", task.backoff && `${task.backoff.kind}, ${duration(task.backoff.initial_ms)} to ${duration(task.backoff.max_ms)}`],
   ["unique", task.unique && html`<code>${JSON.stringify(task.unique)}</code>`],
   ["debounce", task.debounce && html`<code>${JSON.stringify(task.debounce)}</code>`],
+  ["concurrency", limits(task.concurrency, (one) => `${whole(one.limit)} at once${one.hold === "task" ? ", kept between attempts" : ""}`)],
+  ["rate", limits(task.rate, (one) => `${pace(one)}${one.cost > 1 ? `, costs ${whole(one.cost)}` : ""}`)],
+  ["fair key", task.fair_key && html`<code>${task.fair_key}</code>`],
   ["key", task.key && html`<code>${task.key}</code>`],
   ["labels", labels(task)],
   ["run", task.run_id && html`<a class="mono" href=${`/runs/${segment(task.run_id)}`}>${task.run_id}</a>`],
   ["fence", story?.fence],
 ]} /></div><//>`;
+
+/** The limits that a task names, which are one, several or none, each with what it declares. */
+function limits(given, declared) {
+  const items = given ? [given].flat() : [];
+  return items.length ? items.map((one) => html`<div key=${one.key}><a href=${link("/limits", { prefix: one.key })}>${one.key}</a> <span class="soft">${declared(one)}</span></div>`) : null;
+}
 
 function labels(task) {
   const texts = Array.isArray(task.labels) ? task.labels : Object.entries(task.labels || {}).map(([key, value]) => `${key}=${value}`);
@@ -131,7 +142,7 @@ function Actions({ task, reload }) {
 export function submission(task) {
   const texts = { name: task.name, payload: task.payload, queue: task.queue === "default" ? undefined : task.queue, priority: task.priority || undefined,
     requires: task.requires.length ? task.requires : undefined, timeout_ms: task.timeout_ms ?? undefined, max_attempts: task.max_attempts === 3 ? undefined : task.max_attempts,
-    labels: Object.keys(task.labels || {}).length ? task.labels : undefined };
+    labels: Object.keys(task.labels || {}).length ? task.labels : undefined, concurrency: task.concurrency ?? undefined, rate: task.rate ?? undefined, fair_key: task.fair_key ?? undefined };
   return Object.fromEntries(Object.entries(texts).filter(([, value]) => value !== undefined));
 }
 

@@ -11,6 +11,8 @@ from rota.core import access, ids, limits
 from rota.core.access import Action, Caller
 from rota.core.commands import CancelTasks, RetryTasks, SubmitTasks, TaskFilter
 from rota.core.decisions import AddTask
+from rota.core.dispatch.wait_reasons import Explanation
+from rota.core.flows.commands import LookAtLimits
 from rota.core.ids import TaskId
 from rota.core.replies import Submitted
 from rota.core.tasks.model import NewTask, TaskRecord, TaskState
@@ -214,8 +216,7 @@ async def own_task(call: HttpCall[Any, Any], task_id: TaskId) -> TaskRecord:
 async def timeline(call: HttpCall[None, NoQuery]) -> TaskTimeline:
     """Show the events and attempts of a task, and why it waits."""
     task = await own_task(call, known_id(call.path["task_id"]))
-    queries = call.coordinator.queries
-    why = await queries.dashboard.why(task, await queries.tasks.position(task))
+    why = await _explanation(call, task)
     return TaskTimeline(
         id=call.path["task_id"],
         state=task.state,
@@ -225,6 +226,15 @@ async def timeline(call: HttpCall[None, NoQuery]) -> TaskTimeline:
         fence=task.fence,
         deadline_ms=task.deadline_ms,
     )
+
+
+async def _explanation(call: HttpCall[None, NoQuery], task: TaskRecord) -> Explanation:
+    """Why the task waits. Only a task that has limits costs a command."""
+    queries = call.coordinator.queries
+    keys = await queries.dashboard.limit_keys(task)
+    known = (await call.coordinator.execute(LookAtLimits(keys=keys))).items if keys else []
+    position = await queries.tasks.position(task)
+    return await queries.dashboard.why(task, position, known, shows_counts=not call.caller.is_bound)
 
 
 # --- changing ----------------------------------------------------------------------------------
