@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.core.commands import CancelTasks, Result, RetryTasks
+from rota.core.commands import CancelTasks, PruneHistory, Result, RetryTasks
 from rota.core.flows.commands import (
     ChangeSettings,
     CloseLimit,
@@ -124,11 +124,13 @@ async def test_room_that_one_flow_cannot_use_goes_to_the_next(engine: Engine) ->
 
 async def test_a_wake_up_is_not_lost_in_a_lane_without_workers(engine: Engine) -> None:
     worker = await fleet(engine, tasks=("served",))
+    other = await fleet(engine, worker_id="w2", tasks=("unserved",))
     await submit(engine, name="served", concurrency=ONE)
     (running_task,) = await engine.lease(worker)
     await submit(engine, name="unserved", concurrency=ONE, priority=9)
     await submit(engine, name="served", concurrency=ONE)
     assert await engine.lease(worker) == []
+    assert await engine.lease(other) == []  # and it asks no more
 
     await engine.report(worker, done(running_task))
 
@@ -384,6 +386,27 @@ async def test_limits_that_can_never_be_met_are_refused(
         await submit(engine, **options)
 
 
+async def test_flows_and_limits_without_tasks_are_forgotten(engine: Engine) -> None:
+    worker = await fleet(engine)
+    await engine.execute(PutLimit(key="pinned", limit=1))
+    await submit(engine, concurrency=ONE, fair_key="a")
+    await submit(engine, rate=Rate(key="r", limit=1, per_ms=1_000))
+    await submit(engine, concurrency=Concurrency(key="kept"), delay_ms=60_000)
+    tasks = await engine.lease(worker)
+    held = engine.coordinator.leading.pipeline._held.flows
+
+    await engine.execute(PruneHistory(0))
+    assert {*held.limits.by_key} == {"one", "r", "kept", "pinned"}
+    await engine.report(worker, *map(done, tasks))
+    await engine.execute(PruneHistory(0))
+    assert {*held.limits.by_key} == {"r", "kept", "pinned"}
+    engine.clock.turn(1_000)
+    await engine.execute(PruneHistory(0))
+
+    assert {*held.limits.by_key} == {"kept", "pinned"}
+    assert len(held._specs) == 1
+
+
 # --- rates --------------------------------------------------------------------------------------
 
 
@@ -440,12 +463,9 @@ async def test_single_tasks_of_many_flows_follow_each_other_at_the_rate(engine: 
 
     starts: list[TaskRecord] = []
     for _ in range(3):
-        call = await engine.parked(worker) if starts else None
-        if call is None:
-            starts += await engine.lease(worker)
-        else:
-            await engine.turn(1_000)
-            starts += (await call).leases
+        starts += await engine.lease(worker)
+        assert await engine.lease(worker) == []
+        await engine.turn(1_000)
 
     assert len(starts) == 3
 
@@ -693,6 +713,7 @@ STEPS = st.lists(
         st.tuples(st.just("turn"), st.sampled_from([100, 700])),
         st.tuples(st.just("limit"), st.integers(0, 2)),
         st.tuples(st.just("reload"), st.just(0)),
+        st.tuples(st.just("prune"), st.just(0)),
     ),
     max_size=25,
 )
@@ -745,8 +766,14 @@ class Crowd:
             await engine.turn(argument)
         elif step == "limit":
             await engine.execute(PutLimit(key="a", limit=max(1, argument)))
+        else:
+            await self._maintain(step)
+
+    async def _maintain(self, step: str) -> None:
+        if step == "prune":
+            await self.engine.execute(PruneHistory(0))
         elif step == "reload":
-            engine.coordinator.leading.pipeline._held._is_certain = False
+            self.engine.coordinator.leading.pipeline._held._is_certain = False
 
     def check(self) -> None:
         held = self.engine.coordinator.leading.pipeline._held

@@ -188,13 +188,16 @@ class TestCoordinator:
         return (await self._node.coordinator.execute(AdvanceRuns())).count
 
     def _turn_to_next(self) -> bool:
-        """Turn the clock to the next due task or timer of a run; False when there is none."""
+        """Turn the clock to the next due task, open rate or timer; False when there is none."""
+        opening_ms = self._node.coordinator.leading.pipeline.next_opening_ms
         is_more = self.tasks(state=TaskState.SCHEDULED) or self._has_runs()
-        if not is_more:
+        if not is_more and opening_ms is None:
             return False
-        next_ms = self._run(self._node.coordinator.queries.tasks.next_moment_ms())
-        if next_ms is None:
+        due_ms = self._run(self._node.coordinator.queries.tasks.next_moment_ms())
+        moments = [one for one in (opening_ms, due_ms) if one is not None]
+        if not moments:
             return False
+        next_ms = min(moments)
         self.clock.turn_to(max(next_ms, self.clock.now_ms() + 1))
         return True
 

@@ -213,6 +213,8 @@ class _Writer:
                 self._workers.raise_counter("task", max(gone))
                 SessionStore(self._tx).drop_tasks([*gone])
             self.applied.forgotten += len(gone)
+        if self._held.flows.is_used:
+            self._held.flows.prune(self._tx, now_ms=self._now_ms)
 
     def watch(self, decisions: Sequence[NoteWatch]) -> None:
         """Write nothing: the engine keeps the watch, which is about this coordinator."""

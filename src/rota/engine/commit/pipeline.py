@@ -116,6 +116,11 @@ class Pipeline:
         self._held = self._metrics.working_set = WorkingSet()
 
     @property
+    def next_opening_ms(self) -> int | None:
+        """When the next rate opens that a queued task waits for."""
+        return self._held.flows.openings.next_ms()
+
+    @property
     def last_seq(self) -> int:
         """The number of the last event in the log."""
         return self._state.last_seq

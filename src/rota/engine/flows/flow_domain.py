@@ -102,6 +102,7 @@ class FlowDomain(Domain):
     def _use(self, record: LimitRecord) -> None:
         flows = self.batch.held.flows
         flows.limits.put(record)
+        flows.note_put(record.key)
         flows.wake(record.key, now_ms=self.batch.context.now_ms)
 
     def _state(self, record: LimitRecord) -> LimitState:

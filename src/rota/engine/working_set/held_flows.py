@@ -13,6 +13,7 @@ Memory. A flow with queued tasks takes about 1.5 KiB with its window, and a limi
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -46,6 +47,7 @@ MOST_PLACES = 131_072  # of all flows together, at about 120 bytes each
 MOST_WOKEN = 1_000  # flows of a lane that become active at once
 MOST_STARTS = 64  # of a rate that are let through at once
 MOST_IDLE_TENANTS = 10_000  # tenants without work whose virtual time is remembered
+CHECKED_AT_ONCE = 5_000  # flows, and limits, that are looked at for being forgotten
 NO_SPEC = FlowSpec()
 
 
@@ -67,6 +69,9 @@ class HeldFlows:
         self._tenants: dict[tuple[str, str], Tenant] = {}
         self._numbers: dict[tuple[int, FlowSpec], int] = {}
         self._specs: dict[int, tuple[int, FlowSpec]] = {}
+        self._named: dict[str, int] = {}  # by key: the flows that name it
+        self._unnamed: set[str] = set()  # keys of limits that no flow names
+        self._to_check: list[int] = []  # flows that may be unused
         self._last = FIRST_FLOW
         self._lanes = lanes
 
@@ -120,10 +125,23 @@ class HeldFlows:
                 held.depths[queue] = QueueStore(tx).depth(queue)
         for one in store.all():
             held._intern(one)
+        held._forget_old_settings()
+        held._unnamed = {
+            key
+            for key in held.limits.by_key
+            if key not in held._named and not key.startswith(QUEUE_KEY)
+        }
         if held.is_used:
             held._count_slots(store, leases)
             held._open_queued(store)
         return held
+
+    def _forget_old_settings(self) -> None:
+        """Forget limits that queues have had before their settings were changed."""
+        used = {key for spec in self.queue_specs.values() for key in spec.keys}
+        for key in [one for one in self.limits.by_key if one.startswith(QUEUE_KEY)]:
+            if key not in used:
+                self.limits.drop(key)
 
     def _count_slots(self, store: FlowStore, leases: HeldLeases) -> None:
         specs = {task_id: self._specs[flow][1] for task_id, flow in store.running()}
@@ -221,6 +239,8 @@ class HeldFlows:
         self._numbers[flow.lane, flow.spec] = flow.number
         self._specs[flow.number] = flow.lane, flow.spec
         self._last = max(self._last, flow.number)
+        for key in flow.spec.keys:
+            self._named[key] = self._named.get(key, 0) + 1
 
     def _declare(self, task: NewTask, *, owner: str, now_ms: int) -> None:
         for wanted in named_limits(task.concurrency, task.rate):
@@ -243,24 +263,45 @@ class HeldFlows:
 
     def is_named(self, key: str) -> bool:
         """Whether a live task names a limit, or an attempt still has a slot of it."""
-        return key in self.limits.running or any(
-            key in spec.keys for _, spec in self._specs.values()
-        )
+        return key in self.limits.running or key in self._named
 
-    def prune(self, tx: Transaction, after: int, most: int, *, now_ms: int) -> int:
-        """Forget flows without live tasks, and limits that say nothing; return how many flows."""
-        store = FlowStore(tx)
-        unused = [one for one in store.unused(after, most) if one not in self.open]
-        if unused:
-            store.drop(unused)
+    def note_put(self, key: str) -> None:
+        """Note a limit that an operator has set; it is forgotten once it says nothing."""
+        if key not in self._named:
+            self._unnamed.add(key)
+
+    def prune(self, tx: Transaction, *, now_ms: int) -> None:
+        """Forget flows without live tasks, and limits that say nothing; a bounded part at a time.
+
+        A flow that is not looked at now comes up within a few calls: each call goes on where the
+        last one has stopped.
+        """
+        if not self._to_check:
+            self._to_check = [*self._specs]
+        step, self._to_check = self._to_check[:CHECKED_AT_ONCE], self._to_check[CHECKED_AT_ONCE:]
+        idle = [number for number in step if number in self._specs and number not in self.open]
+        unused = {*idle} - FlowStore(tx).live(idle) if idle else set()
         for number in unused:
-            del self._numbers[self._specs.pop(number)]
-        named = {key for _, spec in self._specs.values() for key in spec.keys}
-        taken = {slot.key for spec in self.limits.slots.values() for slot in spec.slots}
-        for key, record in [*self.limits.by_key.items()]:
-            if key not in named and key not in taken and is_forgettable(record, now_ms=now_ms):
+            lane, spec = self._specs.pop(number)
+            del self._numbers[lane, spec]
+            for key in spec.keys:
+                self._named[key] -= 1
+                if not self._named[key]:
+                    del self._named[key]
+                    self._unnamed.add(key)
+        if unused:
+            FlowStore(tx).drop(sorted(unused))
+        self._forget_limits(now_ms)
+
+    def _forget_limits(self, now_ms: int) -> None:
+        by_key, running = self.limits.by_key, self.limits.running
+        for key in [*islice(self._unnamed, CHECKED_AT_ONCE)]:
+            record = by_key.get(key)
+            if record is None or key in self._named or record.is_pinned:
+                self._unnamed.discard(key)
+            elif key not in running and is_forgettable(record, now_ms=now_ms):
+                self._unnamed.discard(key)
                 self.limits.drop(key)
-        return len(unused)
 
     # --- queued tasks -----------------------------------------------------------------------------
 

@@ -6,11 +6,10 @@ SELECT number, lane, spec FROM flow
 -- Insert a flow.
 INSERT INTO flow (number, lane, spec) VALUES (:number, :lane, :spec)
 
--- name: unused
--- Flows without a live task.
-SELECT number FROM flow
- WHERE number > :after AND NOT EXISTS (SELECT 1 FROM task WHERE task.flow = flow.number)
- ORDER BY number LIMIT :limit
+-- name: live
+-- Those of these flows that have a live task.
+SELECT wanted.value FROM carray(:numbers) AS wanted
+ WHERE EXISTS (SELECT 1 FROM task WHERE task.flow = wanted.value)
 
 -- name: drop
 -- Delete flows.

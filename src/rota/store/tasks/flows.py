@@ -46,9 +46,9 @@ class FlowStore:
         rows = [(one.number, one.lane, _encode(one.spec).decode()) for one in flows]
         self._tx.pipeline_many("flows.add", ("number", "lane", "spec"), rows)
 
-    def unused(self, after: int, limit: int) -> list[int]:
-        """Flows without a live task, after a number."""
-        return self._tx.column("flows.unused", after=after, limit=limit)
+    def live(self, numbers: list[int]) -> set[int]:
+        """Those of these flows that have a live task."""
+        return set(self._tx.column("flows.live", numbers=numbers))
 
     def drop(self, numbers: list[int]) -> None:
         self._tx.pipeline("flows.drop", numbers=numbers)
