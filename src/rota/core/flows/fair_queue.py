@@ -17,6 +17,7 @@ from rota.core.flows.model import FlowSpec
 from rota.core.ids import TaskId
 
 Place = tuple[int, TaskId]  # rank and id of a queued task: what comes first is lower
+Order = tuple[int, float, Place]  # of flows of a queue: rank, virtual time, place
 FIRST: Place = (-(2**63), TaskId(0))  # before every task
 
 
@@ -113,13 +114,13 @@ class FairQueue:
             heapq.heapreplace(self._tenants, (*now, tenant.key, tenant))
         return None
 
-    def order(self) -> tuple[int, float, Place] | None:
-        """What the first flow is compared by with those of other lanes of the queue."""
+    def head(self) -> tuple[Order, Flow] | None:
+        """The flow that is served next, and what it is compared by with those of other lanes."""
         flow = self.first()
         if flow is None:
             return None
         place = self._flows[flow.number][0]
-        return place[0], flow.tenant.virtual_time, place
+        return (place[0], flow.tenant.virtual_time, place), flow
 
     def _enter(self, tenant: Tenant) -> None:
         """Enter a tenant, or enter it again when it comes earlier than its entry says."""

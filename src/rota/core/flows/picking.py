@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterable
 
-from rota.core.flows.fair_queue import FairQueue, Flow, Place
+from rota.core.flows.fair_queue import FairQueue, Flow, Order, Place
 from rota.core.ids import TaskId
 
 # Returns the key of the limit that refuses a task of the flow, or None. The task is given when it
@@ -36,26 +36,28 @@ class QueuePicker:
         self._passed: dict[int, int] = {}  # queued tasks of each flow that are behind us
         self._early: set[TaskId] = set()  # picked before their turn, because they keep a slot
         self._lanes = [*lanes]
-        self._heap: list[tuple[tuple[int, float, Place], int]] = []
+        self._heap: list[tuple[Order, int]] = []
         for number, lane in enumerate(self._lanes):
             self._enter(number, lane)
 
     def _enter(self, number: int, lane: FairQueue) -> None:
-        order = lane.order()
-        if order is not None:
-            heapq.heappush(self._heap, (order, number))
+        head = lane.head()
+        if head is not None:
+            heapq.heappush(self._heap, (head[0], number))
 
     def first(self) -> Picked | None:
         """The next task that the limits let start; flows that they refuse are blocked."""
         while self._heap:
             order, number = self._heap[0]
             lane = self._lanes[number]
-            if lane.order() != order:
+            head = lane.head()
+            if head is None:
                 heapq.heappop(self._heap)
-                self._enter(number, lane)
                 continue
-            flow = lane.first()
-            assert flow is not None
+            now, flow = head
+            if now != order:
+                heapq.heapreplace(self._heap, (now, number))
+                continue
             if flow.place is None:
                 self._look_up(lane, flow)
                 continue

@@ -171,18 +171,22 @@ class TaskStore:
         known = [tasks[one.id] for one in leases]
         lanes = self._numbers(known)
         places: dict[tuple[int, int], list[int]] = {}
+        flowing: list[tuple[int]] = []
         leaving = [
             task
             for one, task in zip(leases, known, strict=True)
             if one.was is queued and one.id not in unqueued
         ]
         for (flow, lane, priority), group in groupby(leaving, key=_place_of):
-            number = self._lanes.number_of(lane) if flow is None else flow
-            ids = places.setdefault((number, -priority), [])
-            ids += [task.id for task in group]
+            if flow is None:
+                ids = places.setdefault((self._lanes.number_of(lane), -priority), [])
+                ids += [task.id for task in group]
+            else:
+                flowing += [(task.id,) for task in group]
         for place, ids in places.items():
-            # A task of a flow that has kept its slot is leased before its turn.
-            bulk.dequeue(tx, *place, ids, are_next=are_next and place[0] < FIRST_FLOW)
+            bulk.dequeue(tx, *place, ids, are_next=are_next)
+        if flowing:  # one statement for all flows: a batch may have a task of each
+            tx.pipeline_each("tasks.dequeue_one", ("id",), flowing)
         if waiting := [(one.id,) for one in leases if one.was is scheduled]:
             tx.pipeline_each("tasks.unschedule_one", ("id",), waiting)
         bulk.write_leases(tx, leases, lanes)
