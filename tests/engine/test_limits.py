@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 
-from rota.core.commands import CancelTasks, PruneHistory, Result, RetryTasks
+from rota.core.commands import CancelTasks, CompleteJob, PruneHistory, Result, RetryTasks, StartJob
 from rota.core.flows.commands import (
     ChangeSettings,
     CloseLimit,
@@ -384,6 +385,17 @@ async def test_limits_that_can_never_be_met_are_refused(
 ) -> None:
     with pytest.raises(Invalid):
         await submit(engine, **options)
+
+
+async def test_a_job_takes_a_slot_like_a_lease(engine: Engine) -> None:
+    first, second = await submit(engine, 2, concurrency=ONE)
+
+    await engine.execute(StartJob(task_id=first, holder="me"))
+    with pytest.raises(KeyBusy):
+        await engine.execute(StartJob(task_id=second, holder="me"))
+    await engine.execute(CompleteJob(task_id=first, result=Raw(b"1")))
+
+    await engine.execute(StartJob(task_id=second, holder="me"))
 
 
 async def test_flows_and_limits_without_tasks_are_forgotten(engine: Engine) -> None:

@@ -25,7 +25,7 @@ from tests.gateways.test_events import streamed
 from tests.gateways.test_login import token_in
 from tests.gateways.websocket.talking import address_of
 
-SOON_S = 0.2
+SOON_S = 0.5
 MIB = 1024 * 1024
 
 Run = Callable[[Coroutine[Any, Any, None]], None]

@@ -16,7 +16,7 @@ from rota.core.replies import JobChanged
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import attempts
 from rota.core.tasks.model import JOB_INCARNATION, Ending, Lease, TaskRecord, TaskState, shortened
-from rota.errors import Forbidden, IllegalState, ResultConflict, StaleLease, TaskNotFound
+from rota.errors import Forbidden, IllegalState, KeyBusy, ResultConflict, StaleLease, TaskNotFound
 
 
 def _known(snapshot: Snapshot, task_id: TaskId) -> TaskRecord:
@@ -39,6 +39,7 @@ def start(
         raise StaleLease(text, f"task {text!r} is leased to {task.worker_id!r}")
     if not task.state.may_become(TaskState.RUNNING):
         raise IllegalState(f"task {text!r} is {task.state}, so it cannot start", state=task.state)
+    _take_slots(snapshot, task)
 
     time_ms = task.options.timeout_ms or context.rules.job_lease_ms
     lease = LeaseTask(
@@ -66,6 +67,20 @@ def start(
     )
     snapshot.tasks[task.id] = started
     return [lease], JobChanged(started)
+
+
+def _take_slots(snapshot: Snapshot, task: TaskRecord) -> None:
+    """Take the slots of a job's limits. A job that finds one of them full does not start."""
+    keys = snapshot.job_slots.get(task.id, ())
+    for key in keys:
+        if snapshot.slot_room[key] <= 0:
+            raise KeyBusy(
+                f"task {to_text(task.id)!r} cannot start: no slot of the limit {key!r} is free",
+                key=key,
+                holder=None,
+            )
+    for key in keys:
+        snapshot.slot_room[key] -= 1
 
 
 def complete(

@@ -40,6 +40,7 @@ from rota.core.tasks.model import NewTask
 from rota.core.tasks.submission import held_key_of, key_place, unique_of
 from rota.core.workers.model import Health
 from rota.core.workers.registry import health_of
+from rota.engine.working_set.held_flows import HeldFlows
 from rota.engine.working_set.held_leases import HeldLeases
 from rota.engine.working_set.working_set import WorkingSet
 from rota.errors import Invalid
@@ -89,13 +90,9 @@ def load(
     if TakeInbox in kinds:
         _load_inbox(tx, tasks, held.leases, snapshot, commands, now_ms=context.now_ms)
     if SubmitTasks in kinds or snapshot.inbox:
-        wanted = [
-            task for command in commands if type(command) is SubmitTasks for task in command.tasks
-        ]
-        wanted += [item.task for item in snapshot.inbox]
-        snapshot.lane_room = lanes.room_for(tx, wanted, context.now_ms)
-        if held.flows.is_used:
-            _load_limits(tx, tasks, held, snapshot, wanted)
+        snapshot.lane_room = lanes.room_for(tx, _new_tasks(snapshot, commands), context.now_ms)
+    if held.flows.is_used:
+        _load_limits(tx, tasks, held, snapshot, commands)
     if not kinds.isdisjoint(NAMES_WORKERS):
         _load_workers(tasks, held, snapshot, commands, context, unwell=unwell)
     if not kinds.isdisjoint(DUTIES):
@@ -147,12 +144,13 @@ def _load_limits(
     tasks: TaskStore,
     held: WorkingSet,
     snapshot: Snapshot,
-    wanted: Iterable[NewTask],
+    commands: Iterable[TaskCommand],
 ) -> None:
-    """Load the limits that new tasks name, and the room of queues that have a bound."""
+    """Load the limits that new tasks and jobs name, and the room of queues that have a bound."""
     flows = held.flows
     limits = flows.limits
-    for task in wanted:
+    _load_slots(flows, snapshot, commands)
+    for task in _new_tasks(snapshot, commands):
         for one in named_limits(task.concurrency, task.rate):
             record = limits.by_key.get(one.key)
             if record is not None and one.key not in snapshot.limits:
@@ -163,6 +161,22 @@ def _load_limits(
                 _load_cancellable(tx, tasks, held, snapshot, use=use, wanted=one)
         if task.queue in flows.depths and task.queue not in snapshot.queue_room:
             snapshot.queue_room[task.queue] = flows.queue_room(task.queue)
+
+
+def _new_tasks(snapshot: Snapshot, commands: Iterable[TaskCommand]) -> list[NewTask]:
+    """The tasks that callers submit, and those from the inbox."""
+    wanted = [task for one in commands if type(one) is SubmitTasks for task in one.tasks]
+    return wanted + [item.task for item in snapshot.inbox]
+
+
+def _load_slots(flows: HeldFlows, snapshot: Snapshot, commands: Iterable[TaskCommand]) -> None:
+    """Load the slots that jobs take when they start."""
+    for command in commands:
+        task = snapshot.tasks.get(command.task_id) if isinstance(command, StartJob) else None
+        if task is not None:
+            keys = flows.missing_slots(task)
+            snapshot.job_slots[task.id] = keys
+            snapshot.slot_room |= {key: flows.limits.room(key) for key in keys}
 
 
 def _load_cancellable(

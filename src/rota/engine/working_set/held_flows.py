@@ -503,6 +503,12 @@ class HeldFlows:
             return spec
         return FlowSpec(spec.tenant, (*spec.slots, *own.slots), (*spec.charges, *own.charges))
 
+    def missing_slots(self, task: TaskRecord) -> tuple[str, ...]:
+        """The keys whose slots a waiting task has to take before it can start."""
+        spec = self.whole_spec(task.lane.queue, flow_of(task.options) or NO_SPEC)
+        kept = {one.key for one in self.limits.slots.get(task.id, NO_SPEC).slots}
+        return tuple(one.key for one in spec.slots if one.key not in kept)
+
     def note_leased(self, tasks: Iterable[TaskRecord], *, now_ms: int) -> None:
         for task in tasks:
             spec = NO_SPEC if task.flow is None else self._specs[task.flow][1]

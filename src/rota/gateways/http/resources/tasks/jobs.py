@@ -15,6 +15,7 @@ from rota.core.tasks.model import NULL, TaskRecord
 from rota.core.tasks.values import check_value
 from rota.errors import (
     IllegalState,
+    KeyBusy,
     ResultConflict,
     RotaError,
     StaleLease,
@@ -56,7 +57,7 @@ async def show(call: HttpCall[None, NoQuery]) -> JobAnswer:
 @routes.post(
     "/api/jobs/{job_id}/start",
     Action.WORK,
-    errors=(TaskNotFound, StaleLease, IllegalState),
+    errors=(TaskNotFound, StaleLease, IllegalState, KeyBusy),
 )
 async def start(call: HttpCall[JobStart | None, HolderQuery]) -> JobAnswer:
     """Claim a job.
