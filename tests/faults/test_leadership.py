@@ -31,7 +31,7 @@ from tests.faults.proxy import Proxy
 
 REPLICAS = 3
 LEADER_KILLS = 8
-WRITE_LIMIT_S = 8.0
+WRITE_LIMIT_S = 4.0
 MEDIAN_LIMIT_S = 2.0
 GAP_LIMIT_S = 1.0
 REPLACED_MS = LEASE_MS + 4_000  # a second on a machine that has nothing else to do
