@@ -8,7 +8,7 @@ import { useResource } from "../resource.js";
 import { go, page, segment } from "../router.js";
 import { may } from "../session.js";
 import { Button, Empty, Facts, Header, Panel, Problem, Time } from "../ui.js";
-import { Marks, Outcome, Target, Times, failed, pauseText, zoned } from "./schedules.js";
+import { Marks, Outcome, Target, Times, failed, zoned } from "./schedules.js";
 
 const UPCOMING = 10;
 const OFTEN = { on: ["schedule-"], every: 5000 };
@@ -22,11 +22,11 @@ function Schedule({ params }) {
   if (!schedule.data) return html`<${Header} title=${params.name} /><${Problem} of=${schedule} />`;
   const one = schedule.data;
   const reload = () => { schedule.reload(); next.reload(); };
-  return html`<${Header} title=${one.name} sub=${html`<${Marks} schedule=${one} /> <${Target} schedule=${one} /> · <${Times} schedule=${one} />`}>
+  return html`<${Header} title=${one.name} sub=${html`<${Target} schedule=${one} /> · <${Times} schedule=${one} /> <${Marks} schedule=${one} />`}>
       ${may("submit") && html`<${Actions} schedule=${one} path=${path} reload=${reload} />`}<//>
     ${schedule.problem && html`<${Problem} of=${schedule} />`}
     <${Why} schedule=${one} />
-    <div class="grid"><${Panel} kind="span-6" title=${one.paused ? "Next times, if it were not paused" : "Next firings"}><${Upcoming} schedule=${one} next=${next} /><//>
+    <div class="grid"><${Panel} kind="span-6" title=${one.paused ? "Next times, if it were not paused" : "Next firings"} tools=${html`<span class="soft">${one.timezone}</span>`}><${Upcoming} schedule=${one} next=${next} /><//>
       <div class="span-6"><${Panel} title="Rules"><div class="body"><${Facts} items=${facts(one)} /></div><//>
         <${Panel} title=${one.run ? "Run" : "Task"}><${Json} value=${one.run || one.task} /><//></div></div>
     <${Panel} title="Last firings"><${Firings} schedule=${one} /><//>`;
@@ -35,7 +35,7 @@ function Schedule({ params }) {
 function Why({ schedule }) {
   const { paused, orphaned, failures } = schedule;
   const isOver = !paused && schedule.next_at_ms === null;
-  return html`${paused && html`<div class="why" data-tone="slate"><span><b>Paused</b> <${Time} at=${schedule.paused_at_ms} /> ${pauseText(schedule)}</span></div>`}
+  return html`${paused && html`<div class="why" data-tone="slate"><span><b>Paused</b> <${Time} at=${schedule.paused_at_ms} />${schedule.paused_by && ` by ${schedule.paused_by}`}${schedule.note && `: ${schedule.note}`}</span></div>`}
     ${isOver && html`<div class="why" data-tone="grey"><b>It is over: there is no further time.</b></div>`}
     ${failures > 0 && html`<div class="why" data-tone="red"><b>${failed(schedule)}</b></div>`}
     ${orphaned && html`<div class="why" data-tone="amber"><span><b>The code of ${schedule.source} no longer has it.</b> It goes on to fire until it is paused or deleted.</span></div>`}`;
@@ -74,7 +74,7 @@ function Firings({ schedule }) {
 
 function Started({ firing: { task_id: task, run_id: run } }) {
   if (run) return html`<a href=${`/runs/${segment(run)}`}><code>${run}</code></a>`;
-  return task ? html`<a href=${`/tasks/${segment(task)}`}><code>${task}</code></a>` : html`<span class="faint">–</span>`;
+  return task ? html`<a href=${`/tasks/${segment(task)}`}><code>${task}</code></a>` : null;
 }
 
 function Actions({ schedule, path, reload }) {

@@ -52,7 +52,7 @@ export const Marks = ({ schedule }) => html`<span class="chips">${schedule.pause
   ${schedule.waiting > 0 && html`<span class="chip" title="firings that wait for the end of an earlier one">${schedule.waiting} waiting</span>`}</span>`;
 
 /** Who paused it, and why, as far as that is known. */
-export const pauseText = ({ paused_by: by, note }) => [by && `by ${by}`, note].filter(Boolean).join(": ");
+const pauseText = ({ paused_by: by, note }) => [by && `by ${by}`, note].filter(Boolean).join(": ");
 
 /** The task or the workflow that a schedule starts, with a link to what it has started. */
 export function Target({ schedule: { task, run } }) {
@@ -66,7 +66,7 @@ export function Times({ schedule: one }) {
   const rules = [one.cron ?? []].flat().map((cron) => html`<code class="rule">${cron}</code>`);
   if (one.every_ms !== null) rules.push(html`<span>every ${duration(one.every_ms).replace(".0 s", " s")}${one.offset_ms > 0 && ` + ${duration(one.offset_ms)}`}</span>`);
   if (one.at_ms.length) rules.push(html`<span title=${one.at_ms.slice(0, 10).map(absolute).join("\n")}>${one.at_ms.length === 1 ? `at ${zoned(one.at_ms[0], one.timezone)}` : `at ${plural(one.at_ms.length, "time")}`}</span>`);
-  return html`<span class="chips rules">${rules} <span class="soft">${one.timezone}</span></span>`;
+  return html`<span class="chips rules">${rules.map((rule, at) => html`<span key=${at}>${rule}${at < rules.length - 1 && ","}</span>`)} <span class="soft">${one.timezone}</span></span>`;
 }
 
 /** `Fri 2027-01-15 03:00:00` by the clock of a time zone. */
