@@ -80,6 +80,7 @@ def pages(url: str) -> dict[str, str]:
         "runs": "/runs",
         "run": f"/runs/{run}?node=reserve",
         "run_journal": f"/runs/{run}?tab=journal&at=6",
+        "schedules": "/schedules",
         "services": "/services",
         "service": "/services/orders",
         "events": "/events",

@@ -50,6 +50,7 @@ TITLES = {
     "/tasks": "Tasks",
     "/queues": "Queues",
     "/limits": "Limits",
+    "/schedules": "Schedules",
     "/failures": "Failures",
     "/workers": "Workers",
     "/events": "Events",

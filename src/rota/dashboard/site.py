@@ -37,6 +37,7 @@ PAGES = (
     "workers",
     "workflows",
     "runs",
+    "schedules",
     "services",
     "events",
     "system",

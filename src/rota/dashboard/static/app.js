@@ -12,6 +12,8 @@ import "./pages/workflows.js";
 import "./pages/workflow.js";
 import "./pages/runs.js";
 import "./pages/run.js";
+import "./pages/schedules.js";
+import "./pages/schedule.js";
 import "./pages/services.js";
 import "./pages/service.js";
 import "./pages/events.js";

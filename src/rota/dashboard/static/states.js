@@ -12,6 +12,7 @@ const TONES = {
   active: "green", draining: "violet", quarantined: "orange",
   open: "red", half_open: "amber", closed: "green",
   lost: "orange", released: "grey", snoozed: "violet",
+  fired: "green", dropped: "orange", refused: "red",
 };
 
 export const tone = (state) => TONES[state] || "grey";
