@@ -30,9 +30,9 @@ function Nothing({ cursor }) {
 const Table = ({ items }) => html`<div class="scroll"><table class="cards schedules">
   <thead><tr><th>schedule</th><th>starts</th><th>times</th><th>next</th><th>last</th></tr></thead>
   <tbody>${items.map((one) => html`<tr key=${one.name} ...${opens(addressOf(one.name))}>
-    <td class="name"><a href=${addressOf(one.name)}><b>${one.name}</b></a> <${Marks} schedule=${one} />${one.paused && html`<span class="sub clamp">${pauseText(one)}</span>`}</td>
+    <td class="name"><a href=${addressOf(one.name)}><b>${one.name}</b></a> <${Marks} schedule=${one} />${one.paused && html`<span class="sub clamp" title=${one.note}>${pauseText(one)}</span>`}</td>
     <td class="break"><${Target} schedule=${one} /></td>
-    <td class="break"><${Times} schedule=${one} /></td>
+    <td class="break times"><${Times} schedule=${one} /></td>
     <td class="nowrap" data-label="next"><${Time} at=${one.next_at_ms} empty=${one.paused ? "–" : "over"} /></td>
     <td class="nowrap" data-label="last"><${Last} schedule=${one} /></td></tr>`)}</tbody></table></div>`;
 
