@@ -61,6 +61,9 @@ NODE = {
     "timeout_ms": "of an attempt, of a sub-workflow, or of a wait",
     "on_error": "where a failure leads; the first route that matches is taken",
     "compensate": "the task that undoes this node if the run fails later",
+    "concurrency": "limits on how many tasks of a key run at once, as those of a task",
+    "rate": "limits on how many tasks of a key start in a period, as those of a task",
+    "fair_key": "the tenant of the task, between which its queue is fair",
 }
 TRANSITION = {
     "from": "the node it leaves",
@@ -142,6 +145,8 @@ PROBLEMS = {
     "duplicate_id": "an id or a name that stands there twice",
     "unknown_node": "a node that there is not",
     "several_kinds": "a node that is more than one thing",
+    "bad_limit": "a node names a key twice, or a rate that can let no task start",
+    "limit_without_task": "a node that runs no task has limits or a tenant",
     "leaves_the_end": "a transition out of an `end`",
     "bad_target": "an output or merge target outside `state` and `output`",
     "bad_schema": "a schema that is none, or a pattern with look-around or back-references",

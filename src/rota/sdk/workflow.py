@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 
 import msgspec
 
+from rota.core.flows.model import Concurrency, Rate
 from rota.core.workflow.definition.model import Definition, DefinitionProblem
 from rota.core.workflow.definition.parser import convert
 from rota.errors import Invalid
@@ -68,6 +69,9 @@ class NodeOptions(TypedDict, total=False):
     timeout_ms: int
     on_error: Sequence[Mapping[str, Any]]
     compensate: Task[..., Any] | str
+    concurrency: Concurrency | Mapping[str, Any] | Sequence[Concurrency | Mapping[str, Any]]
+    rate: Rate | Mapping[str, Any] | Sequence[Rate | Mapping[str, Any]]
+    fair_key: str
 
 
 class TransitionOptions(TypedDict, total=False):

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rota.core.flows.model import Concurrencies, Rates
 from rota.core.tasks.model import Backoff
 from rota.core.workflow.events import CancelMode, TimerKind
 from rota.core.workflow.runtime.tokens import Place
@@ -35,6 +36,9 @@ class DispatchTask(Struct, frozen=True, tag="DispatchTask", omit_defaults=True):
     timeout_ms: int | None = None
     max_attempts: int = 3
     backoff: Backoff | None = None
+    concurrency: Concurrencies | None = None
+    rate: Rates | None = None
+    fair_key: str | None = None
 
 
 class CancelTask(Struct, frozen=True, tag="CancelTask"):

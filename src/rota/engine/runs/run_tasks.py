@@ -40,6 +40,9 @@ class RunTasks:
             timeout_ms=decision.timeout_ms,
             max_attempts=decision.max_attempts,
             backoff=decision.backoff,
+            concurrency=decision.concurrency,
+            rate=decision.rate,
+            fair_key=decision.fair_key,
         )
         self._added.append(AddTask(task_id, task, self._context.now_ms))
         self._made[task_id] = (run_id, decision.number)

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from rota.core import limits
+from rota.core.flows.model import Concurrencies, FairKey, Rates
 from rota.core.tasks.model import Backoff, Name
 
 NodeId = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -82,6 +83,9 @@ class NodeDefinition(
     timeout_ms: Milliseconds | None = None
     on_error: tuple[ErrorRoute, ...] = ()
     compensate: Name | None = None
+    concurrency: Concurrencies | None = None
+    rate: Rates | None = None
+    fair_key: FairKey | None = None
 
     @property
     def kinds(self) -> Iterator[NodeKind]:

@@ -7,13 +7,16 @@ limit, and every name that an expression uses exists when it is evaluated.
 from collections.abc import Iterator
 from typing import Any
 
+from rota.core.flows.model import check_limits
 from rota.core.workflow.definition import name_resolution, reachability, schemas
 from rota.core.workflow.definition.model import (
     Definition,
     DefinitionProblem,
     Graph,
+    NodeDefinition,
     problem,
 )
+from rota.errors import Invalid
 
 TARGETS = ("state.", "output.")
 
@@ -65,6 +68,18 @@ def _kinds(definition: Definition) -> Iterator[DefinitionProblem]:
         if node.kind == "end" and any(one.from_ == node_id for one in definition.transitions):
             yield problem(path, "leaves_the_end", "nothing can follow an end")
         yield from _targets(f"{path}.output", node.output)
+        yield from _limits(path, node)
+
+
+def _limits(path: str, node: NodeDefinition) -> Iterator[DefinitionProblem]:
+    """Limits that no task can have, or that a node without a task has."""
+    for name in ("concurrency", "rate", "fair_key"):
+        if getattr(node, name) is not None and node.kind != "task":
+            yield problem(f"{path}.{name}", "limit_without_task", "only a task can be limited")
+    try:
+        check_limits(node.concurrency, node.rate)
+    except Invalid as error:
+        yield problem(path, "bad_limit", error.detail)
 
 
 def _targets(

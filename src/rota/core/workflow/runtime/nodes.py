@@ -2,6 +2,8 @@
 
 from typing import Any, assert_never
 
+import msgspec
+
 from rota.core.workflow.decisions import DispatchTask, StartChild
 from rota.core.workflow.definition import schemas
 from rota.core.workflow.definition.model import NodeDefinition, RetryPolicy
@@ -58,19 +60,22 @@ def _start(run: Run, token: Token, node: NodeDefinition) -> None:
 def _dispatch(run: Run, token: Token, node: NodeDefinition, task: str, payload: Any) -> None:
     retry = node.retry or RetryPolicy()
     run.set_token(token.number, TokenState.DISPATCHED)
-    run.decisions.append(
-        DispatchTask(
-            token.number,
-            task,
-            payload,
-            node.queue,
-            node.priority,
-            node.requires,
-            node.timeout_ms,
-            retry.max_attempts,
-            retry.backoff,
-        )
+    dispatch = DispatchTask(
+        token.number,
+        task,
+        payload,
+        node.queue,
+        node.priority,
+        node.requires,
+        node.timeout_ms,
+        retry.max_attempts,
+        retry.backoff,
     )
+    if task == node.task:  # what undoes the node is not held up by its limits
+        dispatch = msgspec.structs.replace(
+            dispatch, concurrency=node.concurrency, rate=node.rate, fair_key=node.fair_key
+        )
+    run.decisions.append(dispatch)
 
 
 def _dispatch_undoing(run: Run, token: Token, node: NodeDefinition) -> None:
