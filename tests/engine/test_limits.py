@@ -247,6 +247,20 @@ async def test_a_cancelled_attempt_has_its_slot_until_its_worker_lets_go(engine:
     assert [one.id for one in await engine.lease(worker)] == [second]
 
 
+async def test_a_cancelled_attempt_that_still_runs_cannot_be_retried(engine: Engine) -> None:
+    worker = await fleet(engine)
+    (task_id,) = await submit(engine, concurrency=ONE)
+    await engine.lease(worker)
+    await engine.execute(CancelTasks((task_id,)))
+
+    early = await engine.execute(RetryTasks((task_id,)))
+    await engine.beat(worker, [])
+    late = await engine.execute(RetryTasks((task_id,)))
+
+    assert (early.changed, late.changed) == ((), (task_id,))
+    assert "has not stopped yet" in early.refused[task_id].detail
+
+
 async def test_the_slots_of_a_worker_that_is_gone_are_free(engine: Engine) -> None:
     worker = await fleet(engine)
     first, second = await submit(engine, 2, concurrency=ONE)

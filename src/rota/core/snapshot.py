@@ -86,6 +86,7 @@ class Snapshot(Struct, kw_only=True):
     inbox: list[InboxItem] = []  # taken from the inbox, to be accepted in this batch
     lane_room: LaneRoom | None = None  # None: every new task finds its lane
     limits: dict[str, LimitUse] = {}  # those that new tasks name; unknown ones are left out
+    lingering: set[TaskId] = set()  # cancelled tasks whose worker still has their slot
     job_slots: dict[TaskId, tuple[str, ...]] = {}  # the keys whose slots a job takes when it starts
     slot_room: dict[str, int] = {}  # slots that are free, of those keys
     queue_room: dict[str, int] = {}  # tasks that queues with `max_queued` still take

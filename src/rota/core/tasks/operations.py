@@ -91,6 +91,13 @@ def cancel_task(snapshot: Snapshot, task: TaskRecord, context: Context) -> list[
 def _retry(snapshot: Snapshot, task: TaskRecord, context: Context) -> list[Decision]:
     decisions: list[Decision]
     match task.state:
+        case TaskState.CANCELLED if task.id in snapshot.lingering:
+            raise IllegalState(
+                f"task {to_text(task.id)!r} is cancelled, but its worker has not stopped yet, and "
+                "has a slot of its limits; retry it in a moment",
+                task_id=to_text(task.id),
+                state=task.state,
+            )
         case TaskState.FAILED | TaskState.CANCELLED:
             options = retried_options(task.options, now_ms=context.now_ms)
             changed = None if options is task.options else options

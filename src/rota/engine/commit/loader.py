@@ -150,6 +150,13 @@ def _load_limits(
     flows = held.flows
     limits = flows.limits
     _load_slots(flows, snapshot, commands)
+    snapshot.lingering = {
+        task_id
+        for command in commands
+        if isinstance(command, RetryTasks)
+        for task_id in command.ids
+        if limits.kept.get(task_id) is not None
+    }
     for task in _new_tasks(snapshot, commands):
         for one in named_limits(task.concurrency, task.rate):
             record = limits.by_key.get(one.key)
