@@ -20,6 +20,7 @@ from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.row_types import FIRST_FLOW
 
 PLAIN = FlowSpec()
+LEAST_READ = 2  # tasks of a flow that are read at once
 
 
 class FairPicker:
@@ -114,8 +115,12 @@ class FairPicker:
         return self._limits.refusal(flow.spec, holder, self._pending, now_ms=self._now_ms)
 
     def _next_place(self, flow: Flow, index: int) -> Place | None:
-        windows = self._windows if flow.number < FIRST_FLOW else self._flows.windows
-        return windows.place(self._tx, flow.number, index, wanted=self._most)
+        if flow.number < FIRST_FLOW:
+            return self._windows.place(self._tx, flow.number, index, wanted=self._most)
+        # Many flows give a task or two each: what is read ahead of them would be dropped again.
+        share = 2 * self._most // max(1, len(self._flows.active[flow.lane]))
+        wanted = max(LEAST_READ, min(self._most, share))
+        return self._flows.windows.place(self._tx, flow.number, index, wanted=wanted)
 
     def _take(self, queue: str, picker: QueuePicker, picked: Picked) -> None:
         flow, place = picked
