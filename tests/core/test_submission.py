@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from rota.core import limits
 from rota.core.commands import SubmitTasks
 from rota.core.decisions import AddTask
+from rota.core.flows.model import Concurrency, Rate
 from rota.core.replies import Submitted
 from rota.core.sessions import key_of, name_of
 from rota.core.tasks import submission
@@ -228,3 +229,15 @@ def test_a_known_key_needs_no_lane() -> None:
 
     assert added == []
     assert len(reply.items) == 1
+
+
+def test_a_submission_adds_no_more_keys_of_limits_than_there_is_room_for() -> None:
+    snapshot = situation()
+    snapshot.new_keys = 1
+    one, two = new_task("a", concurrency=Concurrency("x")), new_task("a", rate=Rate("y", limit=1))
+
+    with pytest.raises(TooMany):
+        submit(snapshot, SubmitTasks([one, two]))
+    submit(snapshot, SubmitTasks([one, one]))
+
+    assert snapshot.new_keys == 0

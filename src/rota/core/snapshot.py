@@ -61,6 +61,9 @@ class KeyHolder(Struct, frozen=True):
     until_ms: int | None = None  # it lets go of the key at this moment at the latest
 
 
+MOST_KEYS = limits.MAX_LIMIT_KEYS
+
+
 class Snapshot(Struct, kw_only=True):
     last_task_id: int = 0
     next_incarnation: int = 1
@@ -86,6 +89,7 @@ class Snapshot(Struct, kw_only=True):
     inbox: list[InboxItem] = []  # taken from the inbox, to be accepted in this batch
     lane_room: LaneRoom | None = None  # None: every new task finds its lane
     limits: dict[str, LimitUse] = {}  # those that new tasks name; unknown ones are left out
+    new_keys: int = MOST_KEYS  # keys of limits that may still be added
     lingering: set[TaskId] = set()  # cancelled tasks whose worker still has their slot
     job_slots: dict[TaskId, tuple[str, ...]] = {}  # the keys whose slots a job takes when it starts
     slot_room: dict[str, int] = {}  # slots that are free, of those keys

@@ -81,7 +81,7 @@ class ScheduleView(Answer, frozen=True, kw_only=True):
     next_nominal_ms: int | None = None  # the time that it fires for then
     last_fired_at_ms: int | None = None
     previous_success_ms: int | None = None  # the time of the last firing that succeeded
-    fired: int  # firings at its times so far; changed times count anew
+    fired: int  # firings at its times so far; it begins at 0 when the times change
     failures: int  # in a row, as of the last firing
     waiting: int  # firings that wait for the end of an earlier one
     # The newest first; a list of schedules has only the last one of each.

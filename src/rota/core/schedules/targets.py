@@ -48,7 +48,7 @@ def _check_object(value: Raw, field: str) -> None:
 def key_of(name: str, planned: PlannedFiring) -> str:
     """The key of a firing. One on demand has no time of the schedule, but a number of its own.
 
-    The number begins again when a schedule is deleted and made anew, so the time is there as well.
+    The number begins again when a schedule is deleted and made again, so the time is there as well.
     """
     if planned.is_manual:
         return f"schedule:{name}:run-{planned.nominal_ms}-{planned.number}"

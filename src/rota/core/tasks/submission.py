@@ -5,11 +5,12 @@ by which it is unique or debounced: it gets that key, or the task that holds it 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import Raw
 
+from rota.core import limits
 from rota.core.access import Caller
 from rota.core.commands import SubmitTasks
 from rota.core.context import Context
@@ -17,6 +18,7 @@ from rota.core.decisions import AddTask, Decision, FinishTask, QueueTask, Replac
 from rota.core.flows.declaring import check_kinds, check_use
 from rota.core.flows.model import (
     Concurrency,
+    Rate,
     check_limits,
     listed_concurrency,
     named_limits,
@@ -51,7 +53,7 @@ from rota.core.tasks.model import (
 )
 from rota.core.tasks.operations import cancel_task
 from rota.core.tasks.unique import HeldKey, debounce_key, debounced_due_ms, held_key
-from rota.errors import Invalid, KeyBusy, QueueFull, RotaError, UniqueConflict
+from rota.errors import Invalid, KeyBusy, QueueFull, RotaError, TooMany, UniqueConflict
 
 WAITING = frozenset({TaskState.QUEUED, TaskState.SCHEDULED})
 
@@ -91,9 +93,9 @@ def submit(
             check_unique(task)
         _check_conflicts(snapshot, command, context)
     if has_limits:
-        check_kinds(
-            one for task in command.tasks for one in named_limits(task.concurrency, task.rate)
-        )
+        named = [one for task in command.tasks for one in named_limits(task.concurrency, task.rate)]
+        check_kinds(named)
+        _take_keys(snapshot, named)
     if has_limits or snapshot.queue_room:
         _check_room(snapshot, command, context)
     if snapshot.lane_room is not None:
@@ -110,6 +112,19 @@ def submit(
     if has_limits:
         decisions = [*_make_room(snapshot, decisions, context), *decisions]
     return decisions, submitted
+
+
+def _take_keys(snapshot: Snapshot, named: Iterable[Concurrency | Rate]) -> None:
+    """Find room for the keys of limits that are not known yet."""
+    new = {one.key for one in named if one.key not in snapshot.limits}
+    if len(new) > snapshot.new_keys:
+        most = limits.MAX_LIMIT_KEYS
+        raise TooMany(
+            f"{most} keys of limits may be known, and this submission has more; use fewer keys, or "
+            "let the tasks of some finish first",
+            limit=most,
+        )
+    snapshot.new_keys -= len(new)
 
 
 def _check_use(snapshot: Snapshot, task: NewTask, by: Caller | None) -> None:

@@ -150,6 +150,7 @@ def _load_limits(
     flows = held.flows
     limits = flows.limits
     _load_slots(flows, snapshot, commands)
+    snapshot.new_keys -= len(limits.by_key)
     snapshot.lingering = {
         task_id
         for command in commands
