@@ -1,10 +1,10 @@
 """Write the journals of many runs, with all that may befall a run, into a file.
 
-The file beside this module was made by it, with the code of the version that its name says:
+The files beside this module were made by it, each with the code of the version that its name says:
 
-    python -m tests.old_stores.journals before_rules.journals.xz
+    python -m tests.old_stores.journals before_scopes.journals.xz
 
-`test_old_journals.py` replays it.
+`test_old_journals.py` replays them.
 """
 
 import lzma
@@ -25,6 +25,7 @@ from tests.core.workflow.test_properties import INPUT, World
 RUNS = 250
 MOST_STEPS = 300  # of a run; the others end before
 TROUBLE = (0.0, 0.05, 0.3)
+SLICES = (None, None, 3, 20)
 
 
 class OldJournal(Struct, frozen=True):
@@ -58,7 +59,8 @@ def thrown_definition(dice: random.Random) -> Definition:
 
 def _lived(seed: int) -> World:
     dice = random.Random(seed)
-    world = World.begun(thrown_definition(dice), seed, dice.choice(TROUBLE))
+    trouble, slice_steps = dice.choice(TROUBLE), dice.choice(SLICES)
+    world = World.begun(thrown_definition(dice), seed, trouble, slice_steps)
     for _ in range(MOST_STEPS):
         if world.is_ended:
             if world.state not in {"failed", "timed_out"} or dice.random() < 0.2:

@@ -6,10 +6,10 @@ The state and the output are validated at the end only: before that, a state may
 from typing import Any
 
 from rota.core.workflow.definition import schemas
-from rota.core.workflow.runtime import branches
 from rota.core.workflow.runtime.context import evaluated
 from rota.core.workflow.runtime.errors import RunError, failing_as
 from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.scopes import branches
 from rota.core.workflow.states import RunState
 
 

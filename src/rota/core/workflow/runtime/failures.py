@@ -11,10 +11,11 @@ from typing import Any
 
 from rota.core.workflow.decisions import CancelChild
 from rota.core.workflow.events import CancelMode, ChildEnded
-from rota.core.workflow.runtime import branches, routing
-from rota.core.workflow.runtime import joins as runtime_joins
+from rota.core.workflow.runtime import routing
 from rota.core.workflow.runtime.errors import RunError
 from rota.core.workflow.runtime.run import Failure, Run, Undo
+from rota.core.workflow.runtime.scopes import branches
+from rota.core.workflow.runtime.scopes import joins as runtime_joins
 from rota.core.workflow.runtime.tokens import BranchScope, Place, Token
 from rota.core.workflow.states import BranchState, RunState, TokenState
 

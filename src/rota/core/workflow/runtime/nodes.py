@@ -7,10 +7,11 @@ import msgspec
 from rota.core.workflow.decisions import DispatchTask, StartChild
 from rota.core.workflow.definition import schemas
 from rota.core.workflow.definition.model import NodeDefinition, RetryPolicy
-from rota.core.workflow.runtime import branches, completion, failures, routing
+from rota.core.workflow.runtime import completion, failures, routing
 from rota.core.workflow.runtime.context import evaluate, evaluated, path_of
 from rota.core.workflow.runtime.errors import RunError, failing_as
 from rota.core.workflow.runtime.run import Run, Undo
+from rota.core.workflow.runtime.scopes import branches
 from rota.core.workflow.runtime.tokens import Token
 from rota.core.workflow.states import RunState, TokenState
 

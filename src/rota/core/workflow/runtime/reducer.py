@@ -26,10 +26,8 @@ from rota.core.workflow.events import (
     TimerFired,
 )
 from rota.core.workflow.runtime import (
-    branches,
     completion,
     failures,
-    joins,
     nodes,
     retries,
     signals,
@@ -37,6 +35,7 @@ from rota.core.workflow.runtime import (
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.errors import RunError
 from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.scopes import branches, joins
 from rota.core.workflow.states import RunState, TokenState
 
 MOST_STEPS = 1_000_000  # without an event from outside; more are a loop that does not end

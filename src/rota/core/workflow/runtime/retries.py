@@ -7,10 +7,10 @@ been compensated starts over.
 """
 
 from rota.core.workflow.events import RunRetried
-from rota.core.workflow.runtime import joins
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.errors import RunError
 from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.scopes import joins
 from rota.core.workflow.runtime.tokens import BranchScope, Token
 from rota.core.workflow.states import RUN_ACTIONS, BranchState, RunState, TokenState
 

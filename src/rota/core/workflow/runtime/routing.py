@@ -2,11 +2,11 @@
 
 from typing import Any, assert_never
 
-from rota.core.workflow.runtime import fan_out as runtime_fan_out
-from rota.core.workflow.runtime import joins
 from rota.core.workflow.runtime.context import evaluate
 from rota.core.workflow.runtime.errors import RunError, failing_as
 from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.scopes import fan_out as runtime_fan_out
+from rota.core.workflow.runtime.scopes import joins
 from rota.core.workflow.runtime.tokens import Token
 from rota.core.workflow.states import TokenState
 

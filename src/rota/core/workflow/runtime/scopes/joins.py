@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from rota.core.workflow.definition.model import Join
-from rota.core.workflow.runtime import branches, merging
 from rota.core.workflow.runtime.errors import RunError, failing_as
 from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.scopes import branches, merging
 from rota.core.workflow.runtime.tokens import BranchScope, Place
 from rota.core.workflow.states import BranchState
 

@@ -6,10 +6,10 @@ from msgspec import Struct
 
 from rota.core.workflow.definition.expressions import ExpressionError
 from rota.core.workflow.definition.model import MAX_SPAWN
-from rota.core.workflow.runtime import joins
 from rota.core.workflow.runtime.context import evaluate
 from rota.core.workflow.runtime.errors import failing_as
 from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.scopes import joins
 from rota.core.workflow.runtime.tokens import BranchScope, Token
 
 
