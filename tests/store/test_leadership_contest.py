@@ -29,6 +29,7 @@ pytestmark = [
 
 COORDINATORS = 4
 DURATION_S = 4.0
+PATIENCE_S = 60.0
 COUNTER = "task"
 
 
@@ -36,7 +37,9 @@ class Contest:
     def __init__(self, address: Address, seed: int) -> None:
         self._address = address
         self._seed = seed
-        self._ends_at = time.monotonic() + DURATION_S
+        self._ends_at = float("inf")
+        # Nobody's connection is ended before all stores are open: opening one is not repeated.
+        self._opened = threading.Barrier(COORDINATORS + 1, self._begin, timeout=PATIENCE_S)
         self.acknowledged: set[str] = set()
         self.unknown: set[str] = set()
         self.problems: list[BaseException] = []
@@ -51,6 +54,9 @@ class Contest:
         for thread in threads:
             thread.join()
 
+    def _begin(self) -> None:
+        self._ends_at = time.monotonic() + DURATION_S
+
     def _guarded(self, number: int) -> None:
         dice = random.Random(f"{self._seed} {number}")
         try:
@@ -63,6 +69,7 @@ class Contest:
 
     def _coordinate(self, number: int, dice: random.Random) -> None:
         with closing(PostgresDatabase(self._address, OPTIONS)) as database:
+            self._opened.wait()
             tries = 0
             while time.monotonic() < self._ends_at:
                 tries += 1
@@ -90,6 +97,7 @@ class Contest:
     def _end_connections(self, dice: random.Random) -> None:
         pause = threading.Event()
         with psycopg.connect(url(), autocommit=True) as operator:
+            self._opened.wait()
             while time.monotonic() < self._ends_at:
                 pause.wait(dice.random() * 0.05)
                 operator.execute(

@@ -15,7 +15,8 @@ from rota.store.postgres import schema
 from rota.store.postgres.address import Address, address_of
 from rota.store.postgres.connection import PostgresConnection
 from rota.store.postgres.database import PostgresDatabase
-from rota.store.postgres.link import ConnectionLost
+from rota.store.postgres.link import ConnectionLost, StatementRefused
+from rota.store.postgres.session import StoreSession
 from rota.store.tasks.queues import QueueStore
 from tests.databases.schemas import OPTIONS, open_leading, schemas, seen, url
 from tests.databases.server import Server
@@ -119,6 +120,43 @@ def test_a_statement_that_is_never_answered_ends_the_wait(address: Address) -> N
         connection.script(b"SELECT pg_sleep(30)")
 
     assert not connection.is_open
+
+
+def test_a_connection_whose_first_statement_is_refused_is_closed(address: Address) -> None:
+    opened: list[PostgresConnection] = []
+
+    class Refused(PostgresConnection):
+        def _is_direct(self) -> bool:
+            opened.append(self)
+            self.script(b"SELECT 1 / 0")
+            return True
+
+    with pytest.raises(StatementRefused, match="division by zero"):
+        Refused(address.url, name="test", limit_ms=1_000)
+
+    assert not opened[0].is_open
+
+
+def test_a_connection_made_while_the_store_closes_is_closed_too(
+    address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = open_leading(address)
+    plainly, is_connecting = database._connect, threading.Event()
+    made: list[StoreSession] = []
+
+    def connect_late() -> StoreSession:
+        is_connecting.set()
+        assert database._closed.wait(PATIENCE_S)
+        made.append(plainly())
+        return made[-1]
+
+    monkeypatch.setattr(database, "_connect", connect_late)
+    database._set_unavailable("the line went dead")
+    assert is_connecting.wait(PATIENCE_S)
+
+    database.close()
+
+    assert [one.is_open for one in made] == [False]
 
 
 def test_readers_wait_for_a_connection_and_no_longer_than_they_may(

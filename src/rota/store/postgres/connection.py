@@ -42,7 +42,11 @@ class PostgresConnection(PostgresLink):
         # What was pipelined and not waited for: the text of a statement to prepare, or None for
         # one to run.
         self._pipelined: list[bytes | None] = []
-        self.is_direct = self._is_direct()
+        try:
+            self.is_direct = self._is_direct()
+        except StatementRefused:  # such as a FATAL notice of a server that is shutting down
+            self.close()
+            raise
         self.backend = self.pgconn.backend_pid if self.is_direct else None
 
     def script(self, text: bytes) -> list[pq.abc.PGresult]:

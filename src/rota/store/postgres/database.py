@@ -181,20 +181,27 @@ class PostgresDatabase:
                 known = self._readers.pop() if self._readers else None
             try:
                 connection = known or self._connect()
+            except ConnectionLost as lost:
+                raise self._set_unavailable(str(lost)) from lost
+            try:
                 connection.begin_read()
             except ConnectionLost as lost:
                 # An idle connection may have been lost long ago: try the next one.
                 if known is None:
                     raise self._set_unavailable(str(lost)) from lost
+            except StatementRefused:
+                connection.close()
+                raise
             else:
                 return connection
 
     def _release(self, connection: StoreSession) -> None:
         connection.roll_back()
-        if connection.is_open and not self._closed.is_set():
-            with self._state:
+        with self._state:
+            is_kept = connection.is_open and not self._closed.is_set()
+            if is_kept:
                 self._readers.append(connection)
-        else:
+        if not is_kept:
             connection.close()
 
     # --- connections ----------------------------------------------------------------------------
@@ -203,9 +210,11 @@ class PostgresDatabase:
         self._closed.set()
         self.elections.close()
         with self._state:
-            thread, readers, self._readers = self._reconnecting, self._readers, []
+            thread = self._reconnecting
         if thread is not None:
             thread.join()
+        with self._state:  # after the thread, which may have left a connection here
+            readers, self._readers = self._readers, []
         for connection in readers:
             connection.close()
         self._drop_writer()
