@@ -68,6 +68,15 @@ def set_up(
     logging.getLogger("websockets").setLevel(max(numeric_level, logging.WARNING))
 
 
+def library_logger(name: str) -> Any:
+    """A structured logger of the SDK, whose lines go through the standard library's logger.
+
+    A program decides what it sees of a library's lines. One that has set up nothing sees warnings
+    and errors on stderr; structlog on its own would print every line on stdout.
+    """
+    return structlog.wrap_logger(logging.getLogger(name))
+
+
 def cover_secrets(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:

@@ -128,7 +128,7 @@ def test_without_a_coordinator_a_pool_waits_as_it_is(folder: Path) -> None:
     flags = ("--url", "http://127.0.0.1:1", "--max", "2")
     with running("worker", "work:app", *flags, folder=folder) as pool:
         pool.wait_for("pool_demand_unknown")
-        pool.wait_for("registration_failed")
+        pool.wait_for("coordinator_unreachable")
 
         pool.signal(signal.SIGTERM)
 

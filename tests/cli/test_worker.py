@@ -205,12 +205,34 @@ def test_what_cannot_be_started_is_one_line(folder: Path, arguments: list[str], 
 
 def test_a_worker_waits_for_a_coordinator_that_is_not_there_yet(folder: Path) -> None:
     with running("worker", "work:app", "--url", "http://127.0.0.1:1", folder=folder) as worker:
-        worker.wait_for("registration_failed")
+        worker.wait_for("coordinator_unreachable")
 
         worker.signal(signal.SIGTERM)
 
         assert worker.ends() == ExitCode.OK
         assert "Traceback" not in worker.output
+
+
+def test_a_worker_logs_its_tasks_and_the_coordinators_absence(folder: Path) -> None:
+    with (
+        coordinator(folder) as (first, url),
+        running("worker", "work:app", "--url", url, folder=folder) as worker,
+    ):
+        first.wait_for("worker_registered")
+        with Client.connect(url) as client:
+            submit(client, "whoami")
+            worker.wait_for("task_succeeded")
+            submit(client, "fail")
+            failed = json.loads(worker.wait_for("task_failed"))
+        first.signal(signal.SIGKILL)
+        worker.wait_for("coordinator_unreachable")
+        again = ("--port", url.rsplit(":", 1)[1], "--store", f"sqlite:///{folder}/rota.db")
+        with running("up", *again, folder=folder):
+            worker.wait_for("coordinator_reached")
+
+    assert (failed["task"], failed["level"]) == ("fail", "error")
+    assert 'raise ValueError("no such luck")' in failed["exception"]
+    assert len(worker.find("coordinator_unreachable")) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

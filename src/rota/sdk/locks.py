@@ -16,7 +16,6 @@ from contextlib import suppress
 from typing import Self
 
 import msgspec
-import structlog
 
 from rota.core import limits
 from rota.errors import Invalid, LockLost, RotaError, TooMany, Unavailable
@@ -26,8 +25,9 @@ from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange, Wait
 from rota.sdk.timing import now_s
 from rota.sdk.transport.transport import drive
+from rota.telemetry import library_logger
 
-log = structlog.get_logger("rota.lock")
+log = library_logger("rota.lock")
 
 DEFAULT_TTL_S = 30.0
 SHORTEST_TIMEOUT_S = 0.1  # of a renewal, however little time is left

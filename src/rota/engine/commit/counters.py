@@ -2,8 +2,9 @@
 
 import structlog
 
-from rota.core.decisions import LeaseTask, NoteWatch, RemoveWorker, RequeueTask
+from rota.core.decisions import LeaseTask, NoteWatch, PutWorker, RemoveWorker, RequeueTask
 from rota.core.replies import Outcomes, Taken
+from rota.core.workers.model import WorkerRecord
 from rota.engine.commit.batch import Batch
 from rota.engine.metrics.metrics import Metrics
 
@@ -22,6 +23,9 @@ def count_batch(metrics: Metrics, batch: Batch) -> None:
     metrics.firings.update(batch.firings)
     for requeued in decisions.get(RequeueTask, ()):
         metrics.requeued[requeued.ended.ending] += 1
+    for put in decisions.get(PutWorker, ()):
+        if put.worker.started_at_ms == now_ms:  # not the same process over another connection
+            log_arrival(put.worker)
     for removed in decisions.get(RemoveWorker, ()):
         metrics.evicted_workers += removed.reason != "left"
         log.info("worker_removed", worker_id=removed.worker_id, reason=removed.reason)
@@ -35,6 +39,17 @@ def count_batch(metrics: Metrics, batch: Batch) -> None:
             note_taken(metrics, outcome)
         elif isinstance(outcome, Outcomes):
             metrics.refused_results.update([one for one in outcome.outcomes if one != "accepted"])
+
+
+def log_arrival(worker: WorkerRecord) -> None:
+    log.info(
+        "worker_registered",
+        worker_id=worker.id,
+        node_id=worker.node_id,
+        slots=worker.max_concurrent_tasks,
+        queues="all" if worker.queues is None else ",".join(sorted(worker.queues)),
+        tasks="all" if worker.tasks is None else len(worker.tasks),
+    )
 
 
 def count_services(metrics: Metrics, batch: Batch) -> None:

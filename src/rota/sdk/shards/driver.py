@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-import structlog
 from msgspec.structs import replace
 
 from rota.core.shards.commands import RegisterMember
@@ -28,8 +27,9 @@ from rota.sdk.shards.slots import UserCallbacks
 from rota.sdk.shards.transport import OpenTransport
 from rota.sdk.timing import RetryBackoff
 from rota.sdk.worker.stopping import StopReason
+from rota.telemetry import library_logger
 
-log = structlog.get_logger("rota.shards")
+log = library_logger("rota.shards")
 
 FENCED_PAUSE_S = 1.0  # at least, before the worker registers again under a fenced id
 REPLACED_AT_MOST = 1  # by another process under the same id; once may be this worker's restart

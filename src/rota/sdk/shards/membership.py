@@ -14,8 +14,6 @@ import contextlib
 from collections.abc import Callable
 from typing import assert_never
 
-import structlog
-
 from rota.core.shards.commands import BeatMember, LeaveMember, RegisterMember
 from rota.core.shards.member_client import Assigned, Lost, MemberClient, Revoked, Send, Step
 from rota.core.shards.members import PROTOCOL
@@ -26,8 +24,9 @@ from rota.sdk.shards.callbacks import CallbackRunner
 from rota.sdk.shards.held import HeldShard
 from rota.sdk.shards.slots import ShardSlots, UserCallbacks
 from rota.sdk.shards.transport import OpenTransport, ShardTransport, assignment_of
+from rota.telemetry import library_logger
 
-log = structlog.get_logger("rota.shards")
+log = library_logger("rota.shards")
 
 CLEAN_UP_S = 2.0  # for callbacks, after the time for draining is over
 HURRIED_CLEAN_UP_S = 0.5

@@ -16,13 +16,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import structlog
-
 from rota.sdk.shards.callbacks import Callback, CallbackRunner, NotHeld
 from rota.sdk.shards.held import HeldShard
 from rota.sdk.timing import RetryBackoff
+from rota.telemetry import library_logger
 
-log = structlog.get_logger("rota.shards")
+log = library_logger("rota.shards")
 
 RETRY_FIRST_S = 1.0  # after on_assigned has raised
 RETRY_MOST_S = 30.0

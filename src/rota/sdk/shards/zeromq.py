@@ -15,7 +15,6 @@ import random
 from typing import Any, assert_never
 
 import msgspec
-import structlog
 import zmq
 from msgspec import Struct
 
@@ -35,8 +34,9 @@ from rota.messages.shards import (
 from rota.sdk.client.problems import error_of
 from rota.sdk.shards.transport import LEAVE_TIMEOUT_S, AssignmentListener
 from rota.sdk.transport.transport import Response
+from rota.telemetry import library_logger
 
-log = structlog.get_logger("rota.shards")
+log = library_logger("rota.shards")
 
 MOST_UNSENT = 16  # messages that wait for a connection; more are dropped, and repeated later
 ERROR_AFTER_UNANSWERED = 3  # messages in a row, and again after as many more

@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-import structlog
-
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.outcomes import TIMEOUT, UNKNOWN_TASK, failure
 from rota.sdk.task import Place, Task
 from rota.sdk.timing import now_s
+from rota.sdk.worker.attempt_log import AttemptLog
 from rota.sdk.worker.batching import BatchGatherer
 from rota.sdk.worker.runners.in_process import (
     TIMED_OUT,
@@ -25,8 +24,6 @@ from rota.sdk.worker.runners.in_process import (
     ThreadRunner,
 )
 from rota.sdk.worker.runners.process_runner import ProcessRunner
-
-log = structlog.get_logger("rota.worker")
 
 
 class Runner(Protocol):
@@ -58,6 +55,7 @@ class Executor:
         self._on_progress = on_progress
         self._on_free_slot = on_free_slot
         self._loop = asyncio.get_running_loop()
+        self._attempt_log = AttemptLog()
         self._gatherer = BatchGatherer(self._begin_batch)
         self._runners: dict[Place, Runner] = {
             "loop": LoopRunner(self._end),
@@ -81,10 +79,11 @@ class Executor:
             task = self._tasks.get(lease.name)
             if task is None:
                 text = f"this worker has no task named {lease.name!r}"
-                self._report(lease, failure(lease, UNKNOWN_TASK, text))
+                self._note_end(lease, failure(lease, UNKNOWN_TASK, text), began_at=now)
                 continue
             attempt = Attempt(lease, task, self._on_progress, now)
             self.running[lease.task_id] = attempt
+            self._attempt_log.note_begun(lease)
             if lease.deadline_ms is not None:
                 self._set_timer(attempt)
             if task.batch is not None:
@@ -102,7 +101,7 @@ class Executor:
         self._settle(attempt)
         self._lingering.add(attempt)
         if reason == TIMED_OUT:
-            self._report_timeout(attempt.lease)
+            self._report_timeout(attempt)
         if self._gatherer.drop(attempt):
             self._lingering.discard(attempt)
             self._on_free_slot()
@@ -136,8 +135,12 @@ class Executor:
             self._lingering.discard(attempt)
         else:
             self._settle(attempt)
-            self._report(attempt.lease, item)
+            self._note_end(attempt.lease, item, began_at=attempt.leased_at)
         self._on_free_slot()
+
+    def _note_end(self, lease: LeaseView, item: ResultItem, *, began_at: float) -> None:
+        self._attempt_log.note_ended(lease, item, began_at=began_at)
+        self._report(lease, item)
 
     def _settle(self, attempt: Attempt) -> None:
         attempt.is_settled = True
@@ -157,7 +160,8 @@ class Executor:
             left_s = max(0.0, lease.deadline_ms / 1000 - time.time())
         attempt.timer = self._loop.call_later(left_s, self.stop, attempt, TIMED_OUT)
 
-    def _report_timeout(self, lease: LeaseView) -> None:
-        log.warning("attempt_timed_out", task_id=lease.task_id, task=lease.name)
+    def _report_timeout(self, attempt: Attempt) -> None:
+        lease = attempt.lease
         limit = "time" if lease.timeout_ms is None else f"{lease.timeout_ms} ms"
-        self._report(lease, failure(lease, TIMEOUT, f"ran past its {limit}"))
+        item = failure(lease, TIMEOUT, f"ran past its {limit}")
+        self._note_end(lease, item, began_at=attempt.leased_at)

@@ -14,16 +14,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
-import structlog
 
 from rota.errors import RotaError, StaleIncarnation, Unavailable, WorkerNotFound
 from rota.messages import HeartbeatAnswer, HeartbeatRequest
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.timing import now_s
+from rota.sdk.worker.contact import CoordinatorContact
 from rota.sdk.worker.session import WorkerSession
-
-log = structlog.get_logger("rota.worker")
 
 MOST_RETRY_PAUSE_S = 1.0  # after a beat without an answer
 SHORTEST_TIMEOUT_S = 0.1
@@ -52,6 +50,7 @@ class HeartbeatThread:
         self,
         client: Client,
         *,
+        contact: CoordinatorContact,
         describe: Callable[[], tuple[list[str], dict[str, float]]],
         on_beat: Callable[[HeartbeatResult], None],
         on_over: Callable[[WorkerSession, RotaError], None],
@@ -60,6 +59,7 @@ class HeartbeatThread:
     ) -> None:
         """`beat_by_stream` returns None when there is no stream; then a call carries the beat."""
         self._client = client
+        self._contact = contact
         self._beat_by_stream = beat_by_stream
         self._describe = describe
         self._on_beat = on_beat
@@ -119,7 +119,7 @@ class HeartbeatThread:
                 self._end(session, error)
                 return
             except RotaError as error:
-                log.warning("heartbeat_failed", reason=error.detail)
+                self._contact.note_failure("heartbeat_failed", error)
                 wait_s = min(session.interval_s / 3, MOST_RETRY_PAUSE_S)
 
     def _wait(self, session: WorkerSession, wait_s: float) -> bool:
@@ -142,6 +142,7 @@ class HeartbeatThread:
             timeout_s = max(SHORTEST_TIMEOUT_S, (session.ends_at - sent_at) / 2)
             call = calls.heartbeat(session.worker_id, request)
             answer = self._client.run(msgspec.structs.replace(call, timeout_s=timeout_s))
+        self._contact.note_answer()
         session.renewed_at = sent_at
         session.set_terms(answer.heartbeat_interval_ms, answer.lease_ms)
         self._on_beat(HeartbeatResult(session, sent_at, answer))

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Protocol
 
-import structlog
-
 from rota.core import limits
 from rota.errors import RotaError, StaleIncarnation, WorkerNotFound
 from rota.messages import LeaseRequest, LeaseView
@@ -20,9 +18,8 @@ from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import retry_after_s
 from rota.sdk.timing import RetryBackoff, now_s
+from rota.sdk.worker.contact import CoordinatorContact
 from rota.sdk.worker.session import WorkerSession
-
-log = structlog.get_logger("rota.worker")
 
 CALLS_AT_ONCE = 2
 WAIT_MS = 30_000
@@ -55,11 +52,18 @@ class LeasePoller:
     """Leases work for the session that it is given."""
 
     def __init__(
-        self, client: Client, sink: LeaseSink, *, concurrency: int, on_refused: OnRefused
+        self,
+        client: Client,
+        sink: LeaseSink,
+        *,
+        concurrency: int,
+        contact: CoordinatorContact,
+        on_refused: OnRefused,
     ) -> None:
         self.session: WorkerSession | None = None
         self._client = client
         self._sink = sink
+        self._contact = contact
         self._on_refused = on_refused
         self._half = (concurrency + 1) // 2
         self._requested = 0  # slots requested by calls under way
@@ -84,6 +88,7 @@ class LeasePoller:
             try:
                 sent_at = now_s()
                 leases = await self._lease(session, count)
+                self._contact.note_answer()
                 if not leases and now_s() - sent_at < EARLY_S:
                     await asyncio.sleep(backoff.wait_s(at_least_s=EARLY_PAUSE_S))
                 else:
@@ -91,7 +96,7 @@ class LeasePoller:
             except (WorkerNotFound, StaleIncarnation) as error:
                 self._on_refused(session, error)
             except RotaError as error:
-                log.warning("lease_failed", reason=error.detail)
+                self._contact.note_failure("lease_failed", error)
                 await asyncio.sleep(backoff.wait_s(at_least_s=retry_after_s(error)))
             finally:
                 self._requested -= count

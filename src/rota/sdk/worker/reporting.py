@@ -17,7 +17,6 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import structlog
 from msgspec import Raw
 
 from rota.errors import (
@@ -38,11 +37,12 @@ from rota.sdk.timing import RetryBackoff
 from rota.sdk.worker.poller import OnRefused
 from rota.sdk.worker.runners.in_process import Attempt
 from rota.sdk.worker.session import WorkerSession
+from rota.telemetry import library_logger
 
 if TYPE_CHECKING:
     from rota.sdk.worker.streaming.stream import CoordinatorStream
 
-log = structlog.get_logger("rota.worker")
+log = library_logger("rota.worker")
 
 MAX_REPORT_ITEMS = 5_000
 MAX_REPORT_BYTES = 8 * 1024 * 1024

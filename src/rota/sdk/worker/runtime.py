@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-import structlog
 
 from rota.errors import (
     Conflict,
@@ -33,6 +32,7 @@ from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.task import Task
 from rota.sdk.timing import RetryBackoff, now_s
+from rota.sdk.worker.contact import CoordinatorContact
 from rota.sdk.worker.executor import Executor
 from rota.sdk.worker.heartbeat import CutOff, HeartbeatResult, HeartbeatThread, LoopLag
 from rota.sdk.worker.poller import LeasePoller, LeaseTransport
@@ -40,11 +40,12 @@ from rota.sdk.worker.reporting import ProgressReporter, Reporter
 from rota.sdk.worker.runners.in_process import CANCELLED, LOST, STOPPING
 from rota.sdk.worker.session import WorkerSession
 from rota.sdk.worker.stopping import StopReason
+from rota.telemetry import library_logger
 
 if TYPE_CHECKING:
     from rota.sdk.worker.streaming.manager import EndpointProvider, StreamManager
 
-log = structlog.get_logger("rota.worker")
+log = library_logger("rota.worker")
 
 CLEAN_UP_S = 2.0  # how long stopped handlers may clean up
 LEAVE_TIMEOUT_S = 5.0
@@ -84,6 +85,7 @@ class WorkerRuntime:
         self._changed = asyncio.Event()  # wakes the drain
         self._broken: asyncio.Future[None] = self._loop.create_future()  # by the heartbeat
         self._lag = LoopLag(self._loop)
+        self._contact = CoordinatorContact(client.transport.address)
 
         concurrency = registration.max_concurrent_tasks
         self._reporter = Reporter(
@@ -102,11 +104,16 @@ class WorkerRuntime:
             on_free_slot=self._note_free_slot,
         )
         self._poller = LeasePoller(
-            self._client, self, concurrency=concurrency, on_refused=self._end_session
+            self._client,
+            self,
+            concurrency=concurrency,
+            contact=self._contact,
+            on_refused=self._end_session,
         )
         self._streaming = self._make_streaming(transport)
         self._heartbeat = HeartbeatThread(
             self._client,
+            contact=self._contact,
             beat_by_stream=lambda *_: None if self._streaming is None else self._streaming.beat(*_),
             describe=self._describe,
             on_beat=lambda beat: self._on_loop(self._take_beat, beat),
@@ -126,6 +133,7 @@ class WorkerRuntime:
             self,
             self._poller,
             transport=transport,
+            contact=self._contact,
             held=self._held,
             has_unsent=lambda: self._reporter.has_unsent,
             on_refused=self._end_session,
@@ -230,9 +238,10 @@ class WorkerRuntime:
             except (Unauthorized, Forbidden, Invalid):
                 raise  # another try would not help
             except RotaError as error:
-                log.warning("registration_failed", reason=error.detail)
+                self._contact.note_failure("registration_failed", error)
                 await asyncio.sleep(backoff.wait_s())
             else:
+                self._contact.note_answer()
                 return WorkerSession(view, sent_at=sent_at)
 
     async def _leave_abandoned(self) -> None:
@@ -257,7 +266,7 @@ class WorkerRuntime:
         if self._streaming is not None:
             self._streaming.use_session(session)
         self._heartbeat.beat_for(session)
-        log.debug("registered", worker_id=session.worker_id, incarnation=session.incarnation)
+        log.info("worker_registered", worker_id=session.worker_id, incarnation=session.incarnation)
         self._on_session(session)
 
     def _end_session(self, session: WorkerSession, error: RotaError) -> None:

@@ -14,7 +14,6 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-import structlog
 
 from rota.core import limits
 from rota.errors import Invalid, RotaError
@@ -24,8 +23,9 @@ from rota.sdk.worker.poller import LeaseTransport
 from rota.sdk.worker.runtime import WorkerRuntime
 from rota.sdk.worker.session import WorkerSession
 from rota.sdk.worker.stopping import StopReason, run_with_signals
+from rota.telemetry import library_logger
 
-log = structlog.get_logger("rota.worker")
+log = library_logger("rota.worker")
 
 DEFAULT_CONCURRENCY = 10
 DRAIN_S = 30.0

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Protocol
 
-import structlog
-
 from rota.errors import (
     Forbidden,
     RotaError,
@@ -27,12 +25,14 @@ from rota.messages import HeartbeatAnswer, HeartbeatRequest
 from rota.sdk.timing import RetryBackoff, jittered, now_s
 from rota.sdk.transport.http1 import CoordinatorEndpoint
 from rota.sdk.transport.transport import NotSent
+from rota.sdk.worker.contact import CoordinatorContact
 from rota.sdk.worker.poller import LeasePoller, LeaseSink, LeaseTransport, OnRefused
 from rota.sdk.worker.session import WorkerSession
 from rota.sdk.worker.streaming.socket import StreamRefused, StreamSocket, open_socket
 from rota.sdk.worker.streaming.stream import CoordinatorStream
+from rota.telemetry import library_logger
 
-log = structlog.get_logger("rota.worker")
+log = library_logger("rota.worker")
 
 OPEN_TIMEOUT_S = 10.0  # for the socket, and again for the stream on it
 RETRY_MOST_S = 2.0  # between two tries while the coordinator is away
@@ -62,6 +62,7 @@ class StreamManager:
         poller: LeasePoller,
         *,
         transport: LeaseTransport,
+        contact: CoordinatorContact,
         held: Callable[[], Sequence[str]],
         has_unsent: Callable[[], bool],
         on_refused: OnRefused,
@@ -74,6 +75,7 @@ class StreamManager:
         self._sink = sink
         self._poller = poller
         self._transport = transport
+        self._contact = contact
         self._held = held
         self._has_unsent = has_unsent
         self._on_refused = on_refused
@@ -121,7 +123,7 @@ class StreamManager:
             except (StreamRefused, Unauthorized, Forbidden) as error:
                 reason = error.detail
             except RotaError as error:
-                log.warning("stream_unavailable", reason=error.detail)
+                self._contact.note_failure("stream_unavailable", error)
                 self._short_lived += not isinstance(error, NotSent)
                 reason = error.detail
                 if self._short_lived < MOST_SHORT_LIVED:
@@ -159,7 +161,7 @@ class StreamManager:
         is_short_lived = now_s() - opened_at < SHORT_LIVED_S and not session.is_over
         self._short_lived = self._short_lived + 1 if is_short_lived else 0
         if not session.is_over:
-            log.warning("stream_broken", reason=reason)
+            self._contact.note_lost(f"the stream broke: {reason}")
 
     async def _open_socket(self) -> StreamSocket:
         endpoint = self._endpoints.endpoint
@@ -180,6 +182,7 @@ class StreamManager:
             self._on_cancelled(_task_ids(opened.cancel), _task_ids(opened.lost))
         self.stream = stream
         stream.credit()
+        self._contact.note_answer()
         log.debug("streaming", worker_id=stream.session.worker_id)
 
     async def _until_over(self, stream: CoordinatorStream, lost: "asyncio.Future[str]") -> str:

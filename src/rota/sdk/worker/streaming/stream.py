@@ -11,7 +11,6 @@ from itertools import count
 from typing import Any
 
 import msgspec
-import structlog
 from msgspec import Raw, Struct
 
 from rota.core import ids
@@ -38,8 +37,9 @@ from rota.sdk.client.problems import error_named
 from rota.sdk.worker.poller import LeaseSink, OnRefused
 from rota.sdk.worker.session import WorkerSession
 from rota.sdk.worker.streaming.socket import StreamRefused, StreamSocket
+from rota.telemetry import library_logger
 
-log = structlog.get_logger("rota.worker")
+log = library_logger("rota.worker")
 
 UNKNOWN_TYPE = "Unknown message type"  # the answer of a coordinator without streams
 

@@ -1,0 +1,182 @@
+"""What a worker logs about its attempts, and about the coordinator's absence."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+from structlog.testing import capture_logs
+
+from rota.errors import Invalid, Unavailable
+from rota.messages import LeaseView, ResultItem
+from rota.sdk.outcomes import Discard, Retry, Snooze, item_of_error, item_of_value
+from rota.sdk.worker import attempt_log, contact
+from rota.sdk.worker.attempt_log import AttemptLog
+from rota.sdk.worker.contact import CoordinatorContact
+
+
+@pytest.fixture(autouse=True)
+def at_info() -> Iterator[None]:
+    logger = logging.getLogger("rota.worker")
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    yield
+    logger.setLevel(before)
+
+
+def lease(attempt: int = 1, max_attempts: int = 2) -> LeaseView:
+    return LeaseView(
+        task_id="t1",
+        fence=1,
+        name="charge",
+        payload=Raw(b"{}"),
+        attempt=attempt,
+        max_attempts=max_attempts,
+    )
+
+
+def raised(error: Exception) -> Exception:
+    """The error, with a traceback."""
+    try:
+        raise error
+    except type(error) as caught:
+        return caught
+
+
+async def lines_of(leased: LeaseView, item: ResultItem) -> list[Any]:
+    with capture_logs() as lines:
+        log = AttemptLog()
+        log.note_begun(leased)
+        log.note_ended(leased, item, began_at=0.0)
+    return lines
+
+
+async def test_start_and_success_are_logged() -> None:
+    lines = await lines_of(lease(), item_of_value(lease(), 1))
+
+    assert [line["event"] for line in lines] == ["task_started", "task_succeeded"]
+    assert all(line["task"] == "charge" and line["task_id"] == "t1" for line in lines)
+    assert all(line["attempt"] == "1/2" and line["log_level"] == "info" for line in lines)
+
+
+async def test_a_failed_attempt_that_is_retried_is_a_warning_with_its_traceback() -> None:
+    lines = await lines_of(lease(), item_of_error(lease(), raised(ValueError("no card"))))
+
+    line = lines[-1]
+    assert (line["event"], line["log_level"]) == ("task_retrying", "warning")
+    assert line["error"] == "ValueError: no card"
+    assert "in raised" in line["exception"]
+    assert line["exception"].endswith("ValueError: no card")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "error"), [(2, ValueError("no card")), (1, Discard("no card"))]
+)
+async def test_the_last_failure_of_a_task_is_an_error(attempt: int, error: Exception) -> None:
+    leased = lease(attempt)
+
+    lines = await lines_of(leased, item_of_error(leased, raised(error)))
+
+    assert (lines[-1]["event"], lines[-1]["log_level"]) == ("task_failed", "error")
+    assert "no card" in lines[-1]["error"]
+
+
+async def test_a_snooze_and_an_asked_for_retry_say_when_the_task_runs_again() -> None:
+    (_, snoozed) = await lines_of(lease(), item_of_error(lease(), Snooze(500)))
+    (_, retried) = await lines_of(lease(), item_of_error(lease(), Retry("later", in_ms=700)))
+
+    assert (snoozed["event"], snoozed["again_in_ms"]) == ("task_snoozed", 500)
+    assert (retried["event"], retried["again_in_ms"]) == ("task_retrying", 700)
+
+
+async def test_a_failure_that_is_a_plain_text_is_logged() -> None:
+    item = ResultItem(task_id="t1", fence=1, ok=False, error="it broke")
+
+    lines = await lines_of(lease(2), item)
+
+    assert lines[-1]["event"] == "task_failed"
+    assert "it broke" in lines[-1]["error"]
+
+
+async def test_lines_beyond_the_limit_are_counted_and_failures_are_not_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempt_log, "MAX_LINES_PER_S", 3)
+    monkeypatch.setattr(attempt_log, "now_s", lambda: 100.0)
+    loop = asyncio.get_running_loop()
+    later: list[Any] = []
+    monkeypatch.setattr(loop, "call_later", lambda _delay, call: later.append(call))
+
+    with capture_logs() as lines:
+        log = AttemptLog()
+        for _ in range(5):
+            log.note_begun(lease())
+        log.note_ended(lease(2), item_of_error(lease(2), ValueError("x")), began_at=0.0)
+        for call in later:
+            call()
+
+    assert [line["event"] for line in lines] == [
+        *["task_started"] * 3,
+        "task_failed",
+        "task_lines_omitted",
+    ]
+    assert lines[-1]["count"] == 2
+
+
+async def test_a_program_that_has_not_set_up_logging_sees_failures_only(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    logging.getLogger("rota.worker").setLevel(logging.NOTSET)
+
+    log = AttemptLog()
+    log.note_begun(lease())
+    log.note_ended(lease(), item_of_value(lease(), 1), began_at=0.0)
+
+    assert capfd.readouterr().out == ""
+
+
+def test_the_loss_of_the_coordinator_is_logged_once_and_its_return() -> None:
+    with capture_logs() as lines:
+        link = CoordinatorContact("http://rota")
+        link.note_answer()
+        link.note_failure("heartbeat_failed", Unavailable("refused"))
+        link.note_failure("lease_failed", Unavailable("refused"))
+        link.note_lost("the stream broke")
+        link.note_answer()
+        link.note_answer()
+
+    told = [line for line in lines if line["log_level"] != "debug"]
+    assert [line["event"] for line in told] == ["coordinator_unreachable", "coordinator_reached"]
+    assert told[0]["reason"] == "refused"
+    assert told[0]["url"] == "http://rota"
+
+
+def test_a_long_absence_is_logged_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(contact, "now_s", lambda: now[0])
+
+    with capture_logs() as lines:
+        link = CoordinatorContact("http://rota")
+        link.note_lost("refused")
+        now[0] += contact.REMINDER_S + 1
+        link.note_lost("refused")
+
+    assert [line["event"] for line in lines] == ["coordinator_unreachable"] * 2
+    assert lines[1]["for_s"] == contact.REMINDER_S + 1
+
+
+def test_an_answer_that_refuses_a_call_is_no_absence() -> None:
+    with capture_logs() as lines:
+        CoordinatorContact("http://rota").note_failure("lease_failed", Invalid("too many"))
+
+    assert [(line["event"], line["log_level"]) for line in lines] == [("lease_failed", "warning")]
+
+
+def test_fields_of_lines_can_be_written_as_json() -> None:
+    async def lines() -> list[Any]:
+        return await lines_of(lease(), item_of_error(lease(), raised(ValueError("x"))))
+
+    assert msgspec.json.encode(asyncio.run(lines()))
