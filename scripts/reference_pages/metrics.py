@@ -50,7 +50,7 @@ EXAMPLE = Observed(
             dropped_peers=Counter({"unfinished_message": 1}),
         ),
     ),
-    queues=[QueueFigures(name="default", paused=False)],
+    queues=[QueueFigures(name="default", paused=False, target_wait_ms=1_000)],
     scale=[
         ScaleView(
             queue="default",

@@ -138,3 +138,23 @@ def test_a_submitted_task_has_the_limits_of_its_flags(rota: Command) -> None:
 )
 def test_flags_that_are_no_limits_are_refused(rota: Command, flags: list[str]) -> None:
     assert rota("submit", "add", *flags).exit_code == ExitCode.UNUSABLE
+
+
+def test_a_queue_is_shown_with_its_target_and_its_tenants(rota: Command, client: Client) -> None:
+    hand = Hand(client, "shared")
+    rota("queues", "set", "shared", "--target-wait", "5m", "--weight", "ann=2")
+    for tenant in ("ann", "ann", "bob"):
+        submit(client, queue="shared", fair_key=tenant)
+    hand.lease()
+
+    shown = rota("queues", "show", "shared").stdout
+    report = document(rota("queues", "show", "shared", "--json"))
+    wrong = rota("queues", "set", "shared", "--target-wait", "soon")
+
+    assert "target wait    5 min, met" in shown
+    assert "fairness       tasks" in shown
+    assert "tenant ann     1 queued, 1 running, 100% of late, weight 2" in shown
+    assert "tenant bob     1 queued, 0 running, 0% of late" in shown
+    assert [one["key"] for one in report["tenants"]["items"]] == ["ann", "bob"]
+    assert wrong.exit_code == ExitCode.UNUSABLE
+    assert "'soon' is no time" in wrong.stderr

@@ -48,8 +48,10 @@ from rota.core.flows.commands import (
     ConsumeLimit,
     DropLimit,
     LookAtLimits,
+    LookAtTenants,
     PutLimit,
     QueueChange,
+    WatchTargets,
 )
 from rota.core.flows.queue_settings import QueueRate
 from rota.core.ids import TaskId
@@ -272,6 +274,8 @@ EXAMPLES: list[Command] = [
     ConsumeLimit(key="a/b", cost=2),
     CloseLimit(key="a/b", for_ms=5),
     LookAtLimits(keys=("a", "b")),
+    LookAtTenants(queue="mail", most=5),
+    WatchTargets(),
     ChangeSettings(
         queue="mail",
         change=QueueChange(max_running=3, rate=QueueRate(limit=5), weights={"t": 2.0}),

@@ -1,13 +1,16 @@
 """Is what the writer holds in memory what the store has?"""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+from rota.core.ids import TaskId
 from rota.engine.coordinator import Coordinator
 from rota.engine.working_set import lane_windows
 from rota.engine.working_set.held_flows import HeldFlows
 from rota.engine.working_set.held_schedules import HeldSchedules
+from rota.engine.working_set.held_tenants import HeldTenants
 from rota.engine.working_set.lane_windows import RECORD_BYTES, LaneWindows
 from rota.engine.working_set.working_set import WorkingSet
 from rota.store.database import Transaction
@@ -78,6 +81,8 @@ def _check_flows(held: HeldFlows, fresh: HeldFlows) -> None:
     assert ours.slots == theirs.slots
     assert ours.kept == theirs.kept
     assert held.depths == fresh.depths
+    assert held.missed == fresh.missed
+    _check_tenants(held.tenants, fresh.tenants)
     assert held.flows_of_queue == fresh.flows_of_queue
     assert {number: flow.queued for number, flow in held.open.items()} == {
         number: flow.queued for number, flow in fresh.open.items()
@@ -88,6 +93,31 @@ def _check_flows(held: HeldFlows, fresh: HeldFlows) -> None:
         is_active = flow in held.active.get(flow.lane, ())
         assert places == ([] if flow.blocked_by is None else [flow.blocked_by])
         assert is_active == (flow.blocked_by is None), "a flow is active or blocked"
+
+
+def _check_tenants(held: HeldTenants, fresh: HeldTenants) -> None:
+    """Recount the tasks of tenants, and look for each tenant at the level of its load."""
+
+    def loads(tenants: HeldTenants) -> dict[tuple[str, str], tuple[int, int]]:
+        found = {(one.queue, one.key): (one.queued, one.running) for one in tenants}
+        return {place: load for place, load in found.items() if load != (0, 0)}
+
+    def running(tenants: HeldTenants) -> dict[TaskId, str]:
+        return {task_id: one.tenant.key for task_id, one in tenants.running.items()}
+
+    assert loads(held) == loads(fresh)
+    assert running(held) == running(fresh)
+    levels = {
+        (queue, key): level
+        for queue, by_level in held._levels.items()
+        for level, of_level in by_level.items()
+        for key in of_level
+    }
+    assert levels == {
+        place: sum(load).bit_length() for place, load in loads(held).items() if place[1]
+    }
+    counts = Counter(queue for queue, _ in levels)
+    assert {queue: count for queue, count in held._counts.items() if count} == counts
 
 
 def _check_windows(windows: LaneWindows, tasks: TaskStore, stored_lanes: set[int]) -> None:

@@ -13,7 +13,8 @@ from rota.core.ids import TaskId
 from rota.engine.dispatch import fair_picker
 from rota.engine.working_set.held_flows import HeldFlows
 from rota.engine.working_set.held_limits import HeldLimits
-from tests.engine import test_limits as tests
+from rota.engine.working_set.held_tenants import HeldTenants
+from tests.engine import test_limits, test_queue_settings, test_rates, test_tenants
 from tests.engine.running import Engine
 
 pytestmark = pytest.mark.only("sqlite")
@@ -30,31 +31,31 @@ def mutant(found_by: Callable[..., Awaitable[None]]) -> Callable[[Broken], Broke
     return add
 
 
-@mutant(tests.test_no_more_tasks_of_a_key_run_than_its_limit_allows)
+@mutant(test_limits.test_no_more_tasks_of_a_key_run_than_its_limit_allows)
 def slot_not_taken() -> Iterator[None]:
     with patch.object(HeldLimits, "note_started", lambda *_, **__: None):
         yield
 
 
-@mutant(tests.test_a_cancelled_attempt_has_its_slot_until_its_worker_lets_go)
+@mutant(test_limits.test_a_cancelled_attempt_has_its_slot_until_its_worker_lets_go)
 def slot_free_while_a_cancelled_attempt_runs() -> Iterator[None]:
     with patch.object(HeldFlows, "note_lingering", lambda *_: None):
         yield
 
 
-@mutant(tests.test_the_slots_of_a_worker_that_is_gone_are_free)
+@mutant(test_limits.test_the_slots_of_a_worker_that_is_gone_are_free)
 def slot_leaked_on_cancel() -> Iterator[None]:
     with patch.object(HeldFlows, "note_let_go", lambda *_, **__: None):
         yield
 
 
-@mutant(tests.test_a_slot_is_kept_through_back_off_where_the_task_holds_it)
+@mutant(test_limits.test_a_slot_is_kept_through_back_off_where_the_task_holds_it)
 def slot_returned_between_attempts() -> Iterator[None]:
     with patch.object(HeldLimits, "note_waiting", HeldLimits.note_finished):
         yield
 
 
-@mutant(tests.test_a_wake_up_is_not_lost_in_a_lane_without_workers)
+@mutant(test_limits.test_a_wake_up_is_not_lost_in_a_lane_without_workers)
 def wake_up_lost_in_a_lane_without_workers() -> Iterator[None]:
     wake = HeldFlows._wake_lane
 
@@ -66,28 +67,28 @@ def wake_up_lost_in_a_lane_without_workers() -> Iterator[None]:
         yield
 
 
-@mutant(tests.test_room_that_one_flow_cannot_use_goes_to_the_next)
+@mutant(test_limits.test_room_that_one_flow_cannot_use_goes_to_the_next)
 def room_not_passed_on() -> Iterator[None]:
     with patch.object(HeldFlows, "_pass_on", lambda *_: None):
         yield
 
 
-@mutant(tests.test_tenants_take_turns_however_much_one_of_them_has)
+@mutant(test_tenants.test_tenants_take_turns_however_much_one_of_them_has)
 def virtual_time_not_advanced() -> Iterator[None]:
     with patch.object(Tenant, "charge", lambda *_: None):
         yield
 
 
-@mutant(tests.test_a_tenant_saves_up_no_time_while_it_has_no_work)
+@mutant(test_tenants.test_a_tenant_saves_up_no_time_while_it_has_no_work)
 def time_saved_up() -> Iterator[None]:
-    def joined(_: HeldFlows, tenant: Tenant) -> None:
+    def joined(_: HeldTenants, tenant: Tenant) -> None:
         tenant.flows += 1
 
-    with patch.object(HeldFlows, "join", joined):
+    with patch.object(HeldTenants, "join", joined):
         yield
 
 
-@mutant(tests.test_single_tasks_of_many_flows_follow_each_other_at_the_rate)
+@mutant(test_rates.test_single_tasks_of_many_flows_follow_each_other_at_the_rate)
 def opening_forgotten() -> Iterator[None]:
     def leased(self: HeldFlows, tasks: Iterable[Any], *, now_ms: int) -> None:
         for task in tasks:
@@ -101,19 +102,19 @@ def opening_forgotten() -> Iterator[None]:
         yield
 
 
-@mutant(tests.test_starts_of_a_rate_are_spaced_evenly)
+@mutant(test_rates.test_starts_of_a_rate_are_spaced_evenly)
 def start_not_counted() -> Iterator[None]:
     with patch.object(rates, "start", lambda *_, **__: None):
         yield
 
 
-@mutant(tests.test_a_limit_that_is_raised_lets_waiting_tasks_start)
+@mutant(test_limits.test_a_limit_that_is_raised_lets_waiting_tasks_start)
 def raised_limit_wakes_nothing() -> Iterator[None]:
     with patch.object(HeldFlows, "wake", lambda *_, **__: None):
         yield
 
 
-@mutant(tests.test_a_queue_runs_no_more_than_it_may)
+@mutant(test_queue_settings.test_a_queue_runs_no_more_than_it_may)
 def queue_never_closed() -> Iterator[None]:
     def never(_: fair_picker.FairPicker, _queue: str) -> bool:
         return False
@@ -122,7 +123,7 @@ def queue_never_closed() -> Iterator[None]:
         yield
 
 
-@mutant(tests.test_a_retried_task_is_limited_again)
+@mutant(test_limits.test_a_retried_task_is_limited_again)
 def slot_kept_for_ever() -> Iterator[None]:
     def kept(_: HeldLimits, _task_id: TaskId) -> list[str]:
         return []

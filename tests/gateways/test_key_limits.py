@@ -144,6 +144,37 @@ async def test_a_setting_that_makes_no_sense_is_refused_by_name(
     assert field in answer.text
 
 
+async def test_the_tenants_of_a_queue_are_listed_with_their_shares(api: Api) -> None:
+    worker = await api.register()
+    await api.client.patch("/api/queues/default", json={"weights": {"ann": 2}, "fairness": "time"})
+    for tenant in ("ann", "ann", "ann", "bob"):
+        await api.submit(fair_key=tenant)
+    await worker.lease(most=1)
+
+    page = (await api.get("/api/queues/default/tenants", params={"limit": 1})).json()
+    refused = await api.get("/api/queues/default/tenants", params={"limit": 101})
+
+    (ann,) = page["items"]
+    assert page["total"] == 2
+    assert (ann["key"], ann["weight"], ann["waiting"] + ann["running"]) == ("ann", 2.0, 3)
+    assert ann["share"] is None  # no attempt has ended
+    assert refused.status_code == 400
+
+
+async def test_a_queue_shows_that_it_misses_its_target(api: Api) -> None:
+    patch = await api.client.patch("/api/queues/default", json={"target_wait_ms": 1_000})
+    await api.submit()
+    await api.turn(3_000)
+
+    (queue,) = (await api.get("/api/queues")).json()["items"]
+    metrics = (await api.get("/metrics")).text
+
+    assert patch.json()["target_missed_ms"] is None
+    assert queue["target_wait_ms"] == 1_000
+    assert queue["target_missed_ms"] == api.clock.now_ms()
+    assert 'rota_queue_target_missed{queue="default"} 1.0' in metrics
+
+
 async def test_a_full_queue_says_when_to_come_back(api: Api) -> None:
     await api.client.patch("/api/queues/default", json={"max_queued": 1})
     await api.submit()

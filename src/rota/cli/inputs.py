@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw
 
 _RATE = re.compile(r"(\d+)/(\d*)(ms|s|m|h|d)")
+_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -75,6 +76,15 @@ def rate(option: str, given: str) -> tuple[int, int]:
         )
     limit, count, unit = found.groups()
     return int(limit), int(count or 1) * _UNITS_MS[unit]
+
+
+def duration_ms(option: str, given: str) -> int:
+    """A time in milliseconds: `30s`, `5m`, `1500ms`."""
+    found = _DURATION.fullmatch(given)
+    if found is None:
+        raise click.UsageError(f"{option}: {given!r} is no time; write it as 30s, 5m or 1500ms")
+    count, unit = found.groups()
+    return int(count) * _UNITS_MS[unit]
 
 
 def concurrency_fields(option: str, given: str) -> dict[str, Any]:

@@ -128,6 +128,16 @@ EVENT_KINDS: dict[str, EventKind] = {
     ),
     "queue-paused": EventKind(meaning="A queue gives out no more work.", subject="queue"),
     "queue-resumed": EventKind(meaning="A queue gives out work again.", subject="queue"),
+    "queue-target-missed": EventKind(
+        meaning="A task of a queue waits, or has waited, longer than its `target_wait_ms`.",
+        subject="queue",
+        data=("target_wait_ms",),
+    ),
+    "queue-target-met": EventKind(
+        meaning="No task of a queue waits longer than its `target_wait_ms` any more.",
+        subject="queue",
+        data=("target_wait_ms", "missed_for_ms"),
+    ),
     "workflow-put": EventKind(
         meaning="A workflow has a new version.", subject="workflow", data=("version",)
     ),

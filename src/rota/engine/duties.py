@@ -12,6 +12,7 @@ from rota.core.commands import (
     TakeInbox,
 )
 from rota.core.events import PruneEvents
+from rota.core.flows.commands import WatchTargets
 from rota.core.kv import SweepValues
 from rota.core.locks import SweepLocks
 from rota.core.replies import CommandBase, Done, Taken
@@ -72,6 +73,12 @@ SCHEDULES = Duty(
     # The leader knows when the next schedule is due.
     is_due=lambda queries: queries.schedules.is_due(),
 )
+TARGETS = Duty(
+    name="targets",
+    interval_ms=2_000,
+    command=lambda _now_ms, _settings: WatchTargets(),
+    is_due=lambda queries: queries.queues.has_target_news(),
+)
 RUN_SLICES = Duty(
     name="run_slices",
     command=lambda _now_ms, _settings: AdvanceRuns(),
@@ -122,6 +129,7 @@ DUTIES = (
     INBOX,
     RUN_TIMERS,
     SCHEDULES,
+    TARGETS,
     RUN_SLICES,
     HEALTH,
     SHARDS,

@@ -6,11 +6,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from rota.core import limits
 from rota.core.flows.model import FairKey, LimitKind, RateMode
-from rota.core.flows.queue_settings import QueueRate, Weight
+from rota.core.flows.queue_settings import Fairness, QueueRate, Weight
 from rota.messages.base import Answer, Request
 
 LimitValue = Annotated[int, Meta(ge=0, le=limits.MAX_RATE)]
 PeriodMs = Annotated[int, Meta(ge=1, le=limits.MAX_RATE_PERIOD_MS)]
+TargetMs = Annotated[int, Meta(ge=1, le=limits.MAX_TARGET_WAIT_MS)]
 Cost = Annotated[int, Meta(ge=1, le=limits.MAX_RATE)]
 
 
@@ -71,4 +72,25 @@ class QueuePatch(Request, frozen=True, kw_only=True):
     weights: (
         Annotated[dict[FairKey, Weight], Meta(max_length=limits.MAX_WEIGHTS)] | UnsetType | None
     ) = UNSET
+    # What tenants share by their weights: starts (`tasks`), or the time of workers (`time`).
+    fairness: Fairness | UnsetType | None = UNSET
+    # How long tasks should wait at most. Longer waits are reported, and change nothing.
+    target_wait_ms: TargetMs | UnsetType | None = UNSET
     paused: bool | UnsetType = UNSET
+
+
+class TenantView(Answer, frozen=True, kw_only=True):
+    """A tenant of a queue: the tasks that have the same `fair_key`."""
+
+    key: str
+    weight: float  # 1 unless the queue says otherwise
+    waiting: int  # queued tasks
+    running: int
+    # Its part of what the tenants of the queue have had lately, from 0 to 1: of starts, or of time,
+    # as `fairness` says. What is a minute ago counts half. Null: they had nothing.
+    share: float | None = None
+
+
+class TenantPage(Answer, frozen=True, kw_only=True):
+    items: list[TenantView]  # those with the most tasks first
+    total: int  # tenants that have tasks

@@ -6,7 +6,7 @@ from msgspec import Meta, Raw
 
 from rota.core import limits
 from rota.core.flows.model import Concurrencies, Rates
-from rota.core.flows.queue_settings import QueueRate
+from rota.core.flows.queue_settings import Fairness, QueueRate
 from rota.core.tasks.model import Backoff, Labels, Name, TaskError, TaskState
 from rota.core.tasks.unique import Debounce, Unique
 from rota.messages.base import Answer, IdText, Request, Value
@@ -88,6 +88,10 @@ class QueueView(Answer, frozen=True, kw_only=True):
     max_queued: int | None = None
     rate: QueueRate | None = None
     weights: dict[str, float] = {}
+    fairness: Fairness = "tasks"
+    target_wait_ms: int | None = None
+    # Since when a task waits longer than `target_wait_ms`; null: none does.
+    target_missed_ms: int | None = None
 
 
 class QueuePage(Answer, frozen=True, kw_only=True):

@@ -64,6 +64,8 @@ WHY: dict[str, str | None] = {
     "DropLimit": "it names the state",
     "CloseLimit": "it is closed for a little longer",
     "LookAtLimits": "it changes nothing",
+    "LookAtTenants": "it changes nothing",
+    "WatchTargets": "a duty",
     "ChangeSettings": "it names the state",
     "ConsumeLimit": None,  # it would be counted twice
     "PutSchedule": "it names the state",

@@ -125,6 +125,7 @@ HTTP: tuple[Rule, ...] = (
     rule("GET /api/queues", READERS, L),
     rule("POST /api/queues/{queue}/pause", ADMINS, Q),
     rule("POST /api/queues/{queue}/resume", ADMINS, Q),
+    rule("GET /api/queues/{queue}/tenants", READERS, Q),
     rule("PATCH /api/queues/{queue}", ADMINS, Q, body={"max_running": None}),
     # --- limits of keys: shared by all queues
     rule("GET /api/limits", READERS, X),

@@ -7,18 +7,24 @@ import click
 import msgspec
 
 from rota.cli.connection import connected
-from rota.cli.inputs import rate
-from rota.cli.render.formatting import duration, rate_text
+from rota.cli.inputs import duration_ms, rate
+from rota.cli.render.formatting import duration, rate_text, relative
 from rota.cli.render.output import Facts, Table, show, table
 from rota.core import limits
 from rota.errors import QueueNotFound
 from rota.messages import QueuePage, QueueView
-from rota.messages.limits import QueuePatch
+from rota.messages.limits import QueuePatch, TenantPage, TenantView
 from rota.sdk.client import calls, limit_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall
 
 NONE = "none"  # resets a setting
+
+
+class QueueReport(QueueView, frozen=True, kw_only=True):
+    """A queue, and its tenants with the most tasks."""
+
+    tenants: TenantPage
 
 
 @click.group()
@@ -37,11 +43,13 @@ def ls(client: Client, *, as_json: bool) -> None:
 @click.argument("name")
 @connected
 def show_one(client: Client, name: str, *, as_json: bool) -> None:
-    """Show one queue."""
+    """Show one queue, with its settings and the tenants that have the most tasks."""
     found = [queue for queue in client.run(calls.list_queues()).items if queue.name == name]
     if not found:
         raise QueueNotFound(name)
-    show(found[0], as_json=as_json, render=_facts)
+    tenants = client.run(limit_calls.list_tenants(name))
+    report = QueueReport(**msgspec.structs.asdict(found[0]), tenants=tenants)
+    show(report, as_json=as_json, render=_report)
 
 
 def _add_verb(name: str, call: Callable[[str], ApiCall[QueueView]], description: str) -> None:
@@ -79,6 +87,16 @@ _add_verb("resume", calls.resume_queue, "Give out the tasks of a paused queue ag
     metavar="TENANT=WEIGHT|none",
     help="Share of a tenant's tasks, 1 for those that have none; repeat for more.",
 )
+@click.option(
+    "--fairness",
+    type=click.Choice(["tasks", "time"]),
+    help="What tenants share: starts, or the time of workers.  [default: tasks]",
+)
+@click.option(
+    "--target-wait",
+    metavar="TIME|none",
+    help="How long tasks should wait at most, as 30s or 5m; longer waits are reported.",
+)
 @connected
 def set_settings(
     client: Client,
@@ -102,10 +120,14 @@ def set_settings(
         change["rate"] = _rate(given["rate"], burst)
     elif burst is not None:
         raise click.UsageError("--burst goes with --rate")
+    if given["fairness"] is not None:
+        change["fairness"] = given["fairness"]
+    if given["target_wait"] is not None:
+        change["target_wait_ms"] = _duration("--target-wait", given["target_wait"])
     if weights:
         change["weights"] = _weights(client, name, weights)
     if not change:
-        raise click.UsageError("say what to set: --max-running, --max-queued, --rate or --weight")
+        raise click.UsageError("say what to set; `rota queues set --help` lists it")
     try:
         patch = msgspec.convert(change, QueuePatch)
     except msgspec.ValidationError as error:
@@ -119,6 +141,10 @@ def _number(option: str, given: str) -> int | None:
     if not (given.isascii() and given.isdigit()):
         raise click.UsageError(f"{option}: {given!r} is neither a number nor {NONE!r}")
     return int(given)
+
+
+def _duration(option: str, given: str) -> int | None:
+    return None if given == NONE else duration_ms(option, given)
 
 
 def _rate(given: str, burst: int | None) -> dict[str, int] | None:
@@ -172,9 +198,34 @@ def _facts(queue: QueueView) -> Facts:
             ("max running", "-" if queue.max_running is None else queue.max_running),
             ("max queued", "-" if queue.max_queued is None else queue.max_queued),
             ("rate", "-" if rate is None else rate_text(rate.limit, rate.per_ms)),
+            ("fairness", queue.fairness),
+            ("target wait", _target(queue)),
             *((f"weight of {tenant}", weight) for tenant, weight in queue.weights.items()),
         ]
     )
+
+
+def _target(queue: QueueView) -> str:
+    if queue.target_wait_ms is None:
+        return "-"
+    target = duration(queue.target_wait_ms)
+    if queue.target_missed_ms is None:
+        return f"{target}, met"
+    return f"{target}, missed since {relative(queue.target_missed_ms)}"
+
+
+def _report(queue: QueueReport) -> Facts:
+    left = queue.tenants.total - len(queue.tenants.items)
+    tenants = [(f"tenant {one.key}", _tenant(one)) for one in queue.tenants.items]
+    if left > 0:
+        tenants.append(("more tenants", str(left)))
+    return Facts([*_facts(queue).pairs, *tenants])
+
+
+def _tenant(one: TenantView) -> str:
+    share = "-" if one.share is None else f"{one.share:.0%}"
+    weight = "" if one.weight == 1 else f", weight {one.weight:g}"
+    return f"{one.waiting} queued, {one.running} running, {share} of late{weight}"
 
 
 def _table(page: QueuePage) -> Table:

@@ -8,8 +8,8 @@ from msgspec import UNSET, Struct, UnsetType
 from rota.core.flows import rates
 from rota.core.flows.declaring import with_values
 from rota.core.flows.model import LimitKind, LimitRecord, RateMode
-from rota.core.flows.queue_settings import QueueRate, QueueSettings
-from rota.core.replies import CommandBase
+from rota.core.flows.queue_settings import DEFAULT_SETTINGS, Fairness, QueueRate, QueueSettings
+from rota.core.replies import CommandBase, Done
 from rota.errors import IllegalState, Invalid
 
 
@@ -70,6 +70,8 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     max_queued: int | UnsetType | None = UNSET
     rate: QueueRate | UnsetType | None = UNSET
     weights: dict[str, float] | UnsetType | None = UNSET
+    fairness: Fairness | UnsetType | None = UNSET
+    target_wait_ms: int | UnsetType | None = UNSET
 
 
 class ChangeSettings(CommandBase[QueueSettings], frozen=True, kw_only=True, tag="ChangeSettings"):
@@ -77,8 +79,43 @@ class ChangeSettings(CommandBase[QueueSettings], frozen=True, kw_only=True, tag=
     change: QueueChange = QueueChange()
 
 
-FlowCommand = PutLimit | DropLimit | ConsumeLimit | CloseLimit | LookAtLimits | ChangeSettings
-FlowReply = LimitState | LimitStates | QueueSettings
+class TenantState(Struct, frozen=True, kw_only=True):
+    """A tenant of a queue, with what it has of it now."""
+
+    key: str
+    weight: float
+    waiting: int  # queued tasks
+    running: int
+    share: float | None = None  # of what the tenants have had lately; None: they had nothing
+
+
+class TenantStates(Struct, frozen=True):
+    items: list[TenantState]  # those with the most tasks
+    total: int  # tenants that have tasks
+
+
+class LookAtTenants(CommandBase[TenantStates], frozen=True, kw_only=True, tag="LookAtTenants"):
+    """Return the tenants of a queue that have the most tasks."""
+
+    queue: str
+    most: int
+
+
+class WatchTargets(CommandBase[Done], frozen=True, tag="WatchTargets"):
+    """Note which queues miss their target for how long tasks wait, and which meet it again."""
+
+
+FlowCommand = (
+    PutLimit
+    | DropLimit
+    | ConsumeLimit
+    | CloseLimit
+    | LookAtLimits
+    | ChangeSettings
+    | LookAtTenants
+    | WatchTargets
+)
+FlowReply = LimitState | LimitStates | QueueSettings | TenantStates
 
 
 def put_limit(before: LimitRecord | None, command: PutLimit, *, now_ms: int) -> LimitRecord:
@@ -151,5 +188,5 @@ def changed_settings(before: QueueSettings, change: QueueChange) -> QueueSetting
     for name in QueueChange.__struct_fields__:
         value = getattr(change, name)
         if value is not UNSET:
-            given[name] = {} if name == "weights" and value is None else value
+            given[name] = getattr(DEFAULT_SETTINGS, name) if value is None else value
     return msgspec.structs.replace(before, **given)

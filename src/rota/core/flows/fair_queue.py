@@ -19,12 +19,24 @@ from rota.core.ids import TaskId
 Place = tuple[int, TaskId]  # rank and id of a queued task: what comes first is lower
 Order = tuple[int, float, Place]  # of flows of a queue: rank, virtual time, place
 FIRST: Place = (-(2**63), TaskId(0))  # before every task
+LEARNING_RATE = 0.2  # weight of the newest attempt in the expected time of the next one
 
 
 class Tenant:
     """The tasks of one `fair_key` in one queue."""
 
-    __slots__ = ("flows", "key", "queue", "virtual_time", "weight")
+    __slots__ = (
+        "credit",
+        "expected_ms",
+        "flows",
+        "key",
+        "picked",
+        "queue",
+        "queued",
+        "running",
+        "virtual_time",
+        "weight",
+    )
 
     def __init__(self, queue: str, key: str, weight: float = 1.0) -> None:
         self.queue = queue
@@ -32,9 +44,31 @@ class Tenant:
         self.weight = weight
         self.virtual_time = 0.0
         self.flows = 0  # with queued tasks
+        self.queued = 0  # tasks
+        self.running = 0
+        self.picked = 0  # tasks that are charged, and not leased yet
+        # Of a queue that is divided by time:
+        self.expected_ms: float | None = None  # of an attempt; None: none has ended yet
+        self.credit = 0.0  # milliseconds that were charged and not used
 
     def charge(self, cost: float = 1.0) -> None:
-        self.virtual_time += cost / self.weight
+        """Charge a start; what was charged too much before is taken off."""
+        used = min(self.credit, cost)
+        self.credit -= used
+        self.virtual_time += (cost - used) / self.weight
+
+    def settle(self, *, charged_ms: float, took_ms: float) -> None:
+        """Charge what an attempt took beyond what its start was charged.
+
+        The virtual time never falls, because the order of flows relies on it. So what was charged
+        too much is a credit for the next start.
+        """
+        if took_ms >= charged_ms:
+            self.charge(took_ms - charged_ms)
+        else:
+            self.credit += charged_ms - took_ms
+        known = took_ms if self.expected_ms is None else self.expected_ms
+        self.expected_ms = known + (took_ms - known) * LEARNING_RATE
 
 
 class Flow:

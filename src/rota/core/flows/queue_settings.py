@@ -1,13 +1,18 @@
 """Settings of a queue that operators change while it runs."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from rota.core import limits
+from rota.core.events import Event
 from rota.core.flows.model import FairKey, LimitRecord, RateMode
+from rota.core.tasks.model import TaskRecord
 
 Weight = Annotated[float, Meta(ge=limits.MIN_TENANT_WEIGHT, le=limits.MAX_TENANT_WEIGHT)]
+
+Fairness = Literal["tasks", "time"]
 
 
 class QueueRate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +31,8 @@ class QueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_queued: int | None = None  # queued tasks beyond which submissions are refused
     rate: QueueRate | None = None  # of starts
     weights: dict[FairKey, Weight] = {}  # of tenants; 1 for those that are not listed
+    fairness: Fairness = "tasks"  # what tenants have equal parts of: starts, or time of workers
+    target_wait_ms: int | None = None  # how long tasks should wait at most
 
 
 DEFAULT_SETTINGS = QueueSettings()
@@ -54,3 +61,41 @@ def limits_of_queue(queue: str, settings: QueueSettings) -> list[LimitRecord]:
             )
         )
     return found
+
+
+# --- targets for how long tasks wait ----------------------------------------------------------------
+
+
+def targets(settings: Mapping[str, QueueSettings]) -> list[tuple[str, int]]:
+    """The queues that have a target for how long tasks wait, each with its target."""
+    return [
+        (queue, one.target_wait_ms)
+        for queue, one in settings.items()
+        if one.target_wait_ms is not None
+    ]
+
+
+def is_late(task: TaskRecord, settings: QueueSettings) -> bool:
+    """Whether a task that has started had waited longer than its queue should let it wait.
+
+    Only first attempts are asked about: a task does not say when it was queued again.
+    """
+    target_ms, options, started_ms = settings.target_wait_ms, task.options, task.started_at_ms
+    if target_ms is None or started_ms is None:
+        return False
+    if task.attempt > 1 or task.log or options.debounce is not None:
+        return False
+    due_ms = options.run_at_ms or task.created_at_ms + (options.delay_ms or 0)
+    return started_ms - max(due_ms, task.created_at_ms) > target_ms
+
+
+def target_missed(queue: str, settings: QueueSettings) -> Event:
+    return Event(
+        type="queue-target-missed", subject=queue, data={"target_wait_ms": settings.target_wait_ms}
+    )
+
+
+def target_met(queue: str, settings: QueueSettings, *, missed_for_ms: int) -> Event:
+    """The event that ends the one before it."""
+    data = {"target_wait_ms": settings.target_wait_ms, "missed_for_ms": missed_for_ms}
+    return Event(type="queue-target-met", subject=queue, data=data)

@@ -131,7 +131,7 @@ class _Writer:
 
     def close_rates(self, decisions: Sequence[CloseRates]) -> None:
         for one in decisions:
-            self._held.flows.close_rates(one.keys, until_ms=one.until_ms)
+            self._held.flows.limits.close_rates(one.keys, until_ms=one.until_ms)
 
     def queue(self, decisions: Sequence[QueueTask]) -> None:
         ids = list(dict.fromkeys(one.id for one in decisions))

@@ -63,7 +63,8 @@ class FairPicker:
 
     def _picker(self, queue: str, lanes: Sequence[int]) -> QueuePicker:
         sources = [self._flows.active[lane] for lane in lanes if lane in self._flows.active]
-        tenant = self._flows.tenant(queue, "")
+        tenants = self._flows.tenants
+        tenant = tenants.get(queue, "")
         for lane in lanes:
             if lane in self._windows.by_lane:
                 flow = Flow(lane, lane, PLAIN, tenant)
@@ -75,8 +76,8 @@ class FairPicker:
                 plain.push(flow)
                 sources.append(plain)
         if tenant.flows == 0:
-            self._flows.join(tenant)
-            tenant.flows = 0
+            tenants.join(tenant)
+            tenants.leave(tenant)
         return QueuePicker(
             sources,
             admit=self._admit,

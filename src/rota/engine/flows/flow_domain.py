@@ -10,17 +10,28 @@ from rota.core.flows.commands import (
     ConsumeLimit,
     DropLimit,
     FlowCommand,
+    FlowReply,
     LimitState,
     LimitStates,
     LookAtLimits,
+    LookAtTenants,
     PutLimit,
+    WatchTargets,
 )
 from rota.core.flows.model import LimitRecord
-from rota.core.flows.queue_settings import DEFAULT_SETTINGS, QueueSettings
+from rota.core.flows.queue_settings import (
+    QueueSettings,
+    is_late,
+    target_met,
+    target_missed,
+    targets,
+)
+from rota.core.replies import Done
 from rota.engine.commit.batch import Domain
 from rota.engine.commit.request import earlier
 from rota.errors import LimitNotFound, TooMany
 from rota.store.tasks.flows import FlowStore
+from rota.store.tasks.queues import QueueStore
 
 
 class FlowDomain(Domain):
@@ -33,7 +44,7 @@ class FlowDomain(Domain):
         if flows.is_used or commands:
             flows.open_due(self.batch.context.now_ms)
 
-    def reduce(self, command: FlowCommand) -> LimitState | LimitStates | QueueSettings:
+    def reduce(self, command: FlowCommand) -> FlowReply | Done:
         now_ms = self.batch.context.now_ms
         match command:
             case PutLimit():
@@ -51,14 +62,28 @@ class FlowDomain(Domain):
                 return LimitStates(
                     [self._state(by_key[key]) for key in command.keys if key in by_key]
                 )
+            case _:
+                return self._reduce_of_queue(command)
+
+    def _reduce_of_queue(
+        self, command: ChangeSettings | LookAtTenants | WatchTargets
+    ) -> FlowReply | Done:
+        match command:
             case ChangeSettings():
                 return self._change_settings(command)
+            case LookAtTenants():
+                tenants, now_ms = self.batch.held.flows.tenants, self.batch.context.now_ms
+                return tenants.states(command.queue, command.most, now_ms=now_ms)
+            case WatchTargets():
+                return Done(self._watch_targets())
             case _:
                 assert_never(command)
 
     def write(self) -> None:
         """Write the limits that any domain of the batch has changed."""
         flows = self.batch.held.flows
+        if flows.settings:
+            self._note_late_starts()
         if flows.is_used or flows.limits.dropped:
             flows.limits.flush(self.batch.tx)
             delivery, opens_ms = self.batch.delivery, flows.openings.next_ms()
@@ -118,10 +143,51 @@ class FlowDomain(Domain):
 
     def _change_settings(self, command: ChangeSettings) -> QueueSettings:
         batch = self.batch
-        before = batch.held.flows.settings.get(command.queue, DEFAULT_SETTINGS)
+        before = batch.held.flows.settings_of(command.queue)
         after = rules.changed_settings(before, command.change)
         if after != before:
+            if after.target_wait_ms is None:
+                QueueStore(batch.tx).set_target_missed(command.queue, None)
             FlowStore(batch.tx).put_settings(command.queue, after, at_ms=batch.context.now_ms)
             # What runs and waits already counts, too: the next batch loads everything again.
             batch.held.is_outdated = True
         return after
+
+    # --- targets ----------------------------------------------------------------------------------
+
+    def _watch_targets(self) -> int:
+        """Note each queue that has begun to miss its target, or meets it again."""
+        batch, flows = self.batch, self.batch.held.flows
+        queues, now_ms = QueueStore(batch.tx), batch.context.now_ms
+        changed = 0
+        for queue, target_ms in targets(flows.settings):
+            is_missed = queues.has_waited(queue, before_ms=now_ms - target_ms)
+            if is_missed == (queue in flows.missed):
+                continue
+            changed += 1
+            if is_missed:
+                self._note_missed(queue)
+                continue
+            since_ms = flows.missed.pop(queue)
+            queues.set_target_missed(queue, None)
+            settings, missed_for_ms = flows.settings_of(queue), max(0, now_ms - since_ms)
+            batch.events.append(target_met(queue, settings, missed_for_ms=missed_for_ms))
+        return changed
+
+    def _note_late_starts(self) -> None:
+        """Note the queues of tasks that have just started, and had waited too long."""
+        flows = self.batch.held.flows
+        for _, tasks in self.batch.granted:
+            for task in tasks:
+                queue = task.lane.queue
+                settings = flows.settings.get(queue)
+                if settings is None or queue in flows.missed:
+                    continue
+                if is_late(task, settings):
+                    self._note_missed(queue)
+
+    def _note_missed(self, queue: str) -> None:
+        batch, flows = self.batch, self.batch.held.flows
+        flows.missed[queue] = batch.context.now_ms
+        QueueStore(batch.tx).set_target_missed(queue, batch.context.now_ms)
+        batch.events.append(target_missed(queue, flows.settings_of(queue)))

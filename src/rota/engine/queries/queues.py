@@ -6,7 +6,13 @@ How much of a limit is used is in the memory of the leader.
 from msgspec import Struct
 
 from rota.core.flows.model import LimitKind
-from rota.core.flows.queue_settings import DEFAULT_SETTINGS, QueueRate, QueueSettings
+from rota.core.flows.queue_settings import (
+    DEFAULT_SETTINGS,
+    Fairness,
+    QueueRate,
+    QueueSettings,
+    targets,
+)
 from rota.engine.clock import Clock
 from rota.engine.metrics.metrics import Metrics, QueueRates
 from rota.engine.queries.reader import StoreReader
@@ -32,6 +38,9 @@ class QueueFigures(Struct, frozen=True, kw_only=True):
     max_queued: int | None = None
     rate: QueueRate | None = None
     weights: dict[str, float] = {}
+    fairness: Fairness = "tasks"
+    target_wait_ms: int | None = None
+    target_missed_ms: int | None = None  # since when it waits longer; None: it does not
 
 
 class QueueNames(Struct, frozen=True, kw_only=True):
@@ -58,7 +67,7 @@ class QueueQueries:
         for number, lane in self._lanes.current().items():
             if number in by_lane:
                 by_queue.setdefault(lane.queue, []).append(by_lane[number])
-        settings = FlowStore(tx).settings()
+        settings, missed = FlowStore(tx).settings(), queues.missed_targets()
         return [
             _figures(
                 name,
@@ -66,10 +75,27 @@ class QueueQueries:
                 rates.get(name, QueueRates()),
                 settings.get(name, DEFAULT_SETTINGS),
                 is_paused=name in paused,
+                missed_ms=missed.get(name),
                 now_ms=now_ms,
             )
             for name, lanes in sorted(by_queue.items())
         ]
+
+    async def has_target_news(self) -> bool:
+        """Return whether a queue misses its target and did not, or the other way round.
+
+        Only the leader knows. This is read beside the writer, because it may read many tasks.
+        """
+        flows, now_ms = self._metrics.working_set.flows, self._clock.now_ms()
+        wanted, missed = targets(flows.settings), set(flows.missed)
+        if not wanted:
+            return False
+        return await self._read(
+            lambda tx: any(
+                QueueStore(tx).has_waited(queue, before_ms=now_ms - target_ms) != (queue in missed)
+                for queue, target_ms in wanted
+            )
+        )
 
     async def names(self) -> QueueNames:
         return await self._read(
@@ -84,6 +110,7 @@ def _figures(
     settings: QueueSettings,
     *,
     is_paused: bool,
+    missed_ms: int | None,
     now_ms: int,
 ) -> QueueFigures:
     since = [lane.oldest_since_ms for lane in lanes if lane.oldest_since_ms is not None]
@@ -101,6 +128,9 @@ def _figures(
         max_queued=settings.max_queued,
         rate=settings.rate,
         weights=settings.weights,
+        fairness=settings.fairness,
+        target_wait_ms=settings.target_wait_ms,
+        target_missed_ms=missed_ms,
     )
 
 

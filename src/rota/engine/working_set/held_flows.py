@@ -21,9 +21,8 @@ import msgspec
 from rota.core import limits as core_limits
 from rota.core.decisions import AddTask
 from rota.core.dispatch.matching import turn
-from rota.core.flows import rates
 from rota.core.flows.declaring import declare, is_forgettable
-from rota.core.flows.fair_queue import FairQueue, Flow, Place, Tenant
+from rota.core.flows.fair_queue import FairQueue, Flow, Place
 from rota.core.flows.model import Charge, FlowSpec, Slot, named_limits
 from rota.core.flows.queue_settings import (
     DEFAULT_SETTINGS,
@@ -36,6 +35,7 @@ from rota.core.snapshot import added_task
 from rota.core.tasks.model import NewTask, TaskOptions, TaskRecord, flow_of, of_run
 from rota.engine.working_set.held_leases import HeldLeases
 from rota.engine.working_set.held_limits import HeldLimits, Openings
+from rota.engine.working_set.held_tenants import HeldTenants
 from rota.engine.working_set.lane_windows import LaneWindow, LaneWindows
 from rota.errors import TooMany
 from rota.store.database import Transaction
@@ -47,7 +47,6 @@ from rota.store.tasks.row_types import FIRST_FLOW, FIRST_PLACE, QueuedPlace
 MOST_PLACES = 524_288  # of all flows together, at about 120 bytes each
 MOST_WOKEN = 1_000  # flows of a lane that become active at once
 MOST_STARTS = 64  # of a rate that are let through at once
-MOST_IDLE_TENANTS = 10_000  # tenants without work whose virtual time is remembered
 CHECKED_AT_ONCE = 5_000  # flows, and limits, that are looked at for being forgotten
 NO_SPEC = FlowSpec()
 
@@ -58,16 +57,16 @@ class HeldFlows:
     def __init__(self, lanes: Lanes) -> None:
         self.limits = HeldLimits()
         self.openings = Openings()
+        self.tenants = HeldTenants(self.settings_of)
         self.settings: dict[str, QueueSettings] = {}  # of queues that have some
         self.queue_specs: dict[str, FlowSpec] = {}  # limits that all tasks of a queue have
         self.depths: dict[str, int] = {}  # queued tasks of queues with `max_queued`
+        self.missed: dict[str, int] = {}  # queues that miss their target, and since when
         self.open: dict[int, Flow] = {}  # flows with queued tasks
         self.active: dict[int, FairQueue] = {}  # by lane
         self.windows = LaneWindows(lanes, most_places=MOST_PLACES)
         self.flows_of_queue: dict[str, int] = {}  # how many flows have queued tasks
-        self.clocks: dict[str, float] = {}  # the virtual time of each queue
         self._blocked: dict[str, dict[int, FairQueue]] = {}  # by key and lane
-        self._tenants: dict[tuple[str, str], Tenant] = {}
         self._numbers: dict[tuple[int, FlowSpec], int] = {}
         self._specs: dict[int, tuple[int, FlowSpec]] = {}
         self._named: dict[str, int] = {}  # by key: the flows that name it
@@ -103,6 +102,9 @@ class HeldFlows:
         """Whether a new task of a queue has to be queued before it can be leased."""
         return queue in self.flows_of_queue or queue in self.queue_specs or queue in self.depths
 
+    def settings_of(self, queue: str) -> QueueSettings:
+        return self.settings.get(queue, DEFAULT_SETTINGS)
+
     def queue_room(self, queue: str) -> int:
         """How many more tasks a queue with `max_queued` takes."""
         most = self.settings[queue].max_queued
@@ -124,6 +126,7 @@ class HeldFlows:
             held._use_settings(queue, settings)
             if settings.max_queued is not None:
                 held.depths[queue] = QueueStore(tx).depth(queue)
+        held.missed = QueueStore(tx).missed_targets()
         for one in store.all():
             held._intern(one)
         held._forget_old_settings()
@@ -147,8 +150,11 @@ class HeldFlows:
     def _count_slots(self, store: FlowStore, leases: HeldLeases) -> None:
         specs = {task_id: self._specs[flow][1] for task_id, flow in store.running()}
         for task_id, lease in leases.by_task.items():
-            spec = self.whole_spec(lease.lane.queue, specs.get(task_id, NO_SPEC))
-            self._count(task_id, spec)
+            queue, own = lease.lane.queue, specs.get(task_id)
+            if own is not None or self.settings_of(queue).fairness == "time":
+                tenant = self.tenants.get(queue, "" if own is None else own.tenant)
+                self.tenants.note_running(task_id, tenant, started_at_ms=lease.started_at_ms)
+            self._count(task_id, self.whole_spec(queue, own or NO_SPEC))
         for kept in store.kept_slots():
             self._count(kept.id, kept.spec)
             self.limits.kept[kept.id] = kept.incarnation
@@ -350,8 +356,8 @@ class HeldFlows:
         if flow is None:
             lane, spec = self._specs[number]
             queue = self._lanes.by_number[lane].queue
-            tenant = self.tenant(queue, spec.tenant)
-            self.join(tenant)
+            tenant = self.tenants.get(queue, spec.tenant)
+            self.tenants.join(tenant)
             flow = self.open[number] = Flow(number, lane, spec, tenant)
             self.flows_of_queue[queue] = self.flows_of_queue.get(queue, 0) + 1
         return flow
@@ -372,15 +378,13 @@ class HeldFlows:
 
     def _close(self, flow: Flow) -> None:
         del self.open[flow.number]
-        tenant = flow.tenant
-        tenant.flows -= 1
-        left = self.flows_of_queue[tenant.queue] - 1
+        queue = flow.tenant.queue
+        self.tenants.leave(flow.tenant)
+        left = self.flows_of_queue[queue] - 1
         if left:
-            self.flows_of_queue[tenant.queue] = left
+            self.flows_of_queue[queue] = left
         else:
-            del self.flows_of_queue[tenant.queue]
-        if tenant.flows == 0 and len(self._tenants) > MOST_IDLE_TENANTS:
-            self._tenants = {key: one for key, one in self._tenants.items() if one.flows}
+            del self.flows_of_queue[queue]
         self._take_out(flow)
         if flow.woken_by is not None:
             self._pass_on(flow.woken_by, flow.lane)
@@ -405,6 +409,7 @@ class HeldFlows:
         return active
 
     def _count_waiting(self, flow: Flow, count: int) -> None:
+        self.tenants.note_waiting(flow.tenant, count)
         waiting = self.limits.waiting
         for key in flow.spec.keys:
             left = waiting.get(key, 0) + count
@@ -413,26 +418,9 @@ class HeldFlows:
             else:
                 del waiting[key]
 
-    # --- tenants ----------------------------------------------------------------------------------
-
-    def tenant(self, queue: str, key: str) -> Tenant:
-        tenant = self._tenants.get((queue, key))
-        if tenant is None:
-            weight = self.settings.get(queue, DEFAULT_SETTINGS).weights.get(key, 1.0)
-            tenant = self._tenants[queue, key] = Tenant(queue, key, weight)
-        return tenant
-
-    def join(self, tenant: Tenant) -> None:
-        """Count one more flow of a tenant; one that had no work saves up no time."""
-        if tenant.flows == 0:
-            tenant.virtual_time = max(tenant.virtual_time, self.clocks.get(tenant.queue, 0.0))
-        tenant.flows += 1
-
     def charge(self, flow: Flow) -> None:
         """Charge the tenant of a flow for one start."""
-        tenant = flow.tenant
-        self.clocks[tenant.queue] = tenant.virtual_time
-        tenant.charge()
+        self.tenants.charge(flow.tenant)
         flow.woken_by = None
 
     # --- blocking ---------------------------------------------------------------------------------
@@ -488,13 +476,6 @@ class HeldFlows:
             if key in self.limits.by_key:
                 self.wake(key, now_ms=now_ms)
 
-    def close_rates(self, keys: Iterable[str], *, until_ms: int) -> None:
-        """Let no task of these rates start before a moment."""
-        for key in keys:
-            record = self.limits.by_key.get(key)
-            if record is not None and record.kind == "rate":
-                self.limits.put(rates.closed(record, until_ms=until_ms))
-
     # --- leases -----------------------------------------------------------------------------------
 
     def whole_spec(self, queue: str, spec: FlowSpec) -> FlowSpec:
@@ -512,8 +493,14 @@ class HeldFlows:
 
     def note_leased(self, tasks: Iterable[TaskRecord], *, now_ms: int) -> None:
         for task in tasks:
-            spec = NO_SPEC if task.flow is None else self._specs[task.flow][1]
-            spec = self.whole_spec(task.lane.queue, spec)
+            queue, spec = task.lane.queue, NO_SPEC
+            if task.flow is not None:
+                spec = self._specs[task.flow][1]
+            settings = self.settings.get(queue)
+            if task.flow is not None or (settings is not None and settings.fairness == "time"):
+                tenant = self.tenants.get(queue, spec.tenant)
+                self.tenants.note_started(task.id, tenant, now_ms=now_ms)
+            spec = self.whole_spec(queue, spec)
             if spec.slots or spec.charges:
                 self.limits.note_started(task.id, spec, now_ms=now_ms)
             for charge in spec.charges:
@@ -531,6 +518,9 @@ class HeldFlows:
     def _free(
         self, ids: Iterable[TaskId], free: Callable[[TaskId], list[str]], *, now_ms: int
     ) -> None:
+        if self.tenants.running:
+            ids = [*ids]
+            self.tenants.note_ended(ids, now_ms=now_ms)
         if self.limits.slots:
             freed = {key for task_id in ids for key in free(task_id)}
             for key in freed:

@@ -183,6 +183,13 @@ class HeldLimits:
         self.changed.discard(key)
         self.dropped.add(key)
 
+    def close_rates(self, keys: Iterable[str], *, until_ms: int) -> None:
+        """Let no task of these rates start before a moment."""
+        for key in keys:
+            record = self.by_key.get(key)
+            if record is not None and record.kind == "rate":
+                self.put(rates.closed(record, until_ms=until_ms))
+
     def has_room_for_key(self) -> bool:
         return len(self.by_key) < core_limits.MAX_LIMIT_KEYS
 

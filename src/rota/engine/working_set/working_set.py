@@ -60,7 +60,9 @@ class WorkingSet:
         self.workers = HeldWorkers.load(tx)
         self.leases = HeldLeases.load(tx, lanes)
         self.windows = LaneWindows.load(tx, lanes)
+        recent = self.flows.tenants.recent
         self.flows = HeldFlows.load(tx, lanes, self.leases)
+        self.flows.tenants.recent = recent  # for people: a rolled back start may be among it
         self.schedules = HeldSchedules.load(tx)
 
     # --- decisions ------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from rota.messages.limits import (
     LimitConsume,
     LimitConsumed,
     QueuePatch,
+    TenantPage,
 )
 from rota.messages.tasks import QueueView
 from rota.sdk.client.requests import ApiCall, delete, get, patch, path_at, post, put
@@ -47,3 +48,8 @@ def consume_limit(key: str, request: LimitConsume) -> ApiCall[LimitConsumed]:
 def change_queue(queue: str, change: QueuePatch) -> ApiCall[QueueView]:
     """Change the settings of a queue; what is not given stays, None resets."""
     return patch(path_at("queues", queue), QueueView, change)
+
+
+def list_tenants(queue: str, *, limit: int | None = None) -> ApiCall[TenantPage]:
+    """The tenants of a queue that have the most tasks."""
+    return get(path_at("queues", queue, "tenants"), TenantPage, {"limit": limit}.items())

@@ -38,6 +38,23 @@ SELECT count(*) FROM ready
     OR lane IN (SELECT f.number FROM flow AS f JOIN lane AS l ON l.number = f.lane
                  WHERE l.queue = :queue)
 
+-- name: missed_targets
+-- The queues that miss their target, and since when.
+SELECT name, target_missed_ms FROM queue WHERE target_missed_ms IS NOT NULL
+
+-- name: set_target_missed
+-- Note that a queue misses its target, or that it meets it again.
+UPDATE queue SET target_missed_ms = :since_ms WHERE name = :name
+
+-- name: has_waited
+-- Whether a task of a queue is queued since before a moment. Reads up to the first such task: those
+-- that have waited longest are mostly among the first of their lane.
+SELECT EXISTS (SELECT 1 FROM lane AS l CROSS JOIN ready AS r ON r.lane = l.number
+                WHERE l.queue = :queue AND r.since_ms < :before_ms)
+    OR EXISTS (SELECT 1 FROM lane AS l CROSS JOIN flow AS f ON f.lane = l.number
+                CROSS JOIN ready AS r ON r.lane = f.number
+                WHERE l.queue = :queue AND r.since_ms < :before_ms)
+
 -- name: set_paused
 -- Pause or resume a queue.
 INSERT INTO queue (name, paused, changed_at_ms) VALUES (:name, :paused, :changed_at_ms)

@@ -34,6 +34,17 @@ class QueueStore:
         """The number of queued tasks of a queue."""
         return int(self._tx.value("queues.depth", queue=queue))
 
+    def missed_targets(self) -> dict[str, int]:
+        """The queues that miss their target, and since when."""
+        return dict(self._tx.rows("queues.missed_targets"))
+
+    def set_target_missed(self, queue: str, since_ms: int | None) -> None:
+        self._tx.pipeline("queues.set_target_missed", name=queue, since_ms=since_ms)
+
+    def has_waited(self, queue: str, *, before_ms: int) -> bool:
+        """Whether a task of a queue has been queued since before a moment."""
+        return bool(self._tx.value("queues.has_waited", queue=queue, before_ms=before_ms))
+
     def set_paused(self, queue: str, *, paused: bool, at_ms: int) -> None:
         self._tx.pipeline("queues.set_paused", name=queue, paused=int(paused), changed_at_ms=at_ms)
 

@@ -220,6 +220,16 @@ QUEUE_GAUGES: tuple[Row[QueueFigures], ...] = (
         lambda one: (one.oldest_age_ms or 0) / 1000,
     ),
     ("queue_paused", "1 when a queue gives out no work.", lambda one: int(one.paused)),
+    (
+        "queue_target_wait_seconds",
+        "How long tasks should wait at most; absent without a target.",
+        lambda one: None if one.target_wait_ms is None else one.target_wait_ms / 1000,
+    ),
+    (
+        "queue_target_missed",
+        "1 while a task waits longer than its queue's target; absent without a target.",
+        lambda one: None if one.target_wait_ms is None else int(one.target_missed_ms is not None),
+    ),
 )
 
 # What has no value (no capacity to be in use, no worker to drain it) is left out.

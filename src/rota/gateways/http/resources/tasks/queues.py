@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta
 from rota.core import access, limits
 from rota.core.access import Action, Caller
 from rota.core.commands import PauseQueue
-from rota.core.flows.commands import ChangeSettings, QueueChange
+from rota.core.flows.commands import ChangeSettings, LookAtTenants, QueueChange
 from rota.engine.metrics.time_series import SLOT_MS, SLOTS, TimeSeries, Track
 from rota.engine.queries.dashboard import Backlog
 from rota.errors import QueueNotFound
@@ -16,7 +16,7 @@ from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
 from rota.gateways.http.views.tasks import wait_reason_view
 from rota.messages import BacklogPage, BacklogView, Name, NoFields, QueuePage, QueueView, Request
 from rota.messages.dashboard import SeriesPage, SeriesView
-from rota.messages.limits import QueuePatch
+from rota.messages.limits import QueuePatch, TenantPage, TenantView
 
 MOST_CHARTED = 8  # queues that are charted when the caller names none
 
@@ -31,6 +31,10 @@ class SeriesQuery(Request, frozen=True, kw_only=True):
             description="These queues; repeated. Absent: the sum of all, and the busiest.",
         ),
     ] = ()
+
+
+class TenantsQuery(Request, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(ge=1, le=limits.MAX_TENANTS_SHOWN)] = 20
 
 
 @routes.get("/api/queues", Action.READ)
@@ -74,13 +78,21 @@ async def change(call: HttpCall[QueuePatch, NoQuery]) -> QueueView:
     return await _shown(call, queue)
 
 
+@routes.get("/api/queues/{queue}/tenants", Action.READ, errors=(QueueNotFound,))
+async def tenants(call: HttpCall[None, TenantsQuery]) -> TenantPage:
+    """List the tenants of a queue that have the most tasks, with their shares."""
+    found = await call.coordinator.execute(LookAtTenants(queue=_queue(call), most=call.query.limit))
+    items = [msgspec.convert(one, TenantView, from_attributes=True) for one in found.items]
+    return TenantPage(items=items, total=found.total)
+
+
 async def _set_paused(call: HttpCall[NoFields | None, NoQuery], *, paused: bool) -> QueueView:
     queue = _queue(call)
     await call.coordinator.execute(PauseQueue(queue=queue, paused=paused))
     return await _shown(call, queue, paused=paused)
 
 
-def _queue(call: HttpCall[Any, NoQuery]) -> str:
+def _queue(call: HttpCall[Any, Any]) -> str:
     queue = call.path["queue"]
     if len(queue) > limits.MAX_NAME_LENGTH:
         raise QueueNotFound(queue)
