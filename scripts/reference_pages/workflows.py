@@ -79,7 +79,8 @@ TRANSITION = {
     "max_iterations": "most times it is taken in a run, or in a branch; each cycle needs one",
 }
 SYNCHRONIZATION = {
-    "wait_for": "`all`, `any`, or `{m_of_n: K}` branches",
+    "wait_for": "`all`, `any`, or `{m_of_n: K}` branches; K is a number, or an expression that is "
+    "evaluated when the fan-out opens its scope: `size(input.judges) / 2 + 1`",
     "joins_transition": "the id or the `sibling_group` of the fan-out whose branches are joined",
     "merge": "what of the branches goes where; one or a list",
     "timeout_ms": "most time from the fan-out to the join",
@@ -87,6 +88,8 @@ SYNCHRONIZATION = {
     "late": "what becomes of the others when a join fires early: cancelled, or left to finish and "
     "ignored",
     "on_branch_failure": "fail the run, or go on without that branch",
+    "complete_on": "`{signal: name}`: a signal of this name fires the join with what has arrived; "
+    "one that comes while no scope is open is refused",
 }
 MERGE = {
     "source": "an expression in the branch; `branch.output` is the result of the node that "
@@ -173,6 +176,7 @@ ERRORS = {
     "condition_failed": "a condition failed, or gave neither true nor false",
     "mapping_failed": "an input or output mapping failed",
     "fan_out_failed": "`foreach` gave no list, `spawn_count` no number, or too many branches",
+    "quorum_failed": "the expression of a quorum failed, or gave no count that a join may have",
     "merge_failed": "a merge failed",
     "output_failed": "the output mapping of the run failed",
     "output_invalid": "a result or an output breaks its schema",

@@ -12,6 +12,7 @@ RotaError
 │   ├── WorkflowNotFound       no such name, or no such version
 │   ├── RunNotFound            never started, or ended longer ago than history is kept
 │   ├── NodeNotFound           the workflow has no node of that name
+│   ├── ScopeNotFound          the run has not opened a scope of that number
 │   ├── ArtifactNotFound       never attached, or its attempt did not succeed
 │   ├── LimitNotFound          no task has named the limit lately, and no operator has set it
 │   ├── KeyNotFound            the key has no value, or its value has expired
@@ -176,6 +177,17 @@ class NodeNotFound(NotFound):
         super().__init__(
             f"node {node!r} not found in the workflow; `rota workflows show NAME` lists its nodes",
             node=node,
+        )
+
+
+class ScopeNotFound(NotFound):
+    code = "scope_not_found"
+
+    def __init__(self, run_id: str, scope: int) -> None:
+        super().__init__(
+            f"scope {scope} not found in run {run_id!r}; `rota runs scopes {run_id}` lists them",
+            run_id=run_id,
+            scope=scope,
         )
 
 

@@ -119,6 +119,27 @@ def test_a_run_is_told_what_it_waits_for(rota: Command, client: Client, tmp_path
     assert (shown["state"], shown["output"]) == ("completed", {"said": "now"})
 
 
+def test_scopes_are_listed_completed_and_cancelled(
+    rota: Command, client: Client, tmp_path: Path
+) -> None:
+    text = FAN_OUT.format(queue="scoped")
+    run_id = started(rota, tmp_path, text, {"items": [1, 2]})
+    other = document(rota("run", "scoped", "--input", '{"items": [1]}', "--json"))["id"]
+    done_by_hand(client, "scoped", 1)
+
+    listed = rota("runs", "scopes", run_id).stdout
+    done = rota("runs", "complete-scope", run_id, "1", "--reason", "one will do")
+    closed = document(rota("runs", "scopes", run_id, "--closed", "--json"))["items"]
+    cancelled = rota("runs", "cancel-scope", other, "1")
+    again = rota("runs", "cancel-scope", other, "1")
+
+    assert "1 live, 1 arrived" in listed
+    assert done.stdout == f"scope 1 of run {run_id} is complete\n"
+    assert closed[0]["because"] == "one will do"
+    assert cancelled.stdout == f"scope 1 of run {other} is cancelled\n"
+    assert again.exit_code != 0
+
+
 def test_a_deployed_workflow_is_run_by_its_name(rota: Command, tmp_path: Path) -> None:
     rota("workflows", "put", written(tmp_path, SIGNALLED.format(name="deployed")))
 

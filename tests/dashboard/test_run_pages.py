@@ -128,6 +128,27 @@ async def test_a_run_is_paused_resumed_and_cancelled(api: Api) -> None:
     assert (await bench.run(run))["state"] == "cancelled"
 
 
+async def test_an_open_scope_is_shown_and_completed(api: Api) -> None:
+    bench = await Bench.at(api)
+    handlers = {
+        **HANDLERS,
+        "reserve": lambda payload: say(payload) if payload["line"] == "tea" else HOLD,
+    }
+    run = str((await bench.carry_out(ORDER, {"lines": ["tea", "cups", "pot"]}, handlers))["id"])
+    async with visiting(api) as visit:
+        page = await visit.open(f"/runs/{run}")
+        scopes = page.locator("section", has=page.get_by_role("heading", name="Open scopes"))
+        await expect(scopes).to_contain_text("2 live")
+        await expect(scopes).to_contain_text("approve: 1 of all")
+
+        await scopes.get_by_role("button", name="complete", exact=True).click()
+        await page.get_by_role("button", name="complete the scope").click()
+        await expect(page.locator(".why")).to_contain_text("May it go out?")
+        await expect(scopes).to_have_count(0)
+
+    assert (await bench.run(run))["context"]["state"] == {"shelves": [{"said": {"line": "tea"}}]}
+
+
 async def test_a_failed_run_is_retried_and_forked(api: Api) -> None:
     bench, run = await waiting_run(api)
     await bench.steer(run, "signal", {"name": "approve", "payload": {"approved": True}})

@@ -260,6 +260,36 @@ def test_a_cancelled_run_says_so(coordinator: TestCoordinator) -> None:
         run.cancel()
 
 
+def test_scopes_are_listed_completed_and_cancelled(coordinator: TestCoordinator) -> None:
+    flow = app.workflow("panel_of_people", output={"said": "state.said"})
+    flow.node("begin")
+    flow.node("ask", wait_for="answer")
+    flow.node("tally")
+    people = flow.transition("begin", "ask", foreach="input.people", id="people")
+    flow.join(
+        "ask",
+        "tally",
+        of=people,
+        wait_for={"m_of_n": "size(input.people)"},
+        complete_on="enough",
+        merge={"target": "state.said", "strategy": "collect"},
+    )
+    completed, cancelled = flow.start({"people": ["a", "b"]}), flow.start({"people": ["a"]})
+    completed.signal("answer", "yes")
+
+    (scope,) = completed.scopes()
+    completed.complete_scope(scope.number, "one will do")
+    cancelled.cancel_scope(1)
+
+    assert (scope.joins[0].arrived, scope.joins[0].needed) == (1, 2)
+    assert scope.joins[0].complete_on == "enough"
+    assert completed.result() == {"said": ["yes"]}
+    assert completed.scopes() == []
+    assert completed.scopes(closed=True)[0].because == "one will do"
+    assert cancelled.status() in {"completed", "failed"}
+    assert flow.definition == definition_of(flow.yaml())
+
+
 def test_signals_and_approvals_let_a_run_go_on(coordinator: TestCoordinator) -> None:
     flow = app.workflow("release", output={"said": "nodes.wait.result"})
     flow.node("wait", wait_for="go")

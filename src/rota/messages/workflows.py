@@ -72,6 +72,10 @@ class SignalRequest(Request, frozen=True, kw_only=True):
     token_id: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
 
 
+class ScopeEnding(Request, frozen=True, kw_only=True):
+    reason: Annotated[str, Meta(max_length=1_000)] = ""  # part of the journal
+
+
 class ForkRequest(Request, frozen=True, kw_only=True):
     from_node: Name  # where the new run begins
     state: Value = None  # an object; absent: that of the forked run
@@ -130,6 +134,7 @@ class RunTokenView(Answer, frozen=True, kw_only=True):
     fan_out_transition_id: str | None = None  # of the innermost scope, as the two below
     branch_index: int | None = None
     branch_total: int | None = None
+    scope: int | None = None  # the number of the innermost scope
     task_id: str | None = None  # of its task
     child_run_id: str | None = None  # of a sub-workflow
     compensates_token_id: str | None = None  # whose effects it undoes
@@ -143,6 +148,36 @@ class RunTokenView(Answer, frozen=True, kw_only=True):
 
 class RunTokenPage(Answer, frozen=True, kw_only=True):
     items: list[RunTokenView]
+    next_cursor: str | None = None
+
+
+class ScopeJoin(Answer, frozen=True, kw_only=True):
+    """A join of a scope, and how far it is."""
+
+    node_id: str  # that it leads to
+    arrived: int  # branches
+    needed: int | None = None  # branches; null: all that still can
+    complete_on: str | None = None  # the signal that fires it with what has arrived
+
+
+class ScopeView(Answer, frozen=True, kw_only=True):
+    """A scope: the branches of one fan-out, until they are joined."""
+
+    number: int  # in its run, from 1
+    fan_out_transition_id: str  # its id or its group
+    node_id: str  # that fanned out
+    parent_token_id: str  # that fanned out
+    is_open: bool
+    branch_total: int
+    branches: dict[str, int]  # by state: waiting, live, arrived, ended, failed, cancelled
+    joins: list[ScopeJoin] = []
+    opened_at_ms: int
+    closed_at_ms: int | None = None
+    because: str | None = None  # why it was closed
+
+
+class ScopePage(Answer, frozen=True, kw_only=True):
+    items: list[ScopeView]
     next_cursor: str | None = None
 
 
@@ -181,6 +216,7 @@ class GraphJoin(Answer, frozen=True, kw_only=True):
     fired: int
     cancelled: int = 0  # branches, as the next
     failed: int = 0
+    open_scopes: list[int] = []  # the numbers of the first ones that have not been joined
 
 
 class GraphTransition(Answer, frozen=True, kw_only=True):

@@ -7,7 +7,14 @@ import msgspec
 
 from rota.core.workflow.states import RUN_ENDED
 from rota.errors import RotaError
-from rota.messages import ArtifactView, JournalEntryView, RunGraph, RunTokenView, RunView
+from rota.messages import (
+    ArtifactView,
+    JournalEntryView,
+    RunGraph,
+    RunTokenView,
+    RunView,
+    ScopeView,
+)
 from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall, Exchange, every_item, wait_for_end
@@ -113,6 +120,12 @@ class RunHandle:
         """The nodes and transitions, with the number of tokens at each."""
         return self._run(run_calls.get_graph(self.id))
 
+    def scopes(self, *, closed: bool = False) -> list[ScopeView]:
+        """The open scopes of the run; with `closed`, all that it has opened."""
+        return self._every_item(
+            lambda cursor: run_calls.list_scopes(self.id, closed=closed, cursor=cursor)
+        )
+
     def artifacts(self) -> list[ArtifactView]:
         return self._every_item(lambda cursor: run_calls.list_artifacts(self.id, cursor=cursor))
 
@@ -168,6 +181,20 @@ class RunHandle:
     ) -> None:
         call = run_calls.signal_run(self.id, name, _raw(payload), key=key, token_id=token_id)
         await self._arun(call)
+
+    def complete_scope(self, scope: int, reason: str = "") -> None:
+        """Let the join of an open scope fire with the branches that have arrived."""
+        self._run(run_calls.complete_scope(self.id, scope, reason=reason))
+
+    async def acomplete_scope(self, scope: int, reason: str = "") -> None:
+        await self._arun(run_calls.complete_scope(self.id, scope, reason=reason))
+
+    def cancel_scope(self, scope: int, reason: str = "") -> None:
+        """End the branches of an open scope; its join never fires."""
+        self._run(run_calls.cancel_scope(self.id, scope, reason=reason))
+
+    async def acancel_scope(self, scope: int, reason: str = "") -> None:
+        await self._arun(run_calls.cancel_scope(self.id, scope, reason=reason))
 
     def fork(self, from_node: str, state: Any = None) -> "RunHandle":
         """Start a new run on the same input at a node, with this `state` or the current one."""

@@ -90,12 +90,14 @@ class TransitionOptions(TypedDict, total=False):
 class JoinOptions(TypedDict, total=False):
     """How branches are joined."""
 
-    wait_for: Literal["any", "all"] | int | Mapping[str, Any]  # a number: so many branches
+    # A number, or a mapping with an expression as `m_of_n`: so many branches.
+    wait_for: Literal["any", "all"] | int | Mapping[str, Any]
     merge: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     timeout_ms: int
     on_timeout: Literal["fail", "proceed"]
     late: Literal["cancel", "absorb"]
     on_branch_failure: Literal["fail", "continue"]
+    complete_on: Mapping[str, Any] | str  # a signal's name: fires with what has arrived
 
 
 class Workflow:
@@ -174,6 +176,8 @@ class Workflow:
         wanted = synchronization.get("wait_for")
         if isinstance(wanted, int):
             synchronization["wait_for"] = {"m_of_n": wanted}
+        if isinstance(synchronization.get("complete_on"), str):
+            synchronization["complete_on"] = {"signal": synchronization["complete_on"]}
         more = {"id": id, "condition": condition, "priority": priority}
         for one in [from_] if isinstance(from_, str) else from_:
             transition = {"from": one, "to": to, "synchronization": synchronization}

@@ -35,6 +35,7 @@ from rota.core.workflow.events import (
     RunResumed,
     RunRetried,
     RunStarted,
+    ScopeEndRequested,
     Signalled,
     TaskEnded,
     TimerFired,
@@ -49,6 +50,7 @@ from rota.core.workflow.states import (
     TOKEN_TRANSITIONS,
     BranchState,
     RunState,
+    ScopeAction,
     TokenState,
 )
 from tests.core.workflow.checking import check, standing
@@ -201,6 +203,9 @@ class Drive:
 
     def signal(self, name: str, payload: Any = None, token: int | None = None) -> list[RunDecision]:
         return self.feed(Signalled(self._tick(), name, payload, token=token))
+
+    def steer_scope(self, scope: int, action: ScopeAction, reason: str = "") -> list[RunDecision]:
+        return self.feed(ScopeEndRequested(self._tick(), scope, action, reason))
 
     def pause(self) -> list[RunDecision]:
         return self.feed(RunPaused(self._tick(), children=True))

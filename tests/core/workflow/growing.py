@@ -185,9 +185,12 @@ class Growth:
             {"source": "branch.error.type", "target": f"state.{name}_failed"},
             {"source": f"state.{name}", "target": f"state.{name}_marks", "strategy": "keyed"},
         ]
+        quorum = f"{min(2, most)} + input.n - input.n"
         rule = {
             "joins_transition": name,
-            "wait_for": self.pick("all", "all", "any", {"m_of_n": min(2, most)}),
+            "wait_for": self.pick(
+                "all", "all", "any", {"m_of_n": min(2, most)}, {"m_of_n": quorum}
+            ),
             "late": self.pick("cancel", "absorb"),
             "on_branch_failure": self.pick("fail", "continue", "continue"),
             "merge": merges,
@@ -197,6 +200,7 @@ class Growth:
                 {"timeout_ms": 20, "on_timeout": "proceed"},
                 {"timeout_ms": 200, "on_timeout": "fail"},
             ),
+            **self.pick({}, {}, {"complete_on": {"signal": "enough"}}),
         }
         for end in ends:
             self.link(end, out, synchronization=rule)

@@ -16,12 +16,16 @@ from rota.core.workflow.decisions import (
 )
 from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.definition.validator import problems_of
-from rota.core.workflow.states import BranchState
+from rota.core.workflow.states import BranchState, ScopeAction
 from tests.core.workflow.driving import Drive, Failed
 from tests.core.workflow.growing import CHILD, definitions
 from tests.core.workflow.undoing import out_of_order, unpaired
 
+ENDS: tuple[ScopeAction, ...] = ("complete", "cancel")
 INPUT = {"n": 4, "lists": [["x"] * width for width in range(5)]}
+
+
+NOT_JOINED = ("the branch it was in", "all its branches have ended", "a caller cancelled it")
 
 
 class World(Drive):
@@ -59,6 +63,10 @@ class World(Drive):
             self.turn_clock()
         elif dice < 0.3:
             self.approve()
+        elif dice < 0.31:
+            self.signal("enough")
+        elif dice < 0.32:
+            self.end_scope()
         elif self.state == "paused" and (dice < 0.6 or not self.tasks):
             self.resume()
         elif not self.tasks and not self.children and not self.run.timers:
@@ -70,6 +78,13 @@ class World(Drive):
         for name in list(self.run.waiting):
             if name != "go":
                 self.signal(name, {"approved": self.random.random() < 0.7})
+
+    def end_scope(self) -> None:
+        """Complete or cancel one of the open scopes."""
+        if self.run.scopes:
+            number = self.random.choice(list(self.run.scopes))
+            has_join = self.graph.joins_of(self.run.scopes[number].key)
+            self.steer_scope(number, self.random.choice(ENDS if has_join else ENDS[1:]))
 
     def work(self, payload: Any) -> Any:
         if payload is not None and "mark" in payload:
@@ -123,7 +138,7 @@ def check_story(world: World) -> None:
 def _check_merge(
     scope: OpenScope, states: dict[tuple[int, int], Any], writes: dict[str, Any], because: str
 ) -> None:
-    if because.startswith(("the branch it was in", "all its branches have ended")):
+    if because.startswith(NOT_JOINED):
         return
     merged = writes[f"{scope.key}_arrived"]
     arrived = [

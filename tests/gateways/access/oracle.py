@@ -257,6 +257,22 @@ HTTP: tuple[Rule, ...] = (
     rule("GET /api/runs/{run_id}/tokens", READERS, X, "/api/runs/{run}/tokens"),
     rule("GET /api/runs/{run_id}/journal", READERS, X, "/api/runs/{run}/journal"),
     rule("GET /api/runs/{run_id}/graph", READERS, X, "/api/runs/{run}/graph"),
+    rule("GET /api/runs/{run_id}/scopes", READERS, X, "/api/runs/{run}/scopes"),
+    # The run has opened no scope.
+    rule(
+        "POST /api/runs/{run_id}/scopes/{scope}/complete",
+        SUBMITTERS,
+        X,
+        "/api/runs/{run}/scopes/1/complete",
+        answers=(404,),
+    ),
+    rule(
+        "POST /api/runs/{run_id}/scopes/{scope}/cancel",
+        SUBMITTERS,
+        X,
+        "/api/runs/{run}/scopes/1/cancel",
+        answers=(404,),
+    ),
     rule("GET /api/runs/activity", READERS, X, "/api/runs/activity?run={run}"),
     rule("GET /api/standings", READERS, X, "/api/standings?run={run}"),
     # The queue of the task is looked at first; here it is a task that works for no run.

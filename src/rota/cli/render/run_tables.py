@@ -19,6 +19,9 @@ from rota.messages import (
     RunTokenPage,
     RunTokenView,
     RunView,
+    ScopeJoin,
+    ScopePage,
+    ScopeView,
 )
 
 DECISIONS_SHOWN = 4  # of one entry, besides the reasons
@@ -91,9 +94,31 @@ def token_table(page: RunTokenPage) -> Table:
             if token.branch_index is None
             else f"{token.branch_index + 1} of {token.branch_total}"
         ),
+        "scope": lambda token: token.scope,
         "task": lambda token: token.task_id,
     }
     return table(page.items, columns, empty="no tokens")
+
+
+def scope_table(page: ScopePage) -> Table:
+    columns: dict[str, Callable[[ScopeView], object]] = {
+        "scope": lambda scope: scope.number,
+        "of": lambda scope: scope.fan_out_transition_id,
+        "node": lambda scope: scope.node_id,
+        "branches": lambda scope: ", ".join(
+            f"{count} {state}" for state, count in scope.branches.items()
+        ),
+        "joins": lambda scope: ", ".join(map(_scope_join, scope.joins)),
+        "opened": lambda scope: relative(scope.opened_at_ms),
+        "closed": lambda scope: None if scope.is_open else scope.because or "with its run",
+    }
+    return table(page.items, columns, empty="no open scopes")
+
+
+def _scope_join(join: ScopeJoin) -> str:
+    needed = "all" if join.needed is None else join.needed
+    signal = "" if join.complete_on is None else f", or signal {join.complete_on}"
+    return f"{join.node_id}: {join.arrived} of {needed}{signal}"
 
 
 def journal_table(page: JournalPage) -> Table:
@@ -110,7 +135,13 @@ def journal_table(page: JournalPage) -> Table:
 
 def _event(entry: JournalEntryView) -> str:
     event = msgspec.to_builtins(entry.event)
-    about = {"TaskEnded": "token", "ChildEnded": "token", "Signalled": "name", "TimerFired": "kind"}
+    about = {
+        "TaskEnded": "token",
+        "ChildEnded": "token",
+        "Signalled": "name",
+        "TimerFired": "kind",
+        "ScopeEndRequested": "action",
+    }
     kind = str(event["type"])
     words = [kind, str(event.get(about.get(kind, ""), ""))]
     if event.get("ok") is False:

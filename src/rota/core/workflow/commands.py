@@ -8,7 +8,7 @@ from rota.core.access import Caller
 from rota.core.replies import CommandBase, Done
 from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.records import Artifact, RunRecord, Version
-from rota.core.workflow.states import RunAction
+from rota.core.workflow.states import RunAction, ScopeAction
 
 MAX_VERSION = 10**9  # of a workflow
 
@@ -70,6 +70,15 @@ class SteerRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SteerRun")
     force: bool = False  # of a cancellation: undo nothing, and end at once
 
 
+class SteerScope(CommandBase[RunShown], frozen=True, kw_only=True, tag="SteerScope"):
+    """Complete or cancel a scope of a run whose join has not fired."""
+
+    run_id: int
+    scope: int
+    action: ScopeAction
+    reason: str = ""
+
+
 class SignalRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SignalRun"):
     run_id: int
     name: str
@@ -127,6 +136,7 @@ RunCommand = (
     | StartRun
     | ForkRun
     | SteerRun
+    | SteerScope
     | SignalRun
     | LookAtRun
     | FireRunTimers

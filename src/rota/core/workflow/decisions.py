@@ -74,6 +74,8 @@ class OpenScope(Struct, frozen=True, tag="OpenScope", omit_defaults=True):
     total: int
     stack: tuple[Place, ...] = ()
     max_parallel: int | None = None
+    # Of each join whose quorum is an expression, by the node it leads to: the value.
+    needed: dict[str, int] | None = None
 
 
 class SetBranchState(Struct, frozen=True, tag="SetBranchState", omit_defaults=True):

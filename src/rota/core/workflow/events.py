@@ -5,6 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from rota.core.tasks.model import Backoff
+from rota.core.workflow.states import ScopeAction
 
 # `slice`: the run goes on with the steps that were too many for one event.
 TimerKind = Literal["sleep", "wait", "join", "run", "slice"]
@@ -105,6 +106,15 @@ class RunRetried(Struct, frozen=True, tag="RunRetried"):
     with_parent: bool = False  # the run inside which it runs is retried: it goes on if cancelled
 
 
+class ScopeEndRequested(Struct, frozen=True, tag="ScopeEndRequested", omit_defaults=True):
+    """A caller completes or cancels a scope."""
+
+    at_ms: int
+    scope: int
+    action: ScopeAction
+    reason: str = ""
+
+
 RunEvent = (
     RunStarted
     | TaskEnded
@@ -115,4 +125,5 @@ RunEvent = (
     | RunPaused
     | RunResumed
     | RunRetried
+    | ScopeEndRequested
 )

@@ -44,6 +44,11 @@ RUN_ACTIONS: dict[RunAction, frozenset[RunState]] = {
 }
 
 
+# What a caller may ask of an open scope. `complete`: its joins fire with what has arrived.
+# `cancel`: its branches end, and nothing follows them.
+ScopeAction = Literal["complete", "cancel"]
+
+
 class TokenState(StrEnum):
     PENDING = "pending"  # made, not started: the run is paused, or its turn has not come
     DISPATCHED = "dispatched"  # its task waits for a worker

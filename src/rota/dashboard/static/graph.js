@@ -120,4 +120,4 @@ function Join({ node, place, join, isPainted }) {
   </g>`;
 }
 
-const ruleWord = (rule) => (!rule.wait_for || rule.wait_for === "all" ? "all" : rule.wait_for === "any" ? "any" : `${rule.wait_for.m_of_n} of n`);
+const ruleWord = (rule) => (!rule.wait_for || rule.wait_for === "all" ? "all" : rule.wait_for === "any" ? "any" : typeof rule.wait_for.m_of_n === "string" ? "m of n" : `${rule.wait_for.m_of_n} of n`);

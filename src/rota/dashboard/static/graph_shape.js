@@ -66,7 +66,7 @@ function reasonOf(transition) {
 
 function ruleOf(rule) {
   const needed = rule.wait_for === undefined || rule.wait_for === "all" ? "all branches" : rule.wait_for === "any" ? "any branch" : `${rule.wait_for.m_of_n} branches`;
-  return `joins ${rule.joins_transition}: waits for ${needed}${rule.timeout_ms ? `, at most ${rule.timeout_ms / 1000} s` : ""}`;
+  return `joins ${rule.joins_transition}: waits for ${needed}${rule.timeout_ms ? `, at most ${rule.timeout_ms / 1000} s` : ""}${rule.complete_on ? `, or for signal ${rule.complete_on.signal}` : ""}`;
 }
 
 const clip = (text) => (text.length > MOST_LABEL ? `${text.slice(0, MOST_LABEL - 1)}…` : text);

@@ -4,13 +4,14 @@ They are pure functions of the journal entries, which contain every decision.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeVar
 
 from rota.core.workflow.decisions import (
     CancelTask,
+    CloseScope,
     Considered,
     CreateToken,
     DispatchTask,
@@ -23,7 +24,7 @@ from rota.core.workflow.decisions import (
 from rota.core.workflow.definition.model import Definition, Graph, Join
 from rota.core.workflow.records import JournalEntry
 from rota.core.workflow.runtime.tokens import Place
-from rota.core.workflow.states import TOKEN_ENDED, BranchState, RunState, TokenState
+from rota.core.workflow.states import RUN_ENDED, TOKEN_ENDED, BranchState, RunState, TokenState
 from rota.engine.runs.counter_history import CounterHistory, CounterSnapshot
 from rota.store.database import Transaction
 from rota.store.workflow.runs import NEWEST, RunStore
@@ -54,12 +55,50 @@ class TokenProjection:
 
 @dataclass
 class ScopeProjection:
-    """A scope: the fan-out that opened it, its node, and its number of branches."""
+    """A scope: the fan-out that opened it, its node, its branches, and its end."""
 
     number: int
     key: str
     node: str
+    parent: int  # the token that fanned out
     total: int
+    needed: dict[str, int]  # by the node of each join whose quorum is an expression
+    opened_at: int  # the number of the journal's entry, as `closed_at`
+    opened_at_ms: int
+    closed_at: int | None = None
+    closed_at_ms: int | None = None
+    because: str | None = None  # why it was closed
+    started: int = 0  # branches; they start in the order of their indexes
+    # Branches that are neither waiting nor under way, by state.
+    settled: Counter[BranchState] = field(default_factory=Counter)
+    never_started: int = 0  # branches that were cancelled before they started
+    arrived: Counter[str] = field(default_factory=Counter)  # by the node of the join
+
+    def set_branch(self, decision: SetBranchState, *, had_failed: bool) -> None:
+        """Count a branch in its new state."""
+        if decision.state is BranchState.LIVE:
+            self.started = max(self.started, decision.index + 1)
+            self.settled[BranchState.FAILED] -= had_failed  # a retry lets it begin again
+            return
+        self.settled[decision.state] += 1
+        self.never_started += decision.index >= self.started
+        if decision.join is not None:
+            self.arrived[decision.join] += 1
+
+    @property
+    def branches(self) -> dict[BranchState, int]:
+        """Its branches by state."""
+        over = self.settled.total() - self.never_started
+        found = {
+            BranchState.WAITING: self.total - self.started - self.never_started,
+            BranchState.LIVE: self.started - over,
+            **self.settled,
+        }
+        return {state: count for state, count in found.items() if count}
+
+    def is_open(self, at: int) -> bool:
+        """Whether it was open after an entry of the journal."""
+        return self.opened_at <= at and (self.closed_at is None or self.closed_at > at)
 
 
 # The first parts of the counters' names. Each comment lists the other parts and what is counted.
@@ -72,6 +111,7 @@ LAST = "last"  # node: when the last one ended, in ms
 NOT_TAKEN = "not taken"  # transition: how often it was considered and not taken
 SCOPES = "scopes"  # fan-out: scopes that it opened
 BRANCHES = "branches"  # fan-out: branches of these scopes
+NEEDED = "needed"  # fan-out, node of the join: branches that a quorum by expression needs
 JOINED = "joined"  # fan-out, node of the join: branches that arrived at the join
 CANCELLED = "cancelled"  # fan-out: cancelled branches
 FAILED = "failed"  # fan-out: failed branches
@@ -122,9 +162,11 @@ class RunProjection:
     def run_state(self, moment: CounterSnapshot) -> RunState:
         return self.run_states[moment.get(RUN)]
 
-    def _take(self, decision: Any, entry: JournalEntry) -> None:
+    def _take(self, decision: Any, entry: JournalEntry) -> None:  # noqa: C901 - a table
         match decision:
             case CreateToken():
+                if decision.parent is None:
+                    self._start_over(entry)
                 self._create(decision, entry.at_ms)
             case SetTokenState():
                 self._set_state(decision, entry.at_ms)
@@ -137,11 +179,11 @@ class RunProjection:
                 made = entry.links.get(str(decision.number))
                 self.tokens[decision.number].child = made or None  # 0: it could not start
             case OpenScope():
-                self.scopes[decision.number] = ScopeProjection(
-                    decision.number, decision.key, decision.node, decision.total
-                )
-                self.film.add(1, SCOPES, decision.key)
-                self.film.add(decision.total, BRANCHES, decision.key)
+                self._open_scope(decision, entry)
+            case CloseScope():
+                scope = self.scopes[decision.number]
+                scope.closed_at, scope.closed_at_ms = entry.number, entry.at_ms
+                scope.because = decision.because
             case SetBranchState():
                 self._set_branch(decision)
             case Considered(taken=False):
@@ -185,18 +227,52 @@ class RunProjection:
             token.has_arrived = True
             self.film.add(1, ARRIVED, token.node)
 
+    def _open_scope(self, decision: OpenScope, entry: JournalEntry) -> None:
+        needed = decision.needed or {}
+        self.scopes[decision.number] = ScopeProjection(
+            number=decision.number,
+            key=decision.key,
+            node=decision.node,
+            parent=decision.parent,
+            total=decision.total,
+            needed=needed,
+            opened_at=entry.number,
+            opened_at_ms=entry.at_ms,
+        )
+        self.film.add(1, SCOPES, decision.key)
+        self.film.add(decision.total, BRANCHES, decision.key)
+        for node, count in needed.items():
+            self.film.add(count, NEEDED, decision.key, node)
+
+    def _start_over(self, entry: JournalEntry) -> None:
+        """Close the scopes that a run has left behind which starts at its first node again."""
+        for scope in self.scopes.values():
+            if scope.closed_at is None:
+                scope.closed_at, scope.closed_at_ms = entry.number, entry.at_ms
+                scope.because = "the run started over"
+
+    def open_scopes(self, at: int | None = None) -> Iterator[ScopeProjection]:
+        """Yield the scopes that are open, or were after an entry; those of an ended run are not."""
+        moment = self.film.at(self.number if at is None else min(at, self.number))
+        if self.run_state(moment) not in RUN_ENDED:
+            for scope in self.scopes.values():
+                if scope.is_open(moment.number):
+                    yield scope
+
     def _set_branch(self, decision: SetBranchState) -> None:
-        key = self.scopes[decision.scope].key
+        scope = self.scopes[decision.scope]
+        key, place = scope.key, (decision.scope, decision.index)
+        scope.set_branch(decision, had_failed=place in self._failed)
         if decision.state is BranchState.ARRIVED and decision.join is not None:
             self.film.add(1, JOINED, key, decision.join)
         elif decision.state is BranchState.CANCELLED:
             self.film.add(1, CANCELLED, key)
         elif decision.state is BranchState.FAILED:
             self.film.add(1, FAILED, key)
-            self._failed.add((decision.scope, decision.index))
-        elif (decision.scope, decision.index) in self._failed:  # a retry lets it begin again
+            self._failed.add(place)
+        elif place in self._failed:  # a retry lets it begin again
             self.film.add(-1, FAILED, key)
-            self._failed.remove((decision.scope, decision.index))
+            self._failed.remove(place)
 
     def _count(self, token: TokenProjection, by: int) -> None:
         self.film.add(by, TOKENS, token.node, token.state.value)
@@ -324,12 +400,24 @@ def _came_by(graph: Graph, moment: CounterSnapshot) -> dict[int, Counter[str]]:
     return came
 
 
+def _needed(join: Join, moment: CounterSnapshot) -> int:
+    """Return how many branches a join needs of all its scopes together."""
+    key = join.rule.joins_transition
+    match join.rule.needed:
+        case None:
+            return moment.get(BRANCHES, key)
+        case int() as needed:
+            return moment.get(SCOPES, key) * needed
+        case _:
+            return moment.get(NEEDED, key, join.node)
+
+
 def _join(join: Join, moment: CounterSnapshot) -> JoinFigures:
     key = join.rule.joins_transition
     scopes = moment.get(SCOPES, key)
     return JoinFigures(
         arrived=moment.get(JOINED, key, join.node),
-        needed=scopes * join.rule.needed if join.rule.needed else moment.get(BRANCHES, key),
+        needed=_needed(join, moment),
         scopes=scopes,
         fired=sum(
             count

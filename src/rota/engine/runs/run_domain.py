@@ -23,6 +23,7 @@ from rota.core.workflow.commands import (
     StageArtifact,
     StartRun,
     SteerRun,
+    SteerScope,
     WorkflowKept,
 )
 from rota.core.workflow.definition.model import Definition
@@ -35,11 +36,13 @@ from rota.core.workflow.events import (
     RunResumed,
     RunRetried,
     RunStarted,
+    ScopeEndRequested,
     Signalled,
     TimerFired,
 )
 from rota.core.workflow.records import RunRecord
 from rota.core.workflow.runtime import signals
+from rota.core.workflow.runtime.scopes import requests
 from rota.core.workflow.states import RUN_ACTIONS, RUN_ENDED, RunState
 from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.request import earlier
@@ -98,7 +101,7 @@ class RunDomain(Domain):
         delivery = self.batch.delivery
         delivery.next_moment_ms = earlier(delivery.next_moment_ms, self._advancer.next_moment_ms)
 
-    def reduce(self, command: RunCommand) -> RunReply:  # noqa: C901, PLR0911 - a table
+    def reduce(self, command: RunCommand) -> RunReply:  # noqa: C901, PLR0911, PLR0912 - a table
         match command:
             case PutWorkflow():
                 return self._keep(command.definition)
@@ -108,6 +111,8 @@ class RunDomain(Domain):
                 return self._fork(command)
             case SteerRun():
                 return self._steer(command)
+            case SteerScope():
+                return self._steer_scope(command)
             case SignalRun():
                 return self._signal(command)
             case LookAtRun():
@@ -205,6 +210,13 @@ class RunDomain(Domain):
                 return RunResumed(self._now_ms, children=True)
             case "retry":
                 return RunRetried(self._now_ms, children=True)
+
+    def _steer_scope(self, command: SteerScope) -> RunShown:
+        live = self._live(command.run_id)
+        requests.check(live.run, command)
+        event = ScopeEndRequested(self._now_ms, command.scope, command.action, command.reason)
+        self._advancer.feed(command.run_id, event)
+        return _shown(live)
 
     def _signal(self, command: SignalRun) -> RunShown:
         live = self._live(command.run_id)

@@ -12,7 +12,13 @@ from rota.gateways.http.resources import (
 from rota.gateways.http.resources.services import checkpoints, members, services
 from rota.gateways.http.resources.tasks import failures, jobs, key_limits, queues, tasks
 from rota.gateways.http.resources.workers import reports, scale, work, workers
-from rota.gateways.http.resources.workflows import artifacts, run_inspection, runs, workflows
+from rota.gateways.http.resources.workflows import (
+    artifacts,
+    run_inspection,
+    runs,
+    scopes,
+    workflows,
+)
 
 ENDPOINTS = (
     *tasks.routes.endpoints,
@@ -26,6 +32,7 @@ ENDPOINTS = (
     *workflows.routes.endpoints,
     *runs.routes.endpoints,
     *run_inspection.routes.endpoints,
+    *scopes.routes.endpoints,
     *artifacts.routes.endpoints,
     *schedules.routes.endpoints,
     *kv.routes.endpoints,

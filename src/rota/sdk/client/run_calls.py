@@ -18,6 +18,8 @@ from rota.messages import (
     RunRequest,
     RunTokenPage,
     RunView,
+    ScopeEnding,
+    ScopePage,
     SignalRequest,
     WorkflowDetail,
     WorkflowPage,
@@ -86,6 +88,14 @@ def list_run_tokens(
     return get(path_at("runs", run_id, "tokens"), RunTokenPage, wanted.items())
 
 
+def list_scopes(
+    run_id: str, *, closed: bool = False, limit: int | None = None, cursor: str | None = None
+) -> ApiCall[ScopePage]:
+    """The open scopes of a run, or all of them, oldest first."""
+    wanted = {"closed": "true" if closed else None, "limit": limit, "cursor": cursor}
+    return get(path_at("runs", run_id, "scopes"), ScopePage, wanted.items())
+
+
 def list_asking_tokens(run_id: str, node: str) -> ApiCall[RunTokenPage]:
     """The token that has waited longest at an approval, as a page of at most one."""
     return list_run_tokens(run_id, node=node, state="waiting_for_event", limit=1)
@@ -116,6 +126,19 @@ def resume_run(run_id: str) -> ApiCall[RunView]:
 
 def retry_run(run_id: str) -> ApiCall[RunView]:
     return _control(run_id, "retry")
+
+
+def complete_scope(run_id: str, scope: int, *, reason: str = "") -> ApiCall[RunView]:
+    return _steer_scope(run_id, scope, "complete", reason)
+
+
+def cancel_scope(run_id: str, scope: int, *, reason: str = "") -> ApiCall[RunView]:
+    return _steer_scope(run_id, scope, "cancel", reason)
+
+
+def _steer_scope(run_id: str, scope: int, verb: str, reason: str) -> ApiCall[RunView]:
+    path = path_at("runs", run_id, "scopes", str(scope), verb)
+    return post(path, RunView, ScopeEnding(reason=reason))
 
 
 def signal_run(

@@ -17,6 +17,7 @@ from rota.cli.render.run_tables import (
     journal_table,
     run_facts,
     run_table,
+    scope_table,
     token_table,
 )
 from rota.messages import ArtifactPage, JournalPage, RunPage, RunView
@@ -59,6 +60,17 @@ def tokens(client: Client, run_id: str, *, as_json: bool, **page_of: Any) -> Non
     """List the tokens of a run: where it is, and where it was."""
     page = client.run(run_calls.list_run_tokens(run_id, **page_of))
     show_page(page, as_json=as_json, render=token_table)
+
+
+@runs.command()
+@click.argument("run_id")
+@click.option("--closed", is_flag=True, help="Show closed ones as well.")
+@page_options
+@connected
+def scopes(client: Client, run_id: str, *, as_json: bool, **selection: Any) -> None:
+    """List the open scopes of a run: fan-outs whose branches have not been joined."""
+    page = client.run(run_calls.list_scopes(run_id, **selection))
+    show_page(page, as_json=as_json, render=scope_table)
 
 
 @runs.command()
@@ -144,6 +156,34 @@ def _add_verb(name: str, call: Callable[[str], ApiCall[RunView]], description: s
 _add_verb("pause", run_calls.pause_run, "Start nothing new in runs; what is running finishes.")
 _add_verb("resume", run_calls.resume_run, "Continue paused runs.")
 _add_verb("retry", run_calls.retry_run, "Continue failed runs from where they failed.")
+
+
+@runs.command("complete-scope")
+@click.argument("run_id")
+@click.argument("scope", type=click.IntRange(min=1))
+@click.option("--reason", default="", help="Why; kept in the journal.")
+@connected
+def complete_scope(client: Client, run_id: str, scope: int, *, reason: str, as_json: bool) -> None:
+    """Let the join of an open scope fire with the branches that have arrived.
+
+    `rota runs scopes RUN_ID` lists the numbers of the scopes.
+    """
+    view = client.run(run_calls.complete_scope(run_id, scope, reason=reason))
+    show(view, as_json=as_json, render=lambda view: f"scope {scope} of run {view.id} is complete")
+
+
+@runs.command("cancel-scope")
+@click.argument("run_id")
+@click.argument("scope", type=click.IntRange(min=1))
+@click.option("--reason", default="", help="Why; kept in the journal.")
+@connected
+def cancel_scope(client: Client, run_id: str, scope: int, *, reason: str, as_json: bool) -> None:
+    """End the branches of an open scope; nothing follows them, and the run goes on.
+
+    `rota runs scopes RUN_ID` lists the numbers of the scopes.
+    """
+    view = client.run(run_calls.cancel_scope(run_id, scope, reason=reason))
+    show(view, as_json=as_json, render=lambda view: f"scope {scope} of run {view.id} is cancelled")
 
 
 @runs.command()

@@ -112,7 +112,15 @@ class NodeDefinition(
 
 
 class Quorum(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    m_of_n: Annotated[int, Meta(ge=1, le=MAX_SPAWN)]
+    """A number of branches; as CEL, it is evaluated where the scope opens."""
+
+    m_of_n: Annotated[int, Meta(ge=1, le=MAX_SPAWN)] | Source
+
+
+class CompleteOn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signal that fires a join with the branches that have arrived."""
+
+    signal: Name
 
 
 class Merge(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -136,14 +144,15 @@ class Synchronization(
     on_timeout: Literal["fail", "proceed"] = "fail"
     late: Literal["cancel", "absorb"] = "cancel"
     on_branch_failure: Literal["fail", "continue"] = "fail"
+    complete_on: CompleteOn | None = None
 
     @property
     def merges(self) -> tuple[Merge, ...]:
         return self.merge if isinstance(self.merge, tuple) else (self.merge,)
 
     @property
-    def needed(self) -> int | None:
-        """The number of branches that must arrive; None: all that still can."""
+    def needed(self) -> int | str | None:
+        """The number of branches that must arrive, or its CEL; None: all that still can."""
         match self.wait_for:
             case "all":
                 return None
@@ -236,6 +245,13 @@ class Graph:
             for name, node in definition.nodes.items()
             if node.kind == "approval" and name not in awaited
         )
+        # The names of signals that only scopes wait for.
+        self.completions = frozenset(
+            join.rule.complete_on.signal
+            for joins_of_key in self.joins.values()
+            for join in joins_of_key
+            if join.rule.complete_on is not None
+        ).difference(awaited, self.approvals)
         self.leaving = {node: sorted(tiers.items()) for node, tiers in leaving.items()}
 
     def transition(self, number: int) -> Transition:

@@ -7,6 +7,7 @@ from rota.core.workflow.definition.expressions import NAMES, ExpressionError, co
 from rota.core.workflow.definition.model import (
     Definition,
     DefinitionProblem,
+    Graph,
     NodeDefinition,
     Transition,
     problem,
@@ -28,10 +29,25 @@ def expressions(
 
     for node_id, node in definition.nodes.items():
         yield from _of_node(f"nodes.{node_id}", node, names_at(node_id))
+    openers = _openers(definition)
     for number, transition in enumerate(definition.transitions):
         yield from _of_transition(number, transition, names_at(transition.from_))
+        rule = transition.synchronization
+        if rule is not None and rule.joins_transition in openers:
+            path = f"transitions[{number}].synchronization.wait_for.m_of_n"
+            yield from _check(path, rule.needed, names_at(openers[rule.joins_transition]))
     for field, source in (definition.output or {}).items():
         yield from _check(f"output.{field}", source, EVERYWHERE)
+
+
+def _openers(definition: Definition) -> dict[str, str]:
+    """The node at which each scope opens, where its quorum is evaluated."""
+    graph = Graph(definition)
+    return {
+        key: transition.from_
+        for number, transition in enumerate(definition.transitions)
+        if (key := graph.scope_key(number)) is not None
+    }
 
 
 def _of_node(path: str, node: NodeDefinition, names: frozenset[str]) -> Iterator[DefinitionProblem]:

@@ -116,7 +116,7 @@ def quorums(graph: Graph) -> Iterator[DefinitionProblem]:
         rule = transition.synchronization
         known = [] if rule is None else counts.get(rule.joins_transition, [])
         total = sum(count for count in known if count is not None)
-        if rule is None or rule.needed is None or None in known or not total:
+        if rule is None or not isinstance(rule.needed, int) or None in known or not total:
             continue
         if rule.needed > total:
             path = f"transitions[{number}].synchronization.wait_for"

@@ -21,6 +21,7 @@ from rota.core.workflow.events import (
     RunResumed,
     RunRetried,
     RunStarted,
+    ScopeEndRequested,
     Signalled,
     TaskEnded,
     TimerFired,
@@ -35,7 +36,7 @@ from rota.core.workflow.runtime import (
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.errors import RunError
 from rota.core.workflow.runtime.run import Run
-from rota.core.workflow.runtime.scopes import branches, joins
+from rota.core.workflow.runtime.scopes import branches, joins, requests
 from rota.core.workflow.states import RunState, TokenState
 
 MOST_STEPS = 1_000_000  # without an event from outside; more are a loop that does not end
@@ -112,7 +113,7 @@ def _step(run: Run) -> bool:
     return False
 
 
-def _take_up(run: Run, event: RunEvent) -> None:
+def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
     match event:
         case RunStarted():
             assert run.started is None, "a run starts once"
@@ -134,6 +135,8 @@ def _take_up(run: Run, event: RunEvent) -> None:
             _resume(run, event)
         case RunRetried():
             retries.retry(run, event)
+        case ScopeEndRequested():
+            requests.take_up(run, event)
         case _:
             assert_never(event)
 

@@ -28,10 +28,10 @@ from rota.core.workflow.decisions import (
     TakeSignal,
     WriteContext,
 )
-from rota.core.workflow.definition.model import Graph, RetryPolicy
+from rota.core.workflow.definition.model import Graph, Join, RetryPolicy
 from rota.core.workflow.events import CancelMode, Compensation, RunStarted, TimerKind
 from rota.core.workflow.runtime.context import RunDocuments
-from rota.core.workflow.runtime.tokens import Branch, BranchScope, Place, Token
+from rota.core.workflow.runtime.tokens import Branch, BranchScope, FanOut, Place, Token
 from rota.core.workflow.states import RUN_ENDED, BranchState, RunState, TokenState
 
 
@@ -61,6 +61,11 @@ class Failure:
     undoing: Undo | None = None
     not_undone: list[dict[str, Any]] = field(default_factory=list)
     cancelled: str | None = None  # the reason, if a caller cancelled the run meanwhile
+
+
+def _needed(join: Join, quorums: dict[str, int]) -> int | None:
+    needed = join.rule.needed
+    return quorums[join.node] if isinstance(needed, str) else needed
 
 
 class Run(Struct):
@@ -189,15 +194,9 @@ class Run(Struct):
 
     # --- scopes -------------------------------------------------------------------------------
 
-    def open_scope(
-        self,
-        key: str,
-        token: Token,
-        targets: list[str],
-        items: list[Any] | None,
-        max_parallel: int | None,
-    ) -> BranchScope:
+    def open_scope(self, token: Token, fan_out: FanOut) -> BranchScope:
         self.last_scope += 1
+        key, quorums = fan_out.key, fan_out.quorums
         values = self.values(token.stack)
         scope = BranchScope(
             number=self.last_scope,
@@ -205,13 +204,14 @@ class Run(Struct):
             node=token.node,
             parent=token.number,
             stack=token.stack,
-            targets=targets,
-            items=items,
+            targets=fan_out.targets,
+            items=fan_out.items,
             opened_at_ms=self.now_ms,
             documents=self.context.documents_at(token.stack, self.scopes),
             outside=values.get("branch"),
-            max_parallel=max_parallel,
-            counts={BranchState.WAITING: len(targets)},
+            max_parallel=fan_out.max_parallel,
+            needed={join.node: _needed(join, quorums) for join in self.graph.joins_of(key)},
+            counts={BranchState.WAITING: len(fan_out.targets)},
         )
         self.scopes[scope.number] = scope
         if token.stack:
@@ -223,9 +223,10 @@ class Run(Struct):
                 key,
                 token.node,
                 token.number,
-                len(targets),
+                scope.total,
                 token.stack,
-                max_parallel,
+                scope.max_parallel,
+                quorums or None,
             )
         )
         return scope

@@ -1,7 +1,8 @@
 """Signals: which token a signal reaches, and which are kept until a token waits for them.
 
 An approval answers one question. It reaches a token that waits for it, and is never kept: an answer
-that comes twice, or too early, must not answer the next question. Other signals are kept.
+that comes twice, or too early, must not answer the next question. The same holds for a signal that
+completes a scope. Other signals are kept.
 """
 
 from rota.core.ids import to_text
@@ -10,6 +11,7 @@ from rota.core.workflow.commands import SignalRun
 from rota.core.workflow.events import Signalled
 from rota.core.workflow.runtime import nodes
 from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.scopes import joins, requests
 from rota.core.workflow.states import RUN_ENDED
 from rota.errors import IllegalState, NothingToApprove, TooMany
 
@@ -37,10 +39,15 @@ def check(run: Run, command: SignalRun) -> None:
     if run.state in RUN_ENDED:
         detail = f"cannot signal run {run_id!r}: it has ended as {run.state}"
         raise IllegalState(detail, state=run.state)
+    if token is None and requests.scope_completed_by(run, name) is not None:
+        return
     if is_unasked_approval(run, name, token):
         raise NothingToApprove(run_id, name, token_id)
     if addressee(run, name, token) is not None:
         return
+    if name in run.graph.completions:
+        detail = f"no scope of run {run_id!r} is open that signal {name!r} completes"
+        raise IllegalState(detail, state=run.state)
     if token_id is not None:
         detail = f"token {token_id!r} does not wait for signal {name!r}"
         raise IllegalState(detail, state=run.state)
@@ -51,7 +58,7 @@ def check(run: Run, command: SignalRun) -> None:
 
 
 def take_up(run: Run, event: Signalled) -> None:
-    """Give a signal to the token that it reaches, or keep it."""
+    """Give a signal to the token or the scope that it reaches, or keep it."""
     if run.is_ended:
         return
     if event.key is not None:
@@ -59,7 +66,11 @@ def take_up(run: Run, event: Signalled) -> None:
     reached = addressee(run, event.name, event.token)
     if reached is not None:
         nodes.signalled(run, reached, event.payload)
-    elif event.token is None:
+    elif event.token is not None:
+        return
+    elif (scope := requests.scope_completed_by(run, event.name)) is not None:
+        joins.complete(run, scope, f"signal {event.name!r} came", event.name)
+    elif event.name not in run.graph.completions:
         run.keep_signal(event.name, event.payload)
 
 

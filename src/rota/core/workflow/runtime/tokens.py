@@ -45,6 +45,16 @@ class Branch:
     failed_child: int | None = None  # the token, if its sub-workflow has failed
 
 
+class FanOut(Struct, frozen=True):
+    """A scope that is about to be opened."""
+
+    key: str
+    targets: list[str]
+    items: list[Any] | None
+    max_parallel: int | None
+    quorums: dict[str, int]  # of the joins whose quorum is an expression, by node
+
+
 @dataclass
 class BranchScope:
     number: int
@@ -58,6 +68,8 @@ class BranchScope:
     documents: dict[str, Any]  # the view at its opening, with which all its branches begin
     outside: dict[str, Any] | None  # the names of the branch it was opened in
     max_parallel: int | None = None
+    # Branches that must arrive, by the node of each join; None: all that still can.
+    needed: dict[str, int | None] = field(default_factory=dict)
     branches: list[Branch] = field(default_factory=list)  # the first ones; see `all_branches`
     next_index: int = 0  # the first branch that has not started
     counts: dict[str, int] = field(default_factory=dict)  # branches by state

@@ -12,6 +12,7 @@ import { Actions } from "./run_actions.js";
 import { Asks } from "./run_asks.js";
 import { Journal } from "./run_journal.js";
 import { NodePanel } from "./run_node.js";
+import { Scopes } from "./run_scopes.js";
 import { Slider, usePast } from "./run_slider.js";
 
 const TABS = ["timeline", "journal", "data", "artifacts"];
@@ -52,6 +53,7 @@ function Run({ params, query }) {
         : html`<${Problem} of=${graph.problem ? graph : workflow} />`}
       ${graph.data && html`<${Slider} last=${graph.data.last_number} at=${at} past=${past} tokens=${known} onStep=${step} />`}
     </section>
+    ${definition && html`<${Scopes} run=${one} definition=${definition} reload=${reload} />`}
     ${query.node && definition && graph.data && html`<${NodePanel} run=${one} definition=${definition} graph=${graph.data} id=${query.node} isPast=${at > 0} isLive=${isLive} SubRun=${SubRun} onClose=${() => choose("")} />`}
     <${Tabs} label="about the run" items=${TABS.map((name) => ({ label: name, href: link(location.pathname, { ...query, tab: name, after: "" }), isOn: tab === name }))} />
     <${Panel}>

@@ -13,6 +13,7 @@ export function eventWords(event, names) {
     case "RunCancelled": return `somebody cancelled the run${event.reason ? `: ${event.reason}` : ""}`;
     case "RunPaused": return "somebody paused the run";
     case "RunResumed": return "somebody resumed the run";
+    case "ScopeEndRequested": return `somebody ${event.action === "complete" ? "completed" : "cancelled"} scope ${event.scope}${event.reason ? `: ${event.reason}` : ""}`;
     case "RunRetried": return "somebody had the run retried";
     default: return event.type;
   }

@@ -1,5 +1,6 @@
 """Views of runs, tokens, journals and graphs."""
 
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -8,10 +9,12 @@ import msgspec
 from rota.core.ids import to_text
 from rota.core.tasks.model import TaskRecord
 from rota.core.workflow.commands import RunShown
-from rota.core.workflow.definition.model import Definition
+from rota.core.workflow.definition.model import Definition, Graph
 from rota.core.workflow.records import Artifact, JournalEntry, RunRecord
+from rota.core.workflow.runtime.scopes import joins
 from rota.engine.runs.projections import (
     RunProjection,
+    ScopeProjection,
     TokenProjection,
     span_of,
     tokens_by_node,
@@ -28,8 +31,12 @@ from rota.messages import (
     RunGraph,
     RunTokenView,
     RunView,
+    ScopeJoin,
+    ScopeView,
     TokenAttempt,
 )
+
+MOST_OPEN_SCOPES = 100  # of one join that a graph names
 
 
 def run_view(
@@ -88,6 +95,7 @@ def token_view(run_id: int, token: TokenProjection, trace: RunProjection) -> Run
         fan_out_transition_id=None if scope is None else scope.key,
         branch_index=index,
         branch_total=None if scope is None else scope.total,
+        scope=None if scope is None else scope.number,
         task_id=_id(token.task),
         child_run_id=_id(token.child),
         compensates_token_id=_token(run_id, token.compensates),
@@ -127,10 +135,50 @@ def entry_view(entry: JournalEntry, most_decisions: int) -> JournalEntryView:
     )
 
 
+def scope_view(
+    run_id: int, definition: Graph, scope: ScopeProjection, *, is_open: bool
+) -> ScopeView:
+    return ScopeView(
+        number=scope.number,
+        fan_out_transition_id=scope.key,
+        node_id=scope.node,
+        parent_token_id=token_id(run_id, scope.parent),
+        is_open=is_open,
+        branch_total=scope.total,
+        branches={state.value: count for state, count in scope.branches.items()},
+        joins=[
+            ScopeJoin(
+                node_id=join.node,
+                arrived=scope.arrived[join.node],
+                needed=_needed(join.rule.needed, scope.needed.get(join.node)),
+                complete_on=joins.completing_signal(join),
+            )
+            for join in definition.joins_of(scope.key)
+        ],
+        opened_at_ms=scope.opened_at_ms,
+        closed_at_ms=scope.closed_at_ms,
+        because=scope.because,
+    )
+
+
+def _needed(declared: int | str | None, evaluated: int | None) -> int | None:
+    return evaluated if isinstance(declared, str) else declared
+
+
 def graph_view(
     record: RunRecord, definition: Definition, trace: RunProjection, *, at: int | None = None
 ) -> RunGraph:
     moment = trace.moment(at)
+    open_scopes: dict[str, list[int]] = {}  # by fan-out
+    for scope in trace.open_scopes(at):
+        numbers = open_scopes.setdefault(scope.key, [])
+        if len(numbers) < MOST_OPEN_SCOPES:
+            numbers.append(scope.number)
+    joined = {
+        number: one.synchronization.joins_transition
+        for number, one in enumerate(definition.transitions)
+        if one.synchronization is not None
+    }
     tokens = tokens_by_node(definition, moment)
     spans = {name: span_of(name, moment) for name in definition.nodes}
     is_past = moment.number < moment.last_number
@@ -165,9 +213,9 @@ def graph_view(
                 tokens=one.tokens,
                 join=None
                 if one.join is None
-                else msgspec.convert(one.join, GraphJoin, from_attributes=True),
+                else GraphJoin(**asdict(one.join), open_scopes=open_scopes.get(joined[number], [])),
             )
-            for one in transitions(definition, moment)
+            for number, one in enumerate(transitions(definition, moment))
         ],
     )
 

@@ -2,24 +2,13 @@
 
 from typing import Any
 
-from msgspec import Struct
-
 from rota.core.workflow.definition.expressions import ExpressionError
 from rota.core.workflow.definition.model import MAX_SPAWN
 from rota.core.workflow.runtime.context import evaluate
 from rota.core.workflow.runtime.errors import failing_as
 from rota.core.workflow.runtime.run import Run
 from rota.core.workflow.runtime.scopes import joins
-from rota.core.workflow.runtime.tokens import BranchScope, Token
-
-
-class FanOut(Struct, frozen=True):
-    """A scope that is about to be opened."""
-
-    key: str
-    targets: list[str]
-    items: list[Any] | None
-    max_parallel: int | None
+from rota.core.workflow.runtime.tokens import BranchScope, FanOut, Token
 
 
 def fan_outs(run: Run, token: Token, numbers: list[int]) -> list[FanOut]:
@@ -35,13 +24,35 @@ def fan_outs(run: Run, token: Token, numbers: list[int]) -> list[FanOut]:
             targets, items = _branches(run, token, members)
         limits = [run.graph.transition(one).max_parallel for one in members]
         parallel = min((limit for limit in limits if limit is not None), default=None)
-        planned.append(FanOut(key, targets, items, parallel))
+        quorums = _quorums(run, token, key)
+        planned.append(FanOut(key, targets, items, parallel, quorums))
     return planned
+
+
+def _quorums(run: Run, token: Token, key: str) -> dict[str, int]:
+    """The numbers of branches that the joins of a scope wait for, where they are expressions."""
+    found = {}
+    for join in run.graph.joins_of(key):
+        source = join.rule.needed
+        if not isinstance(source, str):
+            continue
+        place = f"{join.name}.synchronization.wait_for.m_of_n"
+        with failing_as("quorum_failed", place, token=token.number):
+            needed = evaluate(source, run.values(token.stack), place)
+            if isinstance(needed, bool) or not isinstance(needed, int) or not _in_range(needed):
+                message = f"{source!r} gave {needed!r}, not a count from 1 to {MAX_SPAWN}"
+                raise ExpressionError(message, place)
+        found[join.node] = needed
+    return found
+
+
+def _in_range(needed: int) -> bool:
+    return 1 <= needed <= MAX_SPAWN
 
 
 def open_scope(run: Run, token: Token, fan_out: FanOut) -> BranchScope:
     """Open a scope. Its evaluation starts its branches, or fires its empty join."""
-    scope = run.open_scope(fan_out.key, token, fan_out.targets, fan_out.items, fan_out.max_parallel)
+    scope = run.open_scope(token, fan_out)
     joins.arm_timeout(run, scope)
     return scope
 

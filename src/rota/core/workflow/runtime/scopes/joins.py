@@ -74,21 +74,26 @@ def evaluate(run: Run, scope: BranchScope) -> None:
 def _due(scope: BranchScope, joins: tuple[Join, ...]) -> list[Join]:
     """The joins that fire now; a quorum that cannot be met any more is an error."""
     for join in joins:
-        needed = join.rule.needed
+        needed = scope.needed[join.node]
         if needed is not None and scope.arrived.get(join.node, 0) >= needed:
             return [join]
     missed = out_of_reach(scope, joins)
     if missed is not None:
         most = scope.arrived.get(missed.node, 0) + scope.still_to_come
         message = (
-            f"{missed.rule.needed} branches of {scope.key!r} were needed,"
+            f"{scope.needed[missed.node]} branches of {scope.key!r} were needed,"
             f" and at most {most} can arrive"
         )
         raise RunError("quorum_unreachable", message, missed.name, stack=scope.stack)
     if scope.still_to_come or not joins:
         return []
+    return _with_arrivals(scope, joins)
+
+
+def _with_arrivals(scope: BranchScope, joins: tuple[Join, ...]) -> list[Join]:
+    """The joins that branches have arrived at; if there is none, the one that waits for all."""
     arrived = [join for join in joins if scope.arrived.get(join.node)]
-    return arrived or [next((join for join in joins if join.rule.needed is None), joins[0])]
+    return arrived or [next((one for one in joins if scope.needed[one.node] is None), joins[0])]
 
 
 def out_of_reach(scope: BranchScope, joins: tuple[Join, ...]) -> Join | None:
@@ -96,9 +101,9 @@ def out_of_reach(scope: BranchScope, joins: tuple[Join, ...]) -> Join | None:
     if not scope.total:
         return None  # an empty fan-out joins at once
     for join in joins:
-        needed, arrived = join.rule.needed, scope.arrived.get(join.node, 0)
+        needed, arrived = scope.needed[join.node], scope.arrived.get(join.node, 0)
         if needed is not None and arrived + scope.still_to_come < needed:
-            is_only_way = all(other.rule.needed is not None for other in joins)
+            is_only_way = all(scope.needed[other.node] is not None for other in joins)
             if arrived or len(joins) == 1 or (is_only_way and not scope.still_to_come):
                 return join
     return None
@@ -107,7 +112,7 @@ def out_of_reach(scope: BranchScope, joins: tuple[Join, ...]) -> Join | None:
 def _reason(scope: BranchScope, join: Join) -> str:
     if not scope.still_to_come:
         return "all branches have arrived or ended"
-    return f"{join.rule.needed} of {scope.total} branches have arrived"
+    return f"{scope.needed[join.node]} of {scope.total} branches have arrived"
 
 
 def fire(run: Run, scope: BranchScope, joins: list[Join], because: str) -> None:
@@ -133,11 +138,39 @@ def time_out(run: Run, scope: BranchScope) -> None:
             message = f"branches of {scope.key!r} did not arrive within {timeout_ms} ms"
             raise RunError("join_timeout", message, join.name, stack=scope.stack)
         case "proceed":
-            others = [
-                other
-                for other in run.graph.joins_of(scope.key)
-                if other.node != join.node and scope.arrived.get(other.node)
-            ]
-            fire(run, scope, [join, *others], f"{timeout_ms} ms are over")
+            _fire_with_arrivals(run, scope, [join], f"{timeout_ms} ms are over")
         case _:
             assert_never(join.rule.on_timeout)
+
+
+def complete(run: Run, scope: BranchScope, because: str, signal: str | None = None) -> None:
+    """Fire the joins of a scope with what has arrived; a signal fires those that it completes."""
+    joins = run.graph.joins_of(scope.key)
+    first = [join for join in joins if signal is not None and completing_signal(join) == signal]
+    outside = run.counted(scope.stack)
+    _fire_with_arrivals(run, scope, first or _with_arrivals(scope, joins), because)
+    close_branches(run, outside)
+
+
+def completing_signal(join: Join) -> str | None:
+    """The name of the signal that completes the scope of a join."""
+    return None if join.rule.complete_on is None else join.rule.complete_on.signal
+
+
+def _fire_with_arrivals(run: Run, scope: BranchScope, first: list[Join], because: str) -> None:
+    """Fire these joins, and the others of the scope that branches have arrived at."""
+    others = [
+        join
+        for join in run.graph.joins_of(scope.key)
+        if join not in first and scope.arrived.get(join.node)
+    ]
+    fire(run, scope, [*first, *others], because)
+
+
+def cancel(run: Run, scope: BranchScope, because: str) -> None:
+    """End the branches of a scope and close it; nothing follows them."""
+    outside = run.counted(scope.stack)
+    for branch in scope.all_branches():
+        branches.cancel_branch(run, scope, branch)
+    run.close_scope(scope, because)
+    close_branches(run, outside)
