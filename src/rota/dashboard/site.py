@@ -10,12 +10,15 @@ page allows only these files and this coordinator: the contents of tasks are hos
 import base64
 import gzip
 import hashlib
+import posixpath
 import re
 from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
+import msgspec
+from msgspec import Struct
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -51,12 +54,18 @@ PAGE_HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 
+# The source of a static import or export; `import(…)` is none.
+_IMPORT = re.compile(r"""\b(?:from|import)\s*["']([^"']+)["']""")
 _MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
 
 Headers = dict[str, str]
 
 
 # --- files --------------------------------------------------------------------------------------
+
+
+class _ImportMap(Struct):
+    imports: dict[str, str]
 
 
 class StaticFile(NamedTuple):
@@ -141,7 +150,7 @@ def policy(page: bytes) -> str:
 def _page(found: Mapping[str, StaticFile], edition: str) -> StaticFile:
     """The page with the address of its edition and the links to all files."""
     static = f"/static/{edition}"
-    modules = [name for name in found if name.endswith(".js") and _is_needed_at_once(name)]
+    modules = sorted(_imported(found, "app.js"))
     # Styles of single pages come last, so that they override the others.
     sheets = sorted(
         (name for name in found if name.endswith(".css")),
@@ -157,9 +166,26 @@ def _page(found: Mapping[str, StaticFile], edition: str) -> StaticFile:
     return StaticFile.of(text.encode(), found["index.html"].media_type)
 
 
-def _is_needed_at_once(name: str) -> bool:
-    # The layout of graphs runs in a web worker, and the theme is not a module.
-    return name not in {"theme.js", "vendor/dagre.js"} and not name.endswith("worker_thread.js")
+def _imported(found: Mapping[str, StaticFile], first: str) -> set[str]:
+    """The module and everything it imports statically: what the browser needs at once.
+
+    The modules of pages are imported when they are opened.
+    """
+    (text,) = _MAP.findall(found["index.html"].content)
+    vendored = msgspec.json.decode(text, type=_ImportMap).imports
+    reached: set[str] = set()
+    waiting = [first]
+    while waiting:
+        name = waiting.pop()
+        if name in reached:
+            continue
+        reached.add(name)
+        for source in _IMPORT.findall(found[name].content.decode()):
+            path = vendored.get(source, "").removeprefix("{static}/")
+            waiting.append(
+                path or posixpath.normpath(posixpath.join(posixpath.dirname(name), source))
+            )
+    return reached
 
 
 class _File:

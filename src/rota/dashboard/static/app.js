@@ -1,23 +1,6 @@
-// The dashboard: pages register themselves, the shell shows the one that the address means.
-// To add a page see README.md beside this file: one module in pages/, and its import here.
-import "./pages/overview.js";
-import "./pages/tasks.js";
-import "./pages/task.js";
-import "./pages/queues.js";
-import "./pages/limits.js";
-import "./pages/failures.js";
-import "./pages/workers.js";
-import "./pages/worker.js";
-import "./pages/workflows.js";
-import "./pages/workflow.js";
-import "./pages/runs.js";
-import "./pages/run.js";
-import "./pages/schedules.js";
-import "./pages/schedule.js";
-import "./pages/services.js";
-import "./pages/service.js";
-import "./pages/events.js";
-import "./pages/system.js";
+// The dashboard: pages.js lists the pages, and the shell shows the one that the address means.
+// To add a page see README.md beside this file: one module in pages/, and its line in pages.js.
+import "./pages.js";
 import { html, render } from "./lib.js";
 import { listenToKeys } from "./keyboard.js";
 import { startLive, togglePause } from "./live.js";

@@ -1,5 +1,5 @@
-// The router: pages register themselves, and every view has a URL.
-import { signal } from "./lib.js";
+// The router: every view has a URL, and the module of a page is fetched when it is first opened.
+import { html, signal, useEffect } from "./lib.js";
 import { withQuery } from "./api.js";
 
 export const pages = []; // those of the side bar first, in its order
@@ -9,12 +9,25 @@ function decodeSafely(path) { return path.length > 1 ? path.replace(/\/+$/, "") 
 
 export const place = signal(read());
 
-/** Register a page: { path: "/things/:id", title, component, nav?: { label, order, key, badge } }. */
-export function page(definition) {
+/** Register a page: { path: "/things/:id", title, load, nav?: { label, order, key, badge } }. */
+export function page({ load, ...definition }) {
   const parts = definition.path.split("/").filter(Boolean);
-  pages.push({ ...definition, parts });
-  // Whoever is imported first: lists of pages are in the order of the side bar.
-  pages.sort((left, right) => (left.nav?.order ?? Infinity) - (right.nav?.order ?? Infinity) || 0);
+  pages.push({ ...definition, parts, component: loaded(load) });
+}
+
+/** The component of a page, which fetches its module when it is first shown. */
+function loaded(load) {
+  const module = signal(null); // { component } or { problem }
+  const fetchModule = () => load().then(
+    ({ default: component }) => { module.value = { component }; },
+    (problem) => { module.value = { problem }; });
+  return function Page(props) {
+    useEffect(() => { if (!module.value?.component) fetchModule(); }, []);
+    const { component, problem } = module.value || {};
+    if (component) return html`<${component} ...${props} />`;
+    // The browser remembers that a module failed, so only loading the whole page again helps.
+    return problem ? html`<p class="empty" role="alert">This page could not be loaded from the coordinator. <a href="" onClick=${(event) => { event.preventDefault(); location.reload(); }}>Load it again</a></p>` : null;
+  };
 }
 
 export function matching(path) {

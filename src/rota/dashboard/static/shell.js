@@ -13,7 +13,7 @@ import { link, matching, pages, place } from "./router.js";
 import { logout, me } from "./session.js";
 import { TASK_STATES } from "./states.js";
 import { switchTheme, theme } from "./theme_switch.js";
-import { Dot, Empty, Header } from "./ui.js";
+import { Dot, Empty, Header, Time } from "./ui.js";
 
 const LIVE_WORDS = { live: "live", connecting: "connecting", polling: "polling", paused: "paused" };
 
@@ -28,7 +28,7 @@ function Frame() {
   const { path, query } = place.value;
   const found = matching(path);
   const main = useRef(null);
-  if (overview.data) learnTime(overview.data.now_ms);
+  useEffect(() => { if (overview.data) learnTime(overview.data.now_ms); }, [overview.data]);
 
   useEffect(() => {
     document.title = found ? `${titleOf(found)} · Rota` : "Rota";
@@ -42,7 +42,7 @@ function Frame() {
   }, [path]);
 
   return html`<a class="skip" href="#main">to the content</a>
-    <div class=${`frame ${isOpen ? "is-open" : ""}`}>
+    <div class=${`frame ${isOpen ? "is-open" : ""} ${isUnreachable(overview.problem) ? "is-old" : ""}`}>
       <header class="top">
         <button type="button" class="button quiet menu" aria-expanded=${isOpen} aria-controls="side" onClick=${() => setOpen(!isOpen)}>☰<span class="unseen">menu</span></button>
         <a class="brand" href="/"><img src=${new URL("icon.svg", import.meta.url).href} alt="" width="20" height="20" />Rota</a>
@@ -50,6 +50,7 @@ function Frame() {
       </header>
       <nav id="side" class="side" aria-label="pages"><${Side} overview=${overview.data} /></nav>
       <main id="main" tabindex="-1" ref=${main}>
+        <${Banner} overview=${overview} />
         ${found ? html`<${found.page.component} key=${path} params=${found.params} query=${query} overview=${overview.data} />` : html`<${Lost} />`}
       </main>
     </div>`;
@@ -57,10 +58,22 @@ function Frame() {
 
 const titleOf = ({ page, params }) => (typeof page.title === "function" ? page.title(params) : page.title);
 
-const Lost = () => html`<${Header} title="Nothing here" /><${Empty}>No page has this address.<//>`;
+const Lost = () => html`<${Header} title="Page not found" />
+  <${Empty}>There is no page at this address. Go to the <a href="/">overview</a>, pick a page on the side, or press <kbd>Ctrl K</kbd> and type a name or an id.<//>`;
+
+/** Says that the coordinator does not answer: what the page shows is then old, and greyed. */
+function Banner({ overview }) {
+  const isLost = isUnreachable(overview.problem);
+  if (!isLost) return null;
+  return html`<p class="banner" role="alert"><b>The coordinator does not answer.</b> ${overview.data
+    ? html`What you see is from <${Time} at=${overview.data.now_ms} /> and may be wrong by now.`
+    : "Is it running, and can this browser reach it?"} The dashboard keeps trying.</p>`;
+}
+
+const isUnreachable = (problem) => Boolean(problem) && (problem.status === 0 || problem.status >= 502);
 
 function Tools({ problem }) {
-  const state = problem && problem.status === 0 ? "unreachable" : liveState.value;
+  const state = isUnreachable(problem) ? "unreachable" : liveState.value;
   return html`<div class="top-tools">
     <button type="button" class="button quiet palette-button" onClick=${() => { overlay.value = "palette"; }}><span>go to …</span><kbd>Ctrl K</kbd></button>
     <button type="button" class="button quiet live" data-live=${state} title="pause or resume live updates (p)" onClick=${togglePause}><i aria-hidden="true"></i><span role="status">${LIVE_WORDS[state] || state}</span></button>

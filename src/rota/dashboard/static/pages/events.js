@@ -4,14 +4,14 @@ import { clockTime, absolute, short } from "../format.js";
 import { html, useEffect, useState } from "../lib.js";
 import { useEvents } from "../live.js";
 import { useResource } from "../resource.js";
-import { link, page, segment } from "../router.js";
+import { link, segment } from "../router.js";
 import { Button, Empty, Field, Header, Panel, Problem, Tabs } from "../ui.js";
 
 const MOST_SHOWN = 200;
 const KINDS = ["task", "run", "worker", "queue", "workflow", "shards", "member", "lock", "memory", "token"];
 const TONES = { failed: "red", succeeded: "green", completed: "green", started: "blue", submitted: "amber", retrying: "violet", cancelled: "grey", unregistered: "orange", registered: "green", paused: "slate", resumed: "green", health: "amber", "timed-out": "orange" };
 
-function Events({ query }) {
+export default function Events({ query }) {
   const path = withQuery("/api/events", { last: 200, type: query.type, subject: query.subject });
   const first = useResource(path);
   const [later, setLater] = useState([]);
@@ -52,5 +52,3 @@ function Subject({ event }) {
   const hrefs = { task: event.data.count ? link("/tasks", { queue: event.subject }) : `/tasks/${segment(event.subject)}`, run: `/runs/${segment(event.subject)}`, worker: `/workers/${segment(event.subject)}`, queue: link("/tasks", { queue: event.subject }), workflow: `/workflows/${segment(event.subject)}`, shards: `/services/${segment(event.subject)}`, member: `/services/${segment(event.subject)}` };
   return hrefs[kind] ? html`<a class="mono" href=${hrefs[kind]}>${event.subject}</a>` : html`<span class="mono">${event.subject}</span>`;
 }
-
-page({ path: "/events", title: "Events", component: Events, nav: { label: "Events", order: 80, key: "e" } });

@@ -4,11 +4,11 @@ import { act, confirm } from "../dialog.js";
 import { plural, short, whole } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, page, setQuery } from "../router.js";
+import { link, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { Badge, Bar, Button, Empty, Header, Panel, Problem, Time } from "../ui.js";
 
-function Failures({ query }) {
+export default function Failures({ query }) {
   const failures = useResource("/api/failures", { on: ["task-failed", "task-retrying"], every: 10_000 });
   const all = failures.data?.items || [];
   const items = all.filter((one) => !query.find || `${one.name} ${one.error?.type} ${one.error?.message} ${Object.keys(one.queues)}`.toLowerCase().includes(query.find.toLowerCase()));
@@ -39,6 +39,3 @@ function Group({ group, total, reload }) {
         newest: ${group.task_ids.map((id) => html`<a key=${id} class="mono" href=${`/tasks/${id}`}>${id}</a> `)}</p>
     </div><//>`;
 }
-
-page({ path: "/failures", title: "Failures", component: Failures, nav: { label: "Failures", order: 30, key: "f",
-  badge: (overview) => (overview.tasks.failed ? { text: short(overview.tasks.failed), tone: "red" } : null) } });

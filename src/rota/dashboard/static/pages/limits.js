@@ -5,7 +5,7 @@ import { FormDialog, act, confirm } from "../dialog.js";
 import { plural, shellWord, whole } from "../format.js";
 import { html, useState } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, page, segment } from "../router.js";
+import { link, segment } from "../router.js";
 import { may } from "../session.js";
 import { Badge, Bar, Button, Count, Empty, Field, Header, Pager, Panel, Problem, Tabs } from "../ui.js";
 import { pace, seconds, toMs } from "./rates.js";
@@ -14,7 +14,7 @@ const PAGE = 50;
 const KINDS = ["concurrency", "rate"];
 const pathOf = (key) => `/api/limits/${segment(key)}`;
 
-function Limits({ query }) {
+export default function Limits({ query }) {
   const path = withQuery("/api/limits", { kind: query.kind, prefix: query.prefix, cursor: query.cursor, limit: PAGE });
   const limits = useResource(path, { on: ["task-"], every: 1000 });
   const [edited, setEdited] = useState(null); // null | {} for a new one | a limit
@@ -103,5 +103,3 @@ function Edit({ limit, close, reload }) {
     <label class="field"><span>starts that may come at once after a quiet time</span><input name="burst" type="number" min="1" required defaultValue=${limit.burst ?? 1} /></label>`}
     <p class="hint">${count === "0" ? "Nothing of this key starts any more, until the limit is raised." : "It holds at once, also for what waits already."} What runs goes on. The limit is pinned: tasks that declare another value do not change it.</p><//>`;
 }
-
-page({ path: "/limits", title: "Limits", component: Limits, nav: { label: "Limits", order: 25, key: "m" } });

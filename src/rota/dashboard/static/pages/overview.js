@@ -1,16 +1,17 @@
-// The first page: what is stuck and why comes first, the charts of the last hour follow.
+// The first page: what cannot start and what fails come first, the charts of the last hour follow.
 import { Chart, Spark, charted } from "../chart.js";
 import { duration, plural, rate, short, whole } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, page } from "../router.js";
+import { link } from "../router.js";
 import { RUN_STATES, tone } from "../states.js";
 import { Table as RunTable } from "./runs.js";
 import { Badge, Bar, Count, Duration, Empty, Header, Panel, Problem, Time, opens } from "../ui.js";
 
+const SHOWN_FAILURES = 3;
 const LATE_MS = 60_000; // a queue whose oldest task waits for longer is worth a line
 
-function Overview({ overview }) {
+export default function Overview({ overview }) {
   const series = useResource("/api/series", { every: 10_000 });
   const backlog = useResource("/api/backlog", { on: ["task-", "queue-", "worker-"], every: 5000 });
   const queues = useResource("/api/queues", { on: ["task-", "queue-"], every: 5000 });
@@ -18,7 +19,9 @@ function Overview({ overview }) {
   if (!overview) return html`<${Header} title="Overview" /><${Problem} of=${backlog} />`;
   return html`<${Header} title="Overview" />
     <${Figures} overview=${overview} queues=${queues.data?.items || []} />
-    <${Trouble} overview=${overview} backlog=${backlog.data?.items || []} failures=${failures.data?.items || []} />
+    ${isUnused(overview) && html`<${FirstSteps} />`}
+    <${CannotStart} overview=${overview} backlog=${backlog} />
+    <${Failing} failures=${failures.data?.items || []} />
     <${Charts} series=${series.data} />
     <div class="grid">
       <div class="span-8"><${Queues} items=${queues.data?.items || []} series=${series.data} /><${LastRuns} runs=${overview.runs} /></div>
@@ -36,44 +39,62 @@ function Figures({ overview, queues }) {
     { value: duration(oldest || null), unit: "oldest wait", note: "of any queue", tone: oldest > LATE_MS ? "orange" : "", href: "/queues" },
     { value: short(tasks.running), unit: "running", note: plural(workers.healthy || 0, "healthy worker"), tone: "blue", href: link("/tasks", { state: "running" }) },
     { value: short(tasks.failed), unit: "failed", note: `${rate(sum("failed_per_s"))} / s now`, tone: tasks.failed ? "red" : "", href: "/failures" },
-    { value: short(overview.stuck), unit: "stuck", note: overview.stuck ? "see below" : "nothing waits in vain", tone: overview.stuck ? "red" : "green", href: link("/tasks", { state: "queued" }) },
+    { value: short(overview.stuck), unit: "cannot start", note: overview.stuck ? "see below" : "every task can start", tone: overview.stuck ? "red" : "green", href: link("/tasks", { state: "queued" }) },
   ];
   return html`<div class="figures">${items.map((one) => html`<a key=${one.unit} class="figure" href=${one.href} data-tone=${one.tone}>
     <b class="number">${one.value}</b><span>${one.unit}</span><small>${one.note}</small></a>`)}</div>`;
 }
 
-function troubles({ overview, backlog, failures }) {
+/** What cannot start or waits for long, and everything else that needs a look. */
+function troubles(overview, backlog) {
   const found = [];
   for (const one of backlog.filter((lane) => lane.queued && lane.why.is_stuck)) {
     found.push({ key: `stuck ${one.queue} ${one.name} ${one.requires}`, tone: "red", href: link("/tasks", { state: "queued", queue: one.queue, name: one.name }),
-      title: html`${plural(one.queued, "task")} <b>${one.name}</b> in <b>${one.queue}</b>: ${one.why.text}`,
+      title: html`${plural(one.queued, "task")} <b>${one.name}</b> in <b>${one.queue}</b> cannot start: ${one.why.text}`,
       note: html`waiting for ${duration(one.oldest_age_ms)}${one.requires.length ? html` · requires ${one.requires.join(", ")}` : ""}` });
   }
   for (const one of backlog.filter((lane) => lane.queued && !lane.why.is_stuck && (lane.oldest_age_ms || 0) > LATE_MS)) {
     found.push({ key: `late ${one.queue} ${one.name} ${one.requires}`, tone: "amber", href: link("/tasks", { state: "queued", queue: one.queue, name: one.name }),
-      title: html`${plural(one.queued, "task")} <b>${one.name}</b> in <b>${one.queue}</b>: ${one.why.text}`, note: html`the oldest waits for ${duration(one.oldest_age_ms)}` });
+      title: html`${plural(one.queued, "task")} <b>${one.name}</b> in <b>${one.queue}</b>: ${one.why.text}`, note: html`the oldest has waited for ${duration(one.oldest_age_ms)}` });
   }
   for (const name of overview.paused_queues.filter((queue) => !backlog.some((lane) => lane.queue === queue && lane.queued))) {
-    found.push({ key: `paused ${name}`, tone: "slate", href: "/queues", title: html`Queue <b>${name}</b> is paused`, note: "nothing waits in it" });
+    found.push({ key: `paused ${name}`, tone: "slate", href: "/queues", title: html`Queue <b>${name}</b> is paused`, note: "no task waits in it" });
   }
   const { workers, shards } = overview;
   for (const state of ["unhealthy", "degraded", "quarantined", "draining"].filter((one) => workers[one])) {
     found.push({ key: state, tone: tone(state), href: link("/workers"), title: html`${plural(workers[state], "worker")} ${state}` });
   }
   if (shards.unowned || shards.moving) found.push({ key: "shards", tone: shards.unowned ? "red" : "violet", href: "/services", title: html`${plural(shards.unowned, "shard")} unowned, ${whole(shards.moving)} moving` });
-  for (const one of failures.slice(0, 3)) {
-    found.push({ key: one.fingerprint, tone: "red", href: "/failures", title: html`${plural(one.count, "task")} <b>${one.name}</b> failed: ${one.error ? `${one.error.type}: ${one.error.message}`.slice(0, 240) : "no reason given"}`, note: html`last <${Time} at=${one.last_failed_at_ms} />` });
-  }
   return found;
 }
 
-function Trouble(props) {
-  const found = troubles(props);
-  return html`<${Panel} title="What is stuck, and why?">
-    ${found.map((one) => html`<a key=${one.key} class="alert" href=${one.href}><i class="dot" data-tone=${one.tone} aria-hidden="true"></i><div>${one.title}${one.note && html`<span class="soft">${one.note}</span>`}</div></a>`)}
-    ${!found.length && html`<p class="alert"><i class="dot" data-tone="green" aria-hidden="true"></i><span>Nothing. Every task that waits has a worker that will take it.</span></p>`}
+function CannotStart({ overview, backlog }) {
+  if (!backlog.data) return html`<${Panel} title="Cannot start"><${Problem} of=${backlog} /><//>`;
+  const found = troubles(overview, backlog.data.items);
+  return html`<${Panel} title="Cannot start">
+    <${Alerts} items=${found} />
+    ${!found.length && html`<p class="alert"><i class="dot" data-tone=${backlog.problem ? "grey" : "green"} aria-hidden="true"></i><span>${backlog.problem ? "Not known: the coordinator does not answer." : "Nothing is stuck. Every task that waits has a worker that will take it."}</span></p>`}
   <//>`;
 }
+
+function Failing({ failures }) {
+  if (!failures.length) return null;
+  const items = failures.slice(0, SHOWN_FAILURES).map((one) => ({ key: one.fingerprint, tone: "red", href: "/failures",
+    title: html`${plural(one.count, "task")} <b>${one.name}</b> failed: ${one.error ? `${one.error.type}: ${one.error.message}`.slice(0, 240) : "no reason given"}`,
+    note: html`last <${Time} at=${one.last_failed_at_ms} />` }));
+  return html`<${Panel} title="Failing" tools=${html`<a href="/failures">all</a>`}><${Alerts} items=${items} /><//>`;
+}
+
+const Alerts = ({ items }) => items.map((one) => html`<a key=${one.key} class="alert" href=${one.href}><i class="dot" data-tone=${one.tone} aria-hidden="true"></i><div>${one.title}${one.note && html`<span class="soft">${one.note}</span>`}</div></a>`);
+
+/** Nothing was ever submitted, no worker has come, and no workflow has run. */
+const isUnused = ({ tasks, workers, runs }) => [tasks, workers, runs].every((counts) => Object.values(counts).every((count) => !count));
+
+const FirstSteps = () => html`<${Panel} title="First steps"><ol class="body steps">
+  <li>Write a task: <code>@app.task</code> on a function in <code>tasks.py</code>.</li>
+  <li>Start a worker: <code>rota worker tasks:app --url ${location.origin}</code></li>
+  <li>Submit a task: <code>rota submit NAME --url ${location.origin} --wait</code></li>
+</ol><//>`;
 
 function Charts({ series }) {
   if (!series?.items.length) return null;
@@ -135,6 +156,3 @@ const Shares = ({ counts, states, href }) => html`<div class="strip strip-flush"
     const badge = html`<${Badge} state=${one}>${short(counts[one])} ${one.replaceAll("_", " ")}<//>`;
     return href ? html`<a key=${one} href=${href(one)}>${badge}</a>` : html`<span key=${one}>${badge}</span>`;
   })}</p>`;
-
-page({ path: "/", title: "Overview", component: Overview, nav: { label: "Overview", order: 0, key: "o",
-  badge: (overview) => (overview.stuck ? { text: `${short(overview.stuck)} stuck`, tone: "red" } : null) } });

@@ -5,14 +5,14 @@ import { act, confirm } from "../dialog.js";
 import { duration, plural, rate, short } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, page, segment, setQuery } from "../router.js";
+import { link, segment, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { Badge, Button, Count, Duration, Empty, Header, Panel, Problem } from "../ui.js";
 import { Settings, SettingsMark } from "./queue_settings.js";
 
 const CHARTED = 20; // queues whose last hour stands in the table
 
-function Queues({ query }) {
+export default function Queues({ query }) {
   const queues = useResource("/api/queues", { on: ["task-", "queue-"], every: 3000 });
   const backlog = useResource("/api/backlog", { on: ["task-", "queue-", "worker-"], every: 3000 });
   const named = (queues.data?.items || []).slice(0, CHARTED).map((one) => one.name).sort();
@@ -71,6 +71,3 @@ function Hour({ queue }) {
     <div class="span-4"><${Chart} title="Backlog" times=${times} say=${short} lines=${[{ label: "queued", tone: "amber", values: one.depth, isFilled: true }, { label: "running", tone: "blue", values: one.running }]} /></div>
     <div class="span-4"><${Chart} title="Oldest wait" times=${times} say=${duration} least=${1000} lines=${[{ label: "oldest", tone: "violet", values: one.oldest_age_ms, isFilled: true }]} /></div></div><//>`;
 }
-
-page({ path: "/queues", title: "Queues", component: Queues, nav: { label: "Queues", order: 20, key: "q",
-  badge: (overview) => (overview.paused_queues.length ? { text: `${overview.paused_queues.length} paused`, tone: "slate" } : { text: short(overview.queues) }) } });

@@ -4,7 +4,7 @@ import { plural } from "../format.js";
 import { Graph } from "../graph.js";
 import { Json } from "../json.js";
 import { useResource } from "../resource.js";
-import { link, page, segment, setQuery } from "../router.js";
+import { link, segment, setQuery } from "../router.js";
 import { tone } from "../states.js";
 import { PER_NODE, Timeline } from "../timeline.js";
 import { Badge, Duration, Empty, Header, Panel, Problem, Tabs, Time } from "../ui.js";
@@ -32,7 +32,7 @@ function useRun(id) {
   return { run, graph, workflow, definition: workflow.data?.definition, isLive: Boolean(isOpen), reload };
 }
 
-function Run({ params, query }) {
+export default function Run({ params, query }) {
   const { run, graph, workflow, definition, isLive, reload } = useRun(params.id);
   const at = Number(query.at) || 0;
   const past = usePast(params.id, at);
@@ -101,5 +101,3 @@ function Artifacts({ id, isLive }) {
     ${found.data.items.map((one) => html`<tr key=${one.name}><td><a download href=${`/api/runs/${id}/artifacts/${segment(one.name)}`}>${one.name}</a></td><td>${one.media_type}</td><td class="right number">${plural(one.size, "byte")}</td><td><${Time} at=${one.created_at_ms} /></td></tr>`)}
   </tbody></table>`;
 }
-
-page({ path: "/runs/:id", title: (params) => `Run ${params.id}`, component: Run });

@@ -3,14 +3,14 @@ import { withQuery } from "../api.js";
 import { plural, whole } from "../format.js";
 import { html, useRef } from "../lib.js";
 import { useResource } from "../resource.js";
-import { go, link, page, segment, setQuery } from "../router.js";
+import { go, link, segment, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { RUN_STATES } from "../states.js";
 import { Badge, Duration, Empty, Field, Header, Pager, Panel, Problem, Tabs, Time, opens } from "../ui.js";
 
 const PAGE = 50;
 
-function Runs({ query, overview }) {
+export default function Runs({ query, overview }) {
   const filter = { workflow: query.workflow, state: query.state };
   const runs = useResource(withQuery("/api/runs", { ...filter, cursor: query.cursor, limit: PAGE }), { on: ["run-"], every: 5000 });
   const workflows = useResource("/api/workflows?limit=1000", { every: 60_000 });
@@ -68,5 +68,3 @@ export function Table({ items, isOne }) {
     <td class="right tight hide-narrow"><${Duration} from=${run.created_at_ms} to=${run.finished_at_ms} /></td>
   </tr>`)}</tbody></table></div>`;
 }
-
-page({ path: "/runs", title: "Runs", component: Runs, nav: { label: "Runs", order: 50, key: "r", badge: (overview) => (overview.runs.running ? { text: overview.runs.running, tone: "blue" } : overview.runs.failed ? { text: overview.runs.failed, tone: "red" } : null) } });

@@ -5,7 +5,7 @@ import { absolute, duration, plural, whole } from "../format.js";
 import { Json } from "../json.js";
 import { html, useState } from "../lib.js";
 import { useResource } from "../resource.js";
-import { go, page, segment } from "../router.js";
+import { go, segment } from "../router.js";
 import { may } from "../session.js";
 import { Button, Empty, Facts, Header, Panel, Problem, Time } from "../ui.js";
 import { Marks, Outcome, Target, Times, failed, zoned } from "./schedules.js";
@@ -15,7 +15,7 @@ const OFTEN = { on: ["schedule-"], every: 5000 };
 const MISSED = { last: "the last missed time fires", skip: "missed times do not fire", all: "all missed times fire" };
 const OVERLAPS = { skip: "skip the time", queue_one: "one firing waits", queue_all: "all firings wait", cancel_running: "cancel what runs", allow: "fire all the same" };
 
-function Schedule({ params }) {
+export default function Schedule({ params }) {
   const path = `/api/schedules/${segment(params.name)}`;
   const schedule = useResource(path, OFTEN);
   const next = useResource(`${path}/next?count=${UPCOMING}`, OFTEN);
@@ -97,5 +97,3 @@ function Actions({ schedule, path, reload }) {
       <label class="field"><span>note for others, such as the reason</span><input name="note" maxlength="1000" autocomplete="off" autofocus /></label>
       <p class="hint">It does not fire until it is resumed. Times that pass meanwhile are not made up for. What runs goes on.</p><//>`}`;
 }
-
-page({ path: "/schedules/:name", title: (params) => params.name, component: Schedule });

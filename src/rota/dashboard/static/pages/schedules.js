@@ -3,13 +3,13 @@ import { withQuery } from "../api.js";
 import { absolute, duration, plural } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, page, segment } from "../router.js";
+import { link, segment } from "../router.js";
 import { Badge, Empty, Header, Pager, Panel, Problem, Time, opens } from "../ui.js";
 
 const PAGE = 50;
 const SAMPLE = '@app.schedule("0 3 * * *", timezone="Europe/Berlin")\n@app.task\ndef clean() -> None: ...';
 
-function Schedules({ query }) {
+export default function Schedules({ query }) {
   const schedules = useResource(withQuery("/api/schedules", { cursor: query.cursor, limit: PAGE }), { on: ["schedule-"], every: 5000 });
   const items = schedules.data?.items || [];
   return html`<${Header} title="Schedules" sub="tasks and runs that start at set times" />
@@ -77,5 +77,3 @@ export function zoned(ms, timeZone) {
     return absolute(ms);
   }
 }
-
-page({ path: "/schedules", title: "Schedules", component: Schedules, nav: { label: "Schedules", order: 55, key: "d" } });

@@ -5,7 +5,7 @@ import { act, confirm } from "../dialog.js";
 import { plural, relative, whole } from "../format.js";
 import { html, useState } from "../lib.js";
 import { useResource } from "../resource.js";
-import { page, segment } from "../router.js";
+import { segment } from "../router.js";
 import { may } from "../session.js";
 import { theme } from "../theme_switch.js";
 import { Badge, Button, Empty, Header, Panel, Problem, Time } from "../ui.js";
@@ -15,7 +15,7 @@ import { MOVES } from "./services.js";
 const LARGE = 20_000; // shards: beyond this the answer is megabytes, and asked for more seldom
 const MOST_SHOWN = 100; // members before "more"
 
-function Service({ params }) {
+export default function Service({ params }) {
   const path = `/api/services/${segment(params.name)}`;
   const [isLarge, setLarge] = useState(false);
   const service = useResource(path, isLarge ? { on: MOVES, every: 15_000 } : { on: MOVES, every: 3000 });
@@ -101,5 +101,3 @@ function Moves({ name }) {
   return html`<${Panel} title="Last moves">${items.length ? html`<table><tbody>${items.map((one) => html`<tr key=${one.seq}><td class="tight"><${Time} at=${one.at_ms} /></td><td class="tight soft hide-narrow">${one.type}</td><td class="break">${SAYS[one.type]?.(one.data) ?? JSON.stringify(one.data)}</td></tr>`)}</tbody></table>`
     : events.data ? html`<${Empty}>None that is remembered.<//>` : html`<${Problem} of=${events} />`}<//>`;
 }
-
-page({ path: "/services/:name", title: (params) => params.name, component: Service });

@@ -2,12 +2,12 @@
 import { html } from "../lib.js";
 import { short, whole } from "../format.js";
 import { useResource } from "../resource.js";
-import { page, segment } from "../router.js";
+import { segment } from "../router.js";
 import { Badge, Bar, Empty, Header, Panel, Problem, opens } from "../ui.js";
 
 export const MOVES = ["shards-", "member-", "service-"];
 
-function Services() {
+export default function Services() {
   const services = useResource("/api/services", { on: MOVES, every: 3000 });
   const items = services.data?.items || [];
   return html`<${Header} title="Services" />
@@ -25,6 +25,3 @@ const Table = ({ items }) => html`<div class="scroll"><table>
     <td class=${`right hide-narrow number ${one.unowned ? "error-text" : "faint"}`}>${whole(one.unowned)}</td>
     <td class=${`right hide-narrow number ${one.moving ? "" : "faint"}`}>${whole(one.moving)}</td>
     <td class="right number">${whole(one.member_count)}</td><td class="right number hide-narrow">${whole(one.generation)}</td></tr>`)}</tbody></table></div>`;
-
-page({ path: "/services", title: "Services", component: Services,
-  nav: { label: "Services", order: 70, key: "s", badge: ({ shards }) => (shards?.unowned ? { text: short(shards.unowned), tone: "red" } : shards?.moving ? { text: short(shards.moving), tone: "amber" } : null) } });

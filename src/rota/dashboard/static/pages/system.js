@@ -2,11 +2,10 @@
 import { bytes, duration, whole } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
-import { page } from "../router.js";
 import { me } from "../session.js";
 import { Badge, Facts, Header, Panel, Problem, Time } from "../ui.js";
 
-function System() {
+export default function System() {
   const health = useResource("/health", { every: 3000 });
   const system = useResource("/api/system", { every: 5000 });
   const sick = health.data?.checks.filter((one) => !one.isHealthy) || [];
@@ -48,5 +47,3 @@ function show({ name, value }) {
   if (name.endsWith("_bytes")) return bytes(value);
   return typeof value === "number" ? whole(value) === String(value) || value > 999 ? whole(value) : String(value) : String(value);
 }
-
-page({ path: "/system", title: "System", component: System, nav: { label: "System", order: 90, key: "y" } });

@@ -5,7 +5,7 @@ import { duration, shellWord, whole } from "../format.js";
 import { Json } from "../json.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, page, segment } from "../router.js";
+import { link, segment } from "../router.js";
 import { may } from "../session.js";
 import { tone } from "../states.js";
 import { Badge, Bar, Button, Copy, Duration, Facts, Header, Panel, Problem, Time } from "../ui.js";
@@ -14,7 +14,7 @@ import { pace } from "./rates.js";
 const WHY_TONES = { ready: "amber", queued_behind: "amber", workers_busy: "amber", limit_full: "amber", rate_closed: "amber", retry_later: "violet", not_due: "violet", breaker_open: "orange" };
 const isOver = (task) => ["succeeded", "failed", "cancelled"].includes(task.state);
 
-function Task({ params }) {
+export default function Task({ params }) {
   const path = `/api/tasks/${segment(params.id)}`;
   const found = useResource(path, { on: ["task-"], every: 2000 });
   const story = useResource(`${path}/timeline`, { on: ["task-", "worker-", "queue-"], every: 5000 });
@@ -160,5 +160,3 @@ export function asCommand(task) {
   for (const one of texts) words.push("--label", shellWord(one));
   return [...words, "--url", shellWord(location.origin)].join(" ");
 }
-
-page({ path: "/tasks/:id", title: ({ id }) => `Task ${id}`, component: Task });

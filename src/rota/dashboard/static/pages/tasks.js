@@ -4,14 +4,14 @@ import { act, confirm } from "../dialog.js";
 import { plural } from "../format.js";
 import { html, useEffect, useState } from "../lib.js";
 import { useResource } from "../resource.js";
-import { go, link, page, place, setQuery } from "../router.js";
+import { go, link, place, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { TASK_STATES } from "../states.js";
 import { Badge, Bar, Button, Duration, Empty, Field, Header, Pager, Panel, Problem, Tabs, Time, opens } from "../ui.js";
 
 const PAGE = 50;
 
-function Tasks({ query, overview }) {
+export default function Tasks({ query, overview }) {
   const filter = { state: query.state, queue: query.queue, name: query.name, label: query.label };
   const path = withQuery("/api/tasks", { ...filter, cursor: query.cursor, limit: PAGE });
   const tasks = useResource(path, { on: ["task-"], every: 5000 });
@@ -73,7 +73,7 @@ function Why({ filter, backlog }) {
   if (filter.state && filter.state !== "queued") return null;
   const stuck = backlog.filter((one) => one.queued && one.why.is_stuck && (!filter.queue || one.queue === filter.queue) && (!filter.name || one.name === filter.name));
   if (!stuck.length) return null;
-  return html`<div class="why" data-tone="red"><div><b>${plural(stuck.reduce((total, one) => total + one.queued, 0), "task")} wait in vain</b>
+  return html`<div class="why" data-tone="red"><div><b>${plural(stuck.reduce((total, one) => total + one.queued, 0), "task")} cannot start</b>
     <ul>${stuck.slice(0, 5).map((one) => html`<li key=${one.queue + one.name + one.requires}>${plural(one.queued, "task")} ${one.name} in ${one.queue}: ${one.why.text}</li>`)}</ul></div></div>`;
 }
 
@@ -132,5 +132,3 @@ export function Reason({ task, backlog }) {
   if (task.error) return html`<span class="error-text">${task.error.type}: ${task.error.message}</span>`;
   return html`<span class="soft">${task.worker_id ? `by ${task.worker_id}` : ""}${attempt}</span>`;
 }
-
-page({ path: "/tasks", title: "Tasks", component: Tasks, nav: { label: "Tasks", order: 10, key: "t" } });

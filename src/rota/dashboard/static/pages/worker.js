@@ -4,7 +4,7 @@ import { act, confirm } from "../dialog.js";
 import { duration, whole } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, page, segment } from "../router.js";
+import { link, segment } from "../router.js";
 import { may } from "../session.js";
 import { Badge, Bar, Button, Duration, Empty, Facts, Header, Panel, Problem, Time, opens } from "../ui.js";
 
@@ -24,7 +24,7 @@ export function WorkerActions({ worker, reload, size = "" }) {
   return html`<span class="nowrap"><${Button} kind=${size} onClick=${set("drain")}>drain<//> <${Button} kind=${`danger ${size}`} onClick=${set("quarantine")}>quarantine<//></span>`;
 }
 
-function Worker({ params }) {
+export default function Worker({ params }) {
   const found = useResource(link("/api/workers", { rank: "true", limit: 1000 }), { on: ["worker-"], every: 2000 });
   const running = useResource(link("/api/tasks", { state: "running", limit: 500 }), { on: ["task-"], every: 3000 });
   const events = useResource(link("/api/events", { subject: params.id, type: "worker-*", last: 20 }), { on: ["worker-"] });
@@ -73,5 +73,3 @@ const Parts = ({ worker }) => html`<p><b class="number">${worker.priority?.toFix
   <div class="facts">${[["free places", "capacity"], ["success", "success"], ["speed", "speed"], ["slow start", "slow_start"]].map(([label, name]) => html`<div key=${name}><span class="soft">${label}</span><span><${Bar} share=${worker.score?.[name]} state="running" label=${label} /> <span class="number">${worker.score?.[name].toFixed(2)}</span></span></div>`)}</div>`;
 
 const Past = ({ events }) => (events.length ? html`<${Panel} title="What happened to it"><ul class="log">${[...events].reverse().map((one) => html`<li key=${one.seq}><${Time} at=${one.at_ms} /> <b>${one.type}</b> <span class="soft">${Object.entries(one.data).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ")}</span></li>`)}</ul><//>` : null);
-
-page({ path: "/workers/:id", title: ({ id }) => `Worker ${id}`, component: Worker });

@@ -3,13 +3,13 @@ import { withQuery } from "../api.js";
 import { duration, plural, short } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, page, segment, setQuery } from "../router.js";
+import { link, segment, setQuery } from "../router.js";
 import { Badge, Bar, Empty, Header, Panel, Problem, Tabs, Time, opens } from "../ui.js";
 import { WorkerActions } from "./worker.js";
 
 const HEALTHS = ["healthy", "degraded", "unhealthy"];
 
-function Workers({ query, overview }) {
+export default function Workers({ query, overview }) {
   const path = withQuery("/api/workers", { rank: "true", health: query.health, capability: query.capability, limit: 200, cursor: query.cursor });
   const workers = useResource(path, { on: ["worker-"], every: 2000 });
   const items = (workers.data?.items || []).filter((one) => !query.find || `${one.id} ${one.node_id} ${one.group || ""} ${one.capabilities}`.includes(query.find));
@@ -47,6 +47,3 @@ export function Score({ worker }) {
   const text = parts.map(([name, value]) => `${name} ${value.toFixed(2)}`).join(", ");
   return html`<span class="score" title=${text}><b class="number">${worker.priority.toFixed(2)}</b><span class="parts" role="img" aria-label=${text}>${parts.map(([name, value]) => html`<i key=${name}><em style=${{ height: `${Math.max(0, Math.min(1, value)) * 100}%` }}></em></i>`)}</span></span>`;
 }
-
-page({ path: "/workers", title: "Workers", component: Workers, nav: { label: "Workers", order: 60, key: "w",
-  badge: ({ workers }) => (workers.unhealthy || workers.degraded ? { text: `${(workers.unhealthy || 0) + (workers.degraded || 0)} late`, tone: workers.unhealthy ? "red" : "amber" } : { text: short(workers.healthy || 0) }) } });

@@ -4,14 +4,14 @@ import { Graph } from "../graph.js";
 import { awaited, does } from "../graph_shape.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, page, segment, setQuery } from "../router.js";
+import { link, segment, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { Copy, Empty, Facts, Header, Panel, Problem, Tabs, Time } from "../ui.js";
 import { Table as RunTable } from "./runs.js";
 import { StartForm } from "./workflow_form.js";
 import { diff, folded, yamlOf } from "./workflow_text.js";
 
-function Workflow({ params, query }) {
+export default function Workflow({ params, query }) {
   const path = `/api/workflows/${segment(params.name)}`;
   const newest = useResource(path, { on: ["workflow-"], every: 15_000 });
   const wanted = Number(query.version) || newest.data?.version;
@@ -68,5 +68,3 @@ function Changes({ before, after }) {
   if (lines.every((one) => one.kind === "gap")) return html`<${Empty}>Nothing.<//>`;
   return html`<div class="text" tabindex="0" role="group" aria-label="difference">${lines.map((one, at) => (one.kind === "gap" ? html`<div key=${at} class="is-gap">··· ${one.count} lines ···</div>` : html`<div key=${at} class=${`is-${one.kind}`}><i>${MARKS[one.kind]}</i>${one.text}</div>`))}</div>`;
 }
-
-page({ path: "/workflows/:name", title: (params) => params.name, component: Workflow });

@@ -1,7 +1,7 @@
 // The list of workflows, with the states of their runs.
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, page, place, segment } from "../router.js";
+import { link, place, segment } from "../router.js";
 import { tone } from "../states.js";
 import { Badge, Empty, Field, Header, Pager, Panel, Problem, Time, opens } from "../ui.js";
 import { plural } from "../format.js";
@@ -9,7 +9,7 @@ import { withQuery } from "../api.js";
 
 const LATELY = 300; // runs, the newest of all workflows, that the bars are made of
 
-function Workflows({ query }) {
+export default function Workflows({ query }) {
   const workflows = useResource(withQuery("/api/workflows", { cursor: query.cursor, limit: 200 }), { on: ["workflow-"], every: 10_000 });
   const runs = useResource(`/api/runs?limit=${LATELY}`, { on: ["run-"], every: 10_000 });
   const wanted = (place.value.query.name || "").toLowerCase();
@@ -45,5 +45,3 @@ function Bars({ runs, name }) {
   const words = Object.entries(counts).map(([state, count]) => `${count} ${state}`).join(", ");
   return html`<a href=${link("/runs", { workflow: name })} title=${words} aria-label=${words}><span class="runs-bar">${Object.entries(counts).map(([state, count]) => html`<i key=${state} data-tone=${tone(state)} style=${{ flexGrow: count }}></i>`)}</span> <span class="number soft">${runs.length}</span></a>`;
 }
-
-page({ path: "/workflows", title: "Workflows", component: Workflows, nav: { label: "Workflows", order: 40, key: "l" } });
