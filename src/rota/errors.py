@@ -53,6 +53,10 @@ RotaError
 `code` is what clients match on, `status` is the HTTP status, `facts` are fields of the answer.
 """
 
+import difflib
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import islice
 from typing import Any, ClassVar
 
 
@@ -486,3 +490,27 @@ class StoreLocked(StoreError):  # noqa: N818
 
 class StoreTooNew(StoreError):  # noqa: N818
     code = "store_too_new"
+
+
+# --- names that were probably meant --------------------------------------------------------------
+
+MAX_COMPARED = 200  # names; comparing more would cost more than a suggestion is worth
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error's text: `; did you mean 'add'?`, or nothing if no name is near."""
+    found = nearest(name, known)
+    return "" if found is None else f"; did you mean {found!r}?"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    return _nearest(name, tuple(islice(known, MAX_COMPARED)))
+
+
+@lru_cache(maxsize=1_024)  # the same question is asked with each refresh of a page
+def _nearest(name: str, known: tuple[str, ...]) -> str | None:
+    lowered: dict[str, str] = {}
+    for one in known:
+        lowered.setdefault(one.lower(), one)
+    found = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    return lowered[found[0]] if found else None

@@ -15,7 +15,7 @@ from rota.cli.commands.tasks.submit import describe, new_task
 from rota.cli.render.output import ExitCode
 from rota.core.tasks.model import Backoff, NewTask, TaskError
 from rota.errors import Overloaded, Unavailable
-from rota.messages import TaskView
+from rota.messages import TaskView, WorkerRegistration
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, Hand, document
@@ -269,3 +269,27 @@ def test_a_debounced_task_with_a_time_limit_is_submitted(rota: Command) -> None:
 
     assert (task["state"], task["on_expiry"]) == ("scheduled", "discard")
     assert task["debounce"] == {"key": "d", "wait_ms": 60000}
+
+
+def test_a_wait_for_a_task_that_no_worker_knows_says_so(rota: Command, client: Client) -> None:
+    registration = WorkerRegistration(queues=["misspelt"], tasks=["add"])
+    client.run(calls.register_worker(registration))
+
+    flags = ("--queue", "misspelt", "--wait", "--wait-timeout-ms", "600")
+    ended = rota("submit", "ad", *flags)
+
+    reason = "no worker of queue 'misspelt' knows 'ad'; did you mean 'add'?"
+    assert ended.exit_code == ExitCode.TIMED_OUT
+    assert ended.stderr.splitlines()[0].endswith(f"waits: {reason}")
+    assert f"is still queued: {reason} (wait_timed_out)" in ended.stderr
+
+
+def test_a_wait_for_a_task_that_fails_prints_its_traceback(rota: Command, client: Client) -> None:
+    trace = 'Traceback (most recent call last):\n  File "shop.py", line 7\nBoom: no'
+    error = TaskError(type="Boom", message="no", details={"traceback": trace})
+
+    with served(client, "traces", ok=False, error=error):
+        ended = rota("submit", "add", "--queue", "traces", "--max-attempts", "1", "--wait")
+
+    assert ended.exit_code == ExitCode.FAILED
+    assert '  File "shop.py", line 7' in ended.stderr

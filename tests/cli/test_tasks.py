@@ -4,7 +4,8 @@ from msgspec import Raw
 
 from rota.cli.render import output
 from rota.cli.render.output import ExitCode
-from rota.core.tasks.model import NewTask, TaskError
+from rota.core.tasks.model import Backoff, NewTask, TaskError
+from rota.messages import WorkerRegistration
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, Hand, document
@@ -51,7 +52,8 @@ def test_one_task_is_shown_with_everything_known(rota: Command, client: Client) 
 
     text = rota("tasks", "show", task_id).stdout
 
-    facts = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in text.splitlines()}
+    lines = text.split("\n\n")[0].splitlines()
+    facts = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in lines}
     assert facts["state"] == "failed"
     assert facts["payload"] == '{"a":1}'
     assert facts["labels"] == '{"tenant":"x"}'
@@ -132,3 +134,32 @@ def test_ids_and_filter_together_are_refused(rota: Command) -> None:
 
     assert ended.exit_code == click.UsageError.exit_code
     assert "either ids, or a filter" in ended.stderr
+
+
+def test_a_task_is_shown_with_the_traceback_of_each_attempt(rota: Command, client: Client) -> None:
+    backoff = Backoff(kind="none")
+    (task_id,) = submitted(client, "traced", max_attempts=2, backoff=backoff)
+    hand = Hand(client, "traced")
+    for number in (1, 2):
+        trace = f'Traceback (most recent call last):\n  File "shop.py", line {number}\nBoom: no'
+        error = TaskError(type="Boom", message="no", details={"traceback": trace})
+        hand.report(hand.lease(), ok=False, error=error)
+
+    text = rota("tasks", "show", task_id).stdout
+    shown = document(rota("tasks", "show", task_id, "--json"))
+
+    assert text.index("attempt 1 failed") < text.index('  File "shop.py", line 1')
+    assert text.index('  File "shop.py", line 1') < text.index("attempt 2 failed")
+    assert text.count('File "shop.py", line 2') == 1
+    assert [one["attempt"] for one in shown["attempts"]] == [1]
+
+
+def test_a_waiting_task_is_shown_with_the_reason(rota: Command, client: Client) -> None:
+    registration = WorkerRegistration(queues=["unknown-names"], tasks=["add"])
+    client.run(calls.register_worker(registration))
+    new = NewTask(name="ad", queue="unknown-names")
+    (task,) = client.run(calls.submit([new]))
+
+    text = rota("tasks", "show", task.id).stdout
+
+    assert "no worker of queue 'unknown-names' knows 'ad'; did you mean 'add'?" in text

@@ -121,3 +121,11 @@ def test_running_and_ended_tasks_say_so() -> None:
     assert told(task(TaskState.CANCELLED)).code == "cancelled"
     assert told(task(TaskState.FAILED, error=error)).text == "ValueError: odd"
     assert told(task(TaskState.FAILED)).text == "failed"
+
+
+def test_a_task_that_no_worker_knows_names_the_one_that_was_probably_meant() -> None:
+    near = why(seat(tasks=("read", "sent")))
+    far = why(seat(tasks=("read", "archive")))
+
+    assert near.text == "no worker of queue 'mail' knows 'send'; did you mean 'sent'?"
+    assert far.text == "no worker of queue 'mail' knows 'send'"

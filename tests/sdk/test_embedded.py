@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import pytest
@@ -223,3 +224,26 @@ with Rota({url_in(tmp_path)!r}) as app:
     )
 
     assert (done.stdout, done.returncode) == ("through\n", 0), done.stderr
+
+
+def test_a_failed_task_has_the_handlers_traceback_as_its_cause(tmp_path: Path) -> None:
+    app = Rota(url_in(tmp_path))
+
+    @app.task(max_attempts=1)
+    def charge() -> None:
+        raise LookupError("no card")
+
+    with app, pytest.raises(TaskFailed) as caught:
+        charge.enqueue().result(PATIENCE_S)
+
+    shown = "".join(traceback.format_exception(caught.value))
+    assert 'raise LookupError("no card")' in str(caught.value.__cause__)
+    assert shown.index("in charge") < shown.index("direct cause of the following exception")
+
+
+def test_a_wait_that_times_out_says_why_the_task_waits(tmp_path: Path) -> None:
+    with Rota(url_in(tmp_path), concurrency=0) as app:
+        handle = app.enqueue("never")
+
+        with pytest.raises(TimeoutError, match=r"still queued after 0 s: no worker is registered"):
+            handle.result(timeout=0)

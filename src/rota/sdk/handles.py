@@ -8,6 +8,7 @@ import msgspec
 from rota.core.tasks.model import FINISHED, TaskError, TaskState
 from rota.errors import RotaError, Unavailable
 from rota.messages import TaskView
+from rota.messages.dashboard import TaskTimeline
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange, Wait, wait_for_end
@@ -19,7 +20,10 @@ LONGEST_PAUSE_S = 0.5
 
 
 class TaskFailed(RotaError):  # noqa: N818 - read where it is caught: `except TaskFailed`
-    """The task has failed for good; `error` is the error of its last attempt."""
+    """The task has failed for good; `error` is the error of its last attempt.
+
+    Its cause is the handler's traceback, if the worker sent one.
+    """
 
     code = "task_failed"
     title = "The task has failed"
@@ -28,6 +32,27 @@ class TaskFailed(RotaError):  # noqa: N818 - read where it is caught: `except Ta
         super().__init__(f"{error.type}: {error.message}", task_id=task_id)
         self.task_id = task_id
         self.error = error
+        text = traceback_of(error)
+        if text is not None:
+            self.__cause__ = RemoteTraceback(text)
+
+
+class RemoteTraceback(Exception):  # noqa: N818 - not an error: the cause of one, for its traceback
+    """The traceback of a handler, as its worker reported it; the cause of a `TaskFailed`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text.rstrip()}\n"""'
+
+
+def traceback_of(error: TaskError) -> str | None:
+    """The traceback in the details of an error; None when its worker sent none."""
+    details = error.details
+    text = details.get("traceback") if isinstance(details, dict) else None
+    return text if isinstance(text, str) else None
 
 
 class TaskCancelled(RotaError):  # noqa: N818
@@ -108,12 +133,16 @@ class TaskHandle(Generic[R]):
 def _wait_for_result(
     task_id: str, decoder: msgspec.json.Decoder[Any], timeout: float | None
 ) -> Exchange[Any]:
-    view: TaskView = yield from wait_for_end(
-        f"task {task_id!r}",
-        lambda wait_ms: calls.get_task(task_id, wait_ms=wait_ms),
-        FINISHED,
-        timeout,
-    )
+    try:
+        view: TaskView = yield from wait_for_end(
+            f"task {task_id!r}",
+            lambda wait_ms: calls.get_task(task_id, wait_ms=wait_ms),
+            FINISHED,
+            timeout,
+        )
+    except TimeoutError as error:
+        why = yield from _why_it_waits(task_id)
+        raise TimeoutError(f"{error}: {why}" if why else str(error)) from None
     if view.state is TaskState.CANCELLED:
         raise TaskCancelled(task_id)
     if view.state is TaskState.FAILED:
@@ -124,6 +153,14 @@ def _wait_for_result(
     except msgspec.ValidationError:
         # Another version of the handler wrote it; the plain value is still useful.
         return msgspec.json.decode(content)
+
+
+def _why_it_waits(task_id: str) -> Exchange[str | None]:
+    try:
+        timeline: TaskTimeline = yield calls.get_timeline(task_id)
+    except RotaError:
+        return None  # the wait is over, and this is only its explanation
+    return timeline.why.text
 
 
 class PendingHandle(Generic[R]):

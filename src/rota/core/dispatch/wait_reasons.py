@@ -12,6 +12,7 @@ from msgspec import Struct
 from rota.core.tasks.model import Lane, TaskRecord, TaskState
 from rota.core.workers.circuit_breaker import BreakerState
 from rota.core.workers.model import Health, WorkerRecord, WorkerState, can_serve
+from rota.errors import did_you_mean
 
 
 class WorkerSlot(Struct, frozen=True, kw_only=True):
@@ -32,7 +33,11 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 READY = Explanation(code="ready", text="a worker has room, and takes it next")
-NO_WORKERS = Explanation(code="no_workers", text="no worker is registered", is_stuck=True)
+NO_WORKERS = Explanation(
+    code="no_workers",
+    text="no worker is registered; start one with `rota worker MODULE:APP`",
+    is_stuck=True,
+)
 
 
 def explain_lane(
@@ -63,7 +68,10 @@ def _why_none_can(lane: Lane, workers: Sequence[WorkerRecord]) -> Explanation:
         return no_worker_for_queue(lane.queue)
     knowing = [one for one in in_queue if one.tasks is None or lane.name in one.tasks]
     if not knowing:
-        return _stuck("no_worker_for_task", f"no worker that serves the queue knows {lane.name!r}")
+        known = sorted({name for one in in_queue for name in one.tasks or ()})
+        meant = did_you_mean(lane.name, known)
+        text = f"no worker of queue {lane.queue!r} knows {lane.name!r}{meant}"
+        return _stuck("no_worker_for_task", text)
     offered = {capability for one in knowing for capability in one.capabilities}
     missing = [capability for capability in lane.requires if capability not in offered]
     if missing:

@@ -41,6 +41,7 @@ from rota.messages import (
     WorkerRegistration,
     WorkerView,
 )
+from rota.messages.dashboard import TaskTimeline
 from rota.sdk.client.requests import (
     ApiCall,
     Decoder,
@@ -109,6 +110,11 @@ class _KeyedDecoder:
 def get_task(task_id: str, *, wait_ms: int = 0) -> ApiCall[TaskView]:
     """One task; with `wait_ms` as soon as it has finished, or unfinished after that time."""
     return get(path_at("tasks", task_id), TaskView, wait_ms=wait_ms)
+
+
+def get_timeline(task_id: str) -> ApiCall[TaskTimeline]:
+    """The events and attempts of a task, and why it waits."""
+    return get(path_at("tasks", task_id, "timeline"), TaskTimeline)
 
 
 def list_tasks(

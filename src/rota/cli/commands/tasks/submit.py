@@ -24,9 +24,12 @@ from rota.cli.render.output import ExitCode, Refusal, is_terminal, note, show, v
 from rota.core.tasks.model import FINISHED
 from rota.errors import Invalid, Overloaded, RotaError, Unavailable
 from rota.messages import NewTask, TaskState, TaskView
+from rota.messages.dashboard import WhyView
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
+from rota.sdk.handles import traceback_of
 
+FIRST_POLL_MS = 300  # then a task that no worker can run is explained
 WATCHED_POLL_MS = 500  # on a terminal: the largest age of the shown progress
 QUIET_POLL_MS = 30_000
 PAUSE_S = 0.5  # before the next call to a coordinator that did not answer
@@ -110,7 +113,9 @@ def submit(
     if task.duplicate:
         note(f"task {task.id} had this key already")
     if wait:
-        _finish(wait_until_finished(client, task, timeout_ms=wait_timeout_ms), as_json=as_json)
+        ended = wait_until_finished(client, task, timeout_ms=wait_timeout_ms)
+        why = None if ended.state in FINISHED else _reason(client, ended)
+        _finish(ended, why, as_json=as_json)
     else:
         show(task, as_json=as_json, render=lambda task: task.id)
 
@@ -138,7 +143,7 @@ def new_task(name: str, fields: dict[str, Any]) -> NewTask:
     return task if payload is None else msgspec.structs.replace(task, payload=payload)
 
 
-def _finish(task: TaskView, *, as_json: bool) -> None:
+def _finish(task: TaskView, why: WhyView | None, *, as_json: bool) -> None:
     """Print the result; every other end is also an error on stderr."""
     if as_json or task.state is TaskState.SUCCEEDED:
         show(task, as_json=as_json, render=lambda task: bytes(task.result or b"null").decode())
@@ -148,6 +153,9 @@ def _finish(task: TaskView, *, as_json: bool) -> None:
         case TaskState.FAILED:
             error = task.error
             text = f"failed: {error.type}: {error.message}" if error else "failed"
+            trace = traceback_of(error) if error else None
+            if trace is not None:
+                note(trace.rstrip())
             refusal = Refusal(
                 f"task {task.id} {text}", code="task_failed", exit_code=ExitCode.FAILED
             )
@@ -155,7 +163,8 @@ def _finish(task: TaskView, *, as_json: bool) -> None:
             text = f"task {task.id} was cancelled"
             refusal = Refusal(text, code="task_cancelled", exit_code=ExitCode.CANCELLED)
         case _:
-            text = f"task {task.id} is still {task.state.value}"
+            reason = "" if why is None else f": {why.text}"
+            text = f"task {task.id} is still {task.state.value}{reason}"
             refusal = Refusal(text, code="wait_timed_out", exit_code=ExitCode.TIMED_OUT)
     raise refusal
 
@@ -167,19 +176,48 @@ def wait_until_finished(client: Client, task: TaskView, *, timeout_ms: int) -> T
     """Wait until the task has finished, or the time is over; returns the task as it is then."""
     ends_at = time.monotonic() + timeout_ms / 1000
     watched = is_terminal(sys.stderr)
+    reasons = WaitReasons(client, task.id)
     with _display(watched=watched) as display:
         while task.state not in FINISHED:
             display(describe(task))
             left_ms = max(0, int((ends_at - time.monotonic()) * 1000))
             if left_ms == 0:
                 break
-            wait_ms = min(left_ms, WATCHED_POLL_MS if watched else QUIET_POLL_MS)
+            poll_ms = WATCHED_POLL_MS if watched else QUIET_POLL_MS
+            wait_ms = min(left_ms, FIRST_POLL_MS if reasons.looks == 0 else poll_ms)
             try:
                 task = client.run(calls.get_task(task.id, wait_ms=wait_ms))
+                reasons.look(task)
             except Unavailable:
                 # The coordinator may be restarting; the task is in its store.
                 time.sleep(min(PAUSE_S, left_ms / 1000))
     return task
+
+
+class WaitReasons:
+    """Says on stderr what keeps a task from running, if that does not end by itself."""
+
+    def __init__(self, client: Client, task_id: str) -> None:
+        self.looks = 0
+        self._client = client
+        self._task_id = task_id
+        self._said: str | None = None
+
+    def look(self, task: TaskView) -> None:
+        self.looks += 1
+        if task.state is not TaskState.QUEUED:
+            return
+        why = _reason(self._client, task)
+        if why is not None and why.is_stuck and why.text != self._said:
+            self._said = why.text
+            note(f"task {self._task_id} waits: {why.text}")
+
+
+def _reason(client: Client, task: TaskView) -> WhyView | None:
+    try:
+        return client.run(calls.get_timeline(task.id)).why
+    except RotaError:
+        return None  # it only explains
 
 
 def describe(task: TaskView) -> str:

@@ -1,5 +1,6 @@
 """`rota tasks`: list, show, cancel and retry tasks, by id or by filter."""
 
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,23 @@ import msgspec
 from rota.cli.connection import change_each, connected
 from rota.cli.options import page_options, yes_flag
 from rota.cli.render.formatting import absolute, relative
-from rota.cli.render.output import Facts, Table, confirm, json_text, show, show_page, table
+from rota.cli.render.output import (
+    Facts,
+    Table,
+    confirm,
+    json_text,
+    show,
+    show_page,
+    table,
+    visible,
+)
+from rota.core.tasks.model import FINISHED, TaskError
 from rota.messages import TaskCount, TaskPage, TaskSelection, TaskState, TaskView
+from rota.messages.dashboard import AttemptView, WhyView
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall
+from rota.sdk.handles import traceback_of
 
 
 @click.group()
@@ -46,8 +59,14 @@ def ls(client: Client, *, as_json: bool, **selection: Any) -> None:
 @click.argument("task_id")
 @connected
 def show_one(client: Client, task_id: str, *, as_json: bool) -> None:
-    """Show everything that is known about one task."""
-    show(client.run(calls.get_task(task_id)), as_json=as_json, render=_facts)
+    """Show everything that is known about one task: why it waits, and each attempt's traceback."""
+    task = client.run(calls.get_task(task_id))
+    timeline = client.run(calls.get_timeline(task_id))
+    fields = {name: getattr(task, name) for name in task.__struct_fields__}
+    details = TaskDetails(**fields, why=timeline.why, attempts=timeline.attempts)
+    show(details, as_json=as_json, render=_facts)
+    if not as_json:
+        _show_attempts(details)
 
 
 def _add_verb(
@@ -133,13 +152,14 @@ def _table(page: TaskPage) -> Table:
     return table(page.items, columns, empty="no tasks")
 
 
-def _facts(task: TaskView) -> Facts:
+def _facts(task: "TaskDetails") -> Facts:
     error = task.error
     return Facts(
         [
             ("id", task.id),
             ("name", task.name),
             ("state", task.state.value),
+            ("why", task.why.text if task.state not in FINISHED else None),
             ("queue", task.queue),
             ("position", task.position),
             ("priority", task.priority),
@@ -159,6 +179,32 @@ def _facts(task: TaskView) -> Facts:
             ("error", f"{error.type}: {error.message}" if error else None),
         ]
     )
+
+
+class TaskDetails(TaskView, frozen=True, kw_only=True):
+    """A task with its attempts, and why it is in its state."""
+
+    why: WhyView
+    attempts: list[AttemptView]  # those that ended without finishing it
+
+
+def _show_attempts(task: TaskDetails) -> None:
+    """Print each failed attempt with its traceback, the oldest first."""
+    for one in task.attempts:
+        where = f" on {one.worker_id}" if one.worker_id else ""
+        ending = one.ending.replace("_", " ")
+        text = f"attempt {one.attempt} {ending}{where}, {absolute(one.ended_at_ms)}"
+        _show_error(text, one.error)
+    is_logged = bool(task.attempts) and task.attempts[-1].next_state == TaskState.FAILED
+    if task.error is not None and task.state is TaskState.FAILED and not is_logged:
+        _show_error(f"attempt {task.attempt} failed, {absolute(task.finished_at_ms)}", task.error)
+
+
+def _show_error(heading: str, error: TaskError | None) -> None:
+    click.echo(f"\n{visible(heading)}")
+    if error is not None:
+        shown = traceback_of(error) or f"{error.type}: {error.message}"
+        click.echo(textwrap.indent(visible(shown.rstrip()), "  "))
 
 
 def _reported(value: msgspec.Raw | None) -> str | None:
