@@ -38,7 +38,9 @@ async def test_a_page_says_that_the_coordinator_is_gone_and_greys_what_it_shows(
         await expect(page.get_by_role("alert").filter(has_text=BANNER)).to_be_visible()
         await expect(page.locator(".frame.is-old")).to_have_count(1)
         await expect(page.get_by_text(FINE)).to_have_count(0)
-        await expect(page.get_by_text("Not known: the coordinator does not answer.")).to_be_visible()
+        await expect(
+            page.get_by_text("Not known: the coordinator does not answer.")
+        ).to_be_visible()
 
         await page.evaluate(MEND)
         await poll(page)

@@ -51,14 +51,15 @@ class WorkflowOptions(TypedDict, total=False):
 
 
 class NodeOptions(TypedDict, total=False):
-    """The options of a node; at most one of the first six is the action of the node."""
+    """The options of a node; at most one of the first seven is the action of the node."""
 
     task: Task[..., Any] | str
     workflow: "Workflow | str"
     wait_for: Mapping[str, Any] | str  # a signal's name, or a mapping with `timeout_ms`
     approval: Mapping[str, Any] | bool
+    signal: Mapping[str, Any] | str  # a signal's name, for its own run, or a mapping
     sleep_ms: int
-    end: Literal["completed", "failed"]
+    end: Literal["completed", "failed", "cancelled"]
     input: Expressions
     output: Expressions  # "state.a" or "output.b" -> expression over `result`
     output_schema: Schema
@@ -138,6 +139,8 @@ class Workflow:
         given = {name: _plain(value) for name, value in options.items()}
         if isinstance(given.get("wait_for"), str):
             given["wait_for"] = {"event": given["wait_for"]}
+        if isinstance(given.get("signal"), str):
+            given["signal"] = {"name": given["signal"]}
         task = options.get("task")
         if isinstance(task, Task):
             given = {**task.node_options, **given}

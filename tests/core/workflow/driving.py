@@ -5,6 +5,7 @@ the table of its states allows.
 """
 
 import random
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from rota.core.workflow.decisions import (
     PauseChild,
     ResumeChild,
     RunDecision,
+    SendSignal,
     SetBranchState,
     SetRunState,
     SetTokenState,
@@ -37,6 +39,7 @@ from rota.core.workflow.events import (
     RunStarted,
     ScopeEndRequested,
     Signalled,
+    SignalSent,
     TaskEnded,
     TimerFired,
 )
@@ -115,6 +118,8 @@ class Drive:
         self.children: dict[int, Drive] = {}
         self.past: dict[int, Drive] = {}  # children that have ended, by token
         self.cancelled: list[int] = []
+        self.sent: list[SendSignal] = []  # to other runs
+        self._sending: deque[SendSignal] = deque()
         self._stopped: list[int] = []  # tokens whose children were cancelled
         self.run_state = RunState.RUNNING
         self.states: dict[int, TokenState] = {}
@@ -135,7 +140,22 @@ class Drive:
             if self.children[number].is_ended:
                 self.child_step(number)
         check(self.run, self.states, set(self.tasks))
+        while self._sending:
+            self._deliver(self._sending.popleft())
         return decisions
+
+    def _deliver(self, signal: SendSignal) -> None:
+        """Deliver a signal of the run, to itself or to another run; sometimes steps wait."""
+        later = self.random.random() < 0.5
+        error = None
+        if signal.run is not None:
+            self.sent.append(signal)
+        elif self.is_ended:
+            error = {"type": "signal_refused", "message": "ended"}
+        else:
+            name, payload = signal.name, signal.payload
+            self.feed(Signalled(self.now_ms, name, payload, sender="self", later=later))
+        self.feed(SignalSent(self.now_ms, signal.number, error, later=not later))
 
     def _carry_out(self, decision: RunDecision) -> None:  # noqa: C901 - a table
         match decision:
@@ -169,6 +189,8 @@ class Drive:
                 self.children[decision.number].pause()
             case ResumeChild():
                 self.children[decision.number].resume()
+            case SendSignal():
+                self._sending.append(decision)
             case _:
                 pass
 

@@ -120,6 +120,13 @@ class TakeSignal(Struct, frozen=True, tag="TakeSignal"):
     name: str
 
 
+class SendSignal(Struct, frozen=True, tag="SendSignal", omit_defaults=True):
+    number: int  # of the token
+    name: str
+    run: str | None = None  # the run that it is for; None: the run itself
+    payload: Any = None
+
+
 class CountIteration(Struct, frozen=True, tag="CountIteration"):
     transition: str
     stack: tuple[Place, ...]
@@ -157,6 +164,7 @@ RunDecision = (
     | DropTimer
     | KeepSignal
     | TakeSignal
+    | SendSignal
     | CountIteration
     | SetRunState
     | Considered

@@ -30,6 +30,8 @@ class RunStarted(Struct, frozen=True, tag="RunStarted"):
     timeout_ms: int | None = None
     rules: int = 1  # that decide this run; runs of earlier versions do not say
     slice_steps: int | None = None  # steps that follow from one event at once; None: all
+    run_id: str | None = None  # its own, and that of the run inside which it runs
+    parent_id: str | None = None
 
 
 class TaskEnded(Struct, frozen=True, tag="TaskEnded"):
@@ -66,6 +68,7 @@ class ChildEnded(Struct, frozen=True, tag="ChildEnded"):
     result: Any = None
     error: dict[str, Any] | None = None
     undo: tuple[Compensation, ...] = ()  # what undoes its work, in the order in which it was done
+    later: bool = False  # its steps follow in a slice of their own: the transaction has many
 
 
 class Signalled(Struct, frozen=True, tag="Signalled"):
@@ -74,6 +77,17 @@ class Signalled(Struct, frozen=True, tag="Signalled"):
     payload: Any = None
     key: str | None = None  # makes a repeated signal count once
     token: int | None = None  # that it is for; None: the one that has waited longest
+    sender: str | None = None  # the run whose node sent it; None: a caller
+    later: bool = False  # as of `ChildEnded`
+
+
+class SignalSent(Struct, frozen=True, tag="SignalSent"):
+    """The signal of a token was delivered, or refused."""
+
+    at_ms: int
+    token: int
+    error: dict[str, Any] | None = None  # why it was refused
+    later: bool = False  # as of `ChildEnded`
 
 
 class TimerFired(Struct, frozen=True, tag="TimerFired"):
@@ -120,6 +134,7 @@ RunEvent = (
     | TaskEnded
     | ChildEnded
     | Signalled
+    | SignalSent
     | TimerFired
     | RunCancelRequested
     | RunPaused

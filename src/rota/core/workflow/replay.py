@@ -115,6 +115,7 @@ WORDS: dict[str, str] = {
     "DropTimer": "the {kind} timer for {number} is dropped",
     "KeepSignal": "signal {name} is kept",
     "TakeSignal": "signal {name} is taken",
+    "SendSignal": "signal {name} of token {number} is sent",
     "CountIteration": "round {count} of {transition}",
     "SetRunState": "the run is {state}",
     "Considered": "{transition} {taken}: {because}",

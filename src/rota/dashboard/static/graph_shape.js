@@ -3,7 +3,7 @@
 
 const MOST_LABEL = 30; // characters; the whole text is one hover away
 const CHARACTER = 6.1; // pixels, on average
-const KINDS = ["task", "workflow", "wait_for", "sleep_ms", "end"];
+const KINDS = ["task", "workflow", "wait_for", "signal", "sleep_ms", "end"];
 
 export const kindOf = (node) => KINDS.find((kind) => node[kind] !== undefined && node[kind] !== null) || (node.approval ? "approval" : "pass");
 
@@ -13,6 +13,7 @@ export function does(node) {
     case "task": return node.task;
     case "workflow": return `workflow ${node.workflow}`;
     case "wait_for": return `waits for ${node.wait_for.event}`;
+    case "signal": return `signals ${node.signal.name}${node.signal.run ? ` to ${node.signal.run}` : ""}`;
     case "sleep_ms": return `sleeps ${node.sleep_ms >= 1000 ? `${node.sleep_ms / 1000} s` : `${node.sleep_ms} ms`}`;
     case "approval": return "approval";
     case "end": return `ends: ${node.end}`;

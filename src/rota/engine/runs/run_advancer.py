@@ -17,9 +17,9 @@ import msgspec
 
 from rota.core.decisions import FinishTask
 from rota.core.events import Event
-from rota.core.ids import TaskId, next_ids, to_text
+from rota.core.ids import TaskId, from_text, next_ids, to_text
 from rota.core.limits import MAX_EVENT_TEXT, STEPS_PER_SLICE
-from rota.core.workflow.commands import StartRun, named_version
+from rota.core.workflow.commands import SignalRun, StartRun, named_version
 from rota.core.workflow.decisions import (
     CancelChild,
     CancelTask,
@@ -28,6 +28,7 @@ from rota.core.workflow.decisions import (
     PauseChild,
     ResumeChild,
     RunDecision,
+    SendSignal,
     SetRunState,
     SetTimer,
     StartChild,
@@ -43,19 +44,31 @@ from rota.core.workflow.events import (
     RunResumed,
     RunRetried,
     RunStarted,
+    Signalled,
+    SignalSent,
 )
 from rota.core.workflow.records import RunRecord, Version
+from rota.core.workflow.runtime import signals
 from rota.core.workflow.runtime.reducer import new_run, reduce
 from rota.core.workflow.states import RUN_ENDED, RunState
 from rota.engine.commit.batch import Batch
 from rota.engine.runs.cache import LiveRun
 from rota.engine.runs.run_tasks import RunTasks, ended_event
-from rota.errors import Invalid, WorkflowNotFound
+from rota.errors import (
+    IllegalState,
+    Invalid,
+    NothingToApprove,
+    RotaError,
+    RunNotFound,
+    TooMany,
+    WorkflowNotFound,
+)
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workflow.definitions import WorkflowStore
 from rota.store.workflow.runs import RunStore
 
 MOST_GRAPHS = 1_000
+DECISIONS_PER_STEP = 1_000  # of runs in one transaction; what follows waits for the next ones
 
 
 class RunAdvancer:
@@ -72,7 +85,7 @@ class RunAdvancer:
         self._made: list[tuple[int, int, int]] = []  # new tasks, each with its run and token
         self.next_moment_ms: int | None = None
         self.decided = 0  # decisions of runs in this batch
-        self._todo: deque[tuple[int, RunEvent]] = deque()
+        self._todo: deque[tuple[int, RunEvent | SendSignal]] = deque()
 
     # --- finding -----------------------------------------------------------------------------
 
@@ -171,6 +184,7 @@ class RunAdvancer:
             timeout_ms=timeout_ms,
             rules=RULES,
             slice_steps=STEPS_PER_SLICE,
+            run_id=to_text(record.id),
         )
         return self.start(record, started)
 
@@ -189,9 +203,48 @@ class RunAdvancer:
         while self._todo:
             target, one = self._todo.popleft()
             live = self.find(target)
+            if isinstance(one, SendSignal):
+                if live is not None:
+                    self._send_signal(live, one)
+                continue
             if live is None or (live.run.is_ended and not isinstance(one, RunRetried)):
                 continue  # an ended run ignores late events, except a retry
             self._advance(live, one)
+
+    @property
+    def _has_enough(self) -> bool:
+        """Whether runs that follow each other take their steps in later transactions."""
+        return self.decided >= DECISIONS_PER_STEP
+
+    def _send_signal(self, sender: LiveRun, sent: SendSignal) -> None:
+        """Deliver the signal of a token, and tell the token's run; a refusal fails the token."""
+        sender_id = to_text(sender.record.id)
+        wanted = sender_id if sent.run is None else sent.run[:MAX_EVENT_TEXT]
+        error = None
+        try:
+            target = self._addressee(wanted, sent)
+        except (RunNotFound, IllegalState, NothingToApprove, TooMany) as refusal:
+            error = _refusal(refusal, wanted)
+        else:
+            event = Signalled(
+                self._now_ms,
+                sent.name,
+                sent.payload,
+                sender=sender_id,
+                later=self._has_enough,
+            )
+            self._advance(target, event)
+        answer = SignalSent(self._now_ms, sent.number, error, later=self._has_enough)
+        self._todo.append((sender.record.id, answer))
+
+    def _addressee(self, run_text: str, sent: SendSignal) -> LiveRun:
+        """The run that a signal is for, which must be able to take it."""
+        run_id = from_text(run_text)
+        live = None if run_id is None else self.find(run_id)
+        if run_id is None or live is None:
+            raise RunNotFound(run_text)
+        signals.check(live.run, SignalRun(run_id=run_id, name=sent.name))
+        return live
 
     def tasks_finished(self, finished: Sequence[FinishTask]) -> None:
         """Feed the ends of tasks to the runs that they work for."""
@@ -274,6 +327,8 @@ class RunAdvancer:
                 links[str(decision.number)] = live.links[decision.number] = made
             case CancelChild() | PauseChild() | ResumeChild():
                 self._tell_child(live, decision)
+            case SendSignal():
+                self._todo.append((live.record.id, decision))
             case SetTimer():
                 timers.append((decision.due_at_ms, live.record.id, decision.kind, decision.number))
             case DropTimer():
@@ -325,7 +380,9 @@ class RunAdvancer:
             problem = "; ".join(found)
         if problem is not None or version is None or graph is None:
             error = {"type": "sub_workflow", "message": problem or ""}
-            ended = ChildEnded(now_ms, decision.number, False, None, error)  # noqa: FBT003
+            ended = ChildEnded(
+                now_ms, decision.number, ok=False, error=error, later=self._has_enough
+            )
             self._todo.append((parent.id, ended))
             return 0
         limits = [one for one in (decision.timeout_ms, graph.definition.timeout_ms) if one]
@@ -350,6 +407,8 @@ class RunAdvancer:
             timeout_ms=record.timeout_ms,
             rules=RULES,
             slice_steps=STEPS_PER_SLICE,
+            run_id=to_text(child_id),
+            parent_id=to_text(parent.id),
         )
         self._todo.append((child_id, started))
         return child_id
@@ -383,6 +442,7 @@ class RunAdvancer:
             record.output,
             None if is_ok else error,
             live.run.undoable(),
+            later=self._has_enough,
         )
         self._todo.append((record.parent_run, event))
 
@@ -412,6 +472,16 @@ class RunAdvancer:
         if live.has_timers:
             self._runs.drop_all_timers(live.record.id)
         self._tell_parent(live)
+
+
+def _refusal(refusal: RotaError, run_text: str) -> dict[str, Any]:
+    """The error of a node whose signal was refused."""
+    return {
+        "type": "signal_refused",
+        "message": str(refusal),
+        "code": refusal.code,
+        "run_id": run_text,
+    }
 
 
 def kind_of(state: RunState) -> str:

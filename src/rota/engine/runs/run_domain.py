@@ -48,7 +48,7 @@ from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.request import earlier
 from rota.engine.runs.artifacts import ArtifactEngine
 from rota.engine.runs.cache import LiveRun
-from rota.engine.runs.run_advancer import RunAdvancer, workflow_event
+from rota.engine.runs.run_advancer import DECISIONS_PER_STEP, RunAdvancer, workflow_event
 from rota.errors import (
     IllegalState,
     NodeNotFound,
@@ -62,7 +62,6 @@ TIMERS_PER_STEP = 500
 # Schedules start and cancel runs. What then becomes of artifacts is settled here.
 STARTS_RUNS: frozenset[type[Any]] = frozenset({FireSchedules, RunSchedule, BackfillSchedule})
 SLICES_PER_STEP = 100  # runs that go on in one transaction
-DECISIONS_PER_STEP = 1_000  # after which the other runs have to wait for the next transaction
 RUNS_PRUNED_PER_STEP = 100  # runs deleted in one transaction; their journals may be long
 
 
@@ -185,6 +184,7 @@ class RunDomain(Domain):
             timeout_ms=record.timeout_ms,
             rules=RULES,
             slice_steps=STEPS_PER_SLICE,
+            run_id=to_text(record.id),
         )
         return _shown(self._advancer.start(record, started))
 

@@ -23,7 +23,7 @@ from rota.core.workflow.definition.expression_cost import (
     TooExpensiveError,
 )
 
-NAMES = ("input", "state", "output", "nodes", "result", "branch", "error")
+NAMES = ("input", "state", "output", "nodes", "run", "result", "branch", "error")
 
 _STEP = r"""\.[A-Za-z_]\w*|\[(?:\d+|"[^"\\]*"|'[^'\\]*'|[a-z_]\w*(?:\.[A-Za-z_]\w*)*)\]"""
 _PLACE = re.compile(rf"[a-z_]\w*(?:{_STEP})*\Z", re.ASCII)

@@ -42,6 +42,16 @@ class Approval(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     timeout_ms: Milliseconds | None = None
 
 
+class OutgoingSignal(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """A signal that a node sends. `run` is CEL, absent: its own run."""
+
+    run: Source | None = None
+    name: Name  # as it is written, like the `event` that a node waits for
+    payload: Any = None  # CEL, or an object of CEL; other values stand for themselves
+
+
 class ErrorRoute(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The route of a failing node's token; `match` is CEL over `error`, absent: any error."""
 
@@ -49,12 +59,13 @@ class ErrorRoute(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     match: Source | None = None
 
 
-NodeKind = Literal["task", "workflow", "wait_for", "sleep_ms", "end", "approval", "pass"]
+NodeKind = Literal["task", "workflow", "wait_for", "signal", "sleep_ms", "end", "approval", "pass"]
 # Each is the field of a node that makes it one of that kind. A node without any passes through.
 NODE_KINDS: tuple[NodeKind, ...] = (
     "task",
     "workflow",
     "wait_for",
+    "signal",
     "sleep_ms",
     "end",
     "approval",
@@ -70,8 +81,9 @@ class NodeDefinition(
     workflow: Name | None = None
     wait_for: WaitFor | None = None
     approval: Approval | bool | None = None
+    signal: OutgoingSignal | None = None
     sleep_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None
-    end: Literal["completed", "failed"] | None = None
+    end: Literal["completed", "failed", "cancelled"] | None = None
 
     input: Mapping | None = None
     output: Mapping | None = None

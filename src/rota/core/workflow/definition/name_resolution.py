@@ -9,12 +9,13 @@ from rota.core.workflow.definition.model import (
     DefinitionProblem,
     Graph,
     NodeDefinition,
+    OutgoingSignal,
     Transition,
     problem,
 )
 from rota.core.workflow.definition.reachability import Stack
 
-EVERYWHERE = frozenset({"input", "state", "output", "nodes"})
+EVERYWHERE = frozenset({"input", "state", "output", "nodes", "run"})
 _BRANCH = frozenset({"branch"})
 
 
@@ -55,8 +56,19 @@ def _of_node(path: str, node: NodeDefinition, names: frozenset[str]) -> Iterator
         yield from _check(f"{path}.input.{field}", source, names)
     for target, source in (node.output or {}).items():
         yield from _check(f"{path}.output.{target}", source, names | {"result"})
+    if node.signal is not None:
+        yield from _check(f"{path}.signal.run", node.signal.run, names)
+        for inner, source in payload_expressions(node.signal):
+            yield from _check(f"{path}.signal.payload{inner}", source, names)
     for place, route in enumerate(node.on_error):
         yield from _check(f"{path}.on_error[{place}].match", route.match, names | {"error"})
+
+
+def payload_expressions(signal: OutgoingSignal) -> list[tuple[str, Any]]:
+    """The expressions of a payload, each with its path: the whole, or those of its fields."""
+    if isinstance(signal.payload, dict):
+        return [(f".{field}", source) for field, source in signal.payload.items()]
+    return [("", signal.payload)]
 
 
 def _of_transition(

@@ -67,6 +67,9 @@ def _kinds(definition: Definition) -> Iterator[DefinitionProblem]:
             yield problem(path, "several_kinds", f"a node is one of {', '.join(kinds)}")
         if node.kind == "end" and any(one.from_ == node_id for one in definition.transitions):
             yield problem(path, "leaves_the_end", "nothing can follow an end")
+        if node.signal is not None and node.signal.name[0] in "\"'":
+            message = "a signal's name is written as it is, without quotes inside; it is no CEL"
+            yield problem(f"{path}.signal.name", "quoted_name", message)
         yield from _targets(f"{path}.output", node.output)
         yield from _limits(path, node)
 

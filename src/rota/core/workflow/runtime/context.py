@@ -38,6 +38,7 @@ class RunDocuments:
 
     def __init__(self, run_input: Any, state: Any, output: Any, nodes: Any) -> None:
         self.input = run_input
+        self.run: dict[str, Any] = {"id": None, "parent_id": None}
         self.spending = Spending()  # of the current event
         self.documents: dict[str, Any] = {"state": state, "output": output, "nodes": nodes}
 
@@ -69,7 +70,7 @@ class RunDocuments:
         self, stack: tuple[Place, ...], scopes: Mapping[int, BranchScope], **more: Any
     ) -> dict[str, Any]:
         """The names an expression may use at this place."""
-        names = {"input": self.input, **self.documents_at(stack, scopes), **more}
+        names = {"input": self.input, "run": self.run, **self.documents_at(stack, scopes), **more}
         values = Values(self.spending, names)
         if stack and "branch" not in more:
             number, index = stack[-1]

@@ -7,6 +7,7 @@ completed node first, unless its node has a compensating task of its own. The ru
 could not be undone.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from rota.core.workflow.decisions import CancelChild
@@ -118,7 +119,7 @@ def fail_run(
     _stop(run, failure, culprit, culprit_state)
 
 
-def cancel(run: Run, reason: str, mode: CancelMode) -> None:
+def cancel(run: Run, reason: str, mode: CancelMode, more: Mapping[str, Any] | None = None) -> None:
     """Cancel a run: what is under way ends, and its work is undone, listed, or left to the parent.
 
     A run that is being compensated already keeps its error, which then says that it was cancelled,
@@ -127,7 +128,7 @@ def cancel(run: Run, reason: str, mode: CancelMode) -> None:
     if run.state is RunState.PAUSED and mode == "undo" and _has_to_undo(run):
         run.resume()
     if run.failure is None:
-        error = {"type": "cancelled", "message": reason or "cancelled"}
+        error = {"type": "cancelled", "message": reason or "cancelled", **(more or {})}
         _stop(run, Failure(error, RunState.CANCELLED, mode))
         return
     if run.failure.cancelled is None and run.failure.state is not RunState.CANCELLED:

@@ -4,9 +4,9 @@ from typing import Any, assert_never
 
 import msgspec
 
-from rota.core.workflow.decisions import DispatchTask, StartChild
+from rota.core.workflow.decisions import DispatchTask, SendSignal, StartChild
 from rota.core.workflow.definition import schemas
-from rota.core.workflow.definition.model import NodeDefinition, RetryPolicy
+from rota.core.workflow.definition.model import NodeDefinition, NodeKind, RetryPolicy
 from rota.core.workflow.runtime import completion, failures, routing
 from rota.core.workflow.runtime.context import evaluate, evaluated, path_of
 from rota.core.workflow.runtime.errors import RunError, failing_as
@@ -15,7 +15,9 @@ from rota.core.workflow.runtime.scopes import branches
 from rota.core.workflow.runtime.tokens import Token
 from rota.core.workflow.states import RunState, TokenState
 
-STEPS_OF_A_CHILD = 10  # that the start of a sub-workflow counts for: it begins in the same batch
+# The steps that a node counts for, if more than one: what follows in another run is in the same
+# transaction.
+STEPS: dict[NodeKind, int] = {"workflow": 10, "signal": 10}
 
 
 def start(run: Run, token: Token) -> int:
@@ -27,7 +29,7 @@ def start(run: Run, token: Token) -> int:
         _dispatch_undoing(run, token, node)
     else:
         _start(run, token, node)
-    return STEPS_OF_A_CHILD if node.kind == "workflow" else 1
+    return STEPS.get(node.kind, 1)
 
 
 def _start(run: Run, token: Token, node: NodeDefinition) -> None:
@@ -46,6 +48,8 @@ def _start(run: Run, token: Token, node: NodeDefinition) -> None:
             run.decisions.append(child)
         case "wait_for" | "approval":
             _wait(run, token, node)
+        case "signal":
+            _send(run, token, node)
         case "sleep_ms":
             assert node.sleep_ms is not None
             run.set_token(token.number, TokenState.EXECUTING)
@@ -105,6 +109,23 @@ def _dispatch_undoing(run: Run, token: Token, node: NodeDefinition) -> None:
     )
 
 
+def _send(run: Run, token: Token, node: NodeDefinition) -> None:
+    """Send a signal. The node is through, or fails, when the run that gets it has answered."""
+    signal, place = node.signal, f"nodes.{token.node}.signal"
+    assert signal is not None
+    with failing_as("mapping_failed", place, token=token.number):
+        values = run.values(token.stack)
+        target = None if signal.run is None else evaluate(signal.run, values, f"{place}.run")
+        inner = f"{place}.payload"
+        is_object = isinstance(signal.payload, dict)
+        payload = (evaluated if is_object else evaluate)(signal.payload, values, inner)
+    if signal.run is not None and not isinstance(target, str):
+        message = f"{signal.run!r} gave {target!r}, not the id of a run"
+        raise RunError("mapping_failed", message, f"{place}.run", token=token.number)
+    run.set_token(token.number, TokenState.EXECUTING)
+    run.decisions.append(SendSignal(token.number, signal.name, target, payload))
+
+
 def _wait(run: Run, token: Token, node: NodeDefinition) -> None:
     name = node.awaited(token.node)
     run.start_waiting(token.number, name)
@@ -131,13 +152,15 @@ def _is_approved(payload: Any) -> bool:
 def _end(run: Run, token: Token, node: NodeDefinition, payload: Any) -> None:
     """End the run at once, whatever is under way."""
     _keep(run, token, node, payload)
+    message, place = f"the run ended at {token.node!r}", {"node": token.node}
+    more = place if payload is None else {**place, "details": payload}
     match node.end:
         case "failed":
-            message = f"the run ended at {token.node!r}"
-            error = {"type": "ended_failed", "message": message, "node": token.node}
-            if payload is not None:
-                error["details"] = payload
+            error = {"type": "ended_failed", "message": message, **more}
             failures.fail_run(run, error, culprit=token.number)
+        case "cancelled":
+            run.end_token(token.number, TokenState.COMPLETED)
+            failures.cancel(run, message, "undo", more)
         case "completed":
             run.end_token(token.number, TokenState.COMPLETED)
             branches.cancel_everything(run)

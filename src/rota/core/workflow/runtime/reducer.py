@@ -23,6 +23,7 @@ from rota.core.workflow.events import (
     RunStarted,
     ScopeEndRequested,
     Signalled,
+    SignalSent,
     TaskEnded,
     TimerFired,
 )
@@ -52,15 +53,14 @@ def reduce(run: Run, event: RunEvent) -> list[RunDecision]:
 
     A run that takes many steps takes them in slices, each of which ends with a timer that is due at
     once. So the next slice is an event of its own, and other runs go on in between. While a run has
-    steps to take, other events only add to them.
+    steps to take, other events only add to them; so does an event that says `later`.
     """
     run.now_ms = event.at_ms
     run.decisions = []
     run.context.spending = Spending()
-    if not run.is_busy:
+    if not run.is_busy and not _is_of_a_node(event):
         run.steps = 0
-    is_slice = isinstance(event, TimerFired) and event.kind == "slice"
-    run.steps_left = _steps_allowed(run, event) if is_slice or not run.is_busy else 0
+    run.steps_left = _steps_allowed(run, event) if _takes_steps(run, event) else 0
     try:
         _take_up(run, event)
     except RunError as error:
@@ -71,6 +71,19 @@ def reduce(run: Run, event: RunEvent) -> list[RunDecision]:
     elif ("slice", 0) not in run.timers:
         run.set_timer("slice", 0, run.now_ms)
     return run.decisions
+
+
+def _is_of_a_node(event: RunEvent) -> bool:
+    """Whether a signal of a node led to an event: runs may signal each other in a circle."""
+    return isinstance(event, SignalSent) or (
+        isinstance(event, Signalled) and event.sender is not None
+    )
+
+
+def _takes_steps(run: Run, event: RunEvent) -> bool:
+    if run.is_busy:
+        return isinstance(event, TimerFired) and event.kind == "slice"
+    return not (isinstance(event, Signalled | SignalSent | ChildEnded) and event.later)
 
 
 def _steps_allowed(run: Run, event: RunEvent) -> int:
@@ -118,6 +131,7 @@ def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
         case RunStarted():
             assert run.started is None, "a run starts once"
             run.started, run.rules = event, event.rules
+            run.context.run = {"id": event.run_id, "parent_id": event.parent_id}
             retries.start(run)
         case TaskEnded():
             _task_ended(run, event)
@@ -125,6 +139,8 @@ def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
             _child_ended(run, event)
         case Signalled():
             signals.take_up(run, event)
+        case SignalSent():
+            _signal_sent(run, event)
         case TimerFired():
             _timer(run, event)
         case RunCancelRequested():
@@ -184,6 +200,16 @@ def _child_ended(run: Run, event: ChildEnded) -> None:
     else:
         error = event.error or {"type": "error", "message": "failed"}
         failures.fail_token(run, event.token, error)
+
+
+def _signal_sent(run: Run, event: SignalSent) -> None:
+    token = run.tokens.get(event.token)
+    if token is None or token.state is not TokenState.EXECUTING:
+        return  # cancelled meanwhile
+    if event.error is None:
+        nodes.complete(run, event.token, None)
+    else:
+        failures.fail_token(run, event.token, event.error)
 
 
 def _timer(run: Run, event: TimerFired) -> None:

@@ -93,7 +93,9 @@ def _revive(run: Run, scope: BranchScope, event: RunRetried) -> None:
 
 
 def _start_over(run: Run) -> None:
-    run.context = RunDocuments(run.context.input, {}, {}, {})
+    context = RunDocuments(run.context.input, {}, {}, {})
+    context.run = run.context.run
+    run.context = context
     run.scopes.clear()
     run.iterations.clear()
     run.interrupted.clear()

@@ -8,7 +8,8 @@ export function eventWords(event, names) {
     case "RunStarted": return event.from_node ? `the run started, forked at ${event.from_node}` : "the run started";
     case "TaskEnded": return event.cancelled ? `the task of ${who} was cancelled` : event.ok ? `the task of ${who} succeeded` : `the task of ${who} failed: ${messageOf(event.error)}`;
     case "ChildEnded": return event.ok ? `the sub-run of ${who} completed` : `the sub-run of ${who} failed: ${messageOf(event.error)}`;
-    case "Signalled": return `the signal ${event.name} came`;
+    case "Signalled": return `the signal ${event.name} came${event.sender ? ` from run ${event.sender}` : ""}`;
+    case "SignalSent": return event.error ? `the signal of ${who} was refused: ${messageOf(event.error)}` : `the signal of ${who} was delivered`;
     case "TimerFired": return event.kind === "run" ? "the run's time was up" : event.kind === "slice" ? "the run went on with its next steps" : event.kind === "join" ? `the time of the join of scope ${event.number} was up` : `the ${event.kind} of ${names.get(event.number) || `token ${event.number}`} was over`;
     case "RunCancelled": return `somebody cancelled the run${event.reason ? `: ${event.reason}` : ""}`;
     case "RunPaused": return "somebody paused the run";
@@ -42,6 +43,7 @@ function decisionWords(decision, names, transitions) {
     case "DropTimer": return null;
     case "KeepSignal": return { text: `the signal ${decision.name} is kept until somebody waits for it` };
     case "TakeSignal": return { text: `the kept signal ${decision.name} is taken` };
+    case "SendSignal": return { text: `the signal ${decision.name} is sent to ${decision.run ? `run ${decision.run}` : "the run itself"}`, value: decision.payload };
     case "CountIteration": return { text: `round ${decision.count} of ${wayOf(decision.transition, transitions)}` };
     case "SetRunState": return { kind: decision.state === "failed" || decision.state === "timed_out" ? "bad" : "yes", text: `the run is ${decision.state}${decision.error ? `: ${messageOf(decision.error)}` : ""}` };
     default: return { text: decision.type };
