@@ -53,6 +53,9 @@ TITLES = {
     "/schedules": "Schedules",
     "/failures": "Failures",
     "/workers": "Workers",
+    "/memory": "Memory",
+    "/locks": "Locks",
+    "/access": "Access",
     "/events": "Events",
     "/system": "System",
 }

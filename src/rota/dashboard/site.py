@@ -42,6 +42,9 @@ PAGES = (
     "runs",
     "schedules",
     "services",
+    "memory",
+    "locks",
+    "access",
     "events",
     "system",
 )

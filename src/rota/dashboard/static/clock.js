@@ -1,5 +1,16 @@
-// The coordinator's clock: one tick a second, for all relative times.
+// The coordinator's clock: one tick a second, for all relative times; and how times are shown.
 import { signal } from "./lib.js";
+
+const CHOICE = "rota.times";
+const read = () => { try { return localStorage.getItem(CHOICE); } catch { return null; } };
+
+/** Whether times are shown by the clock instead of relative to now. */
+export const isAbsolute = signal(read() === "absolute");
+
+export function switchTimes() {
+  isAbsolute.value = !isAbsolute.value;
+  try { localStorage.setItem(CHOICE, isAbsolute.value ? "absolute" : "relative"); } catch { /* it lasts for this page, then */ }
+}
 
 let skewMs = 0;
 export const now = signal(Date.now());

@@ -14,6 +14,7 @@ export const shortcuts = () => [
   ["j k", "next and previous row"],
   ["Enter", "open the row"],
   ["t", "light or dark"],
+  ["c", "times relative or by the clock"],
   ["p", "pause or resume live updates"],
   ["?", "this list"],
   ["Esc", "close, or leave a field"],

@@ -26,5 +26,8 @@ page({ path: "/workers", title: "Workers", load: () => import("./pages/workers.j
 page({ path: "/workers/:id", title: ({ id }) => `Worker ${id}`, load: () => import("./pages/worker.js") });
 page({ path: "/services", title: "Services", load: () => import("./pages/services.js"), nav: { label: "Services", order: 70, key: "s", badge: shards } });
 page({ path: "/services/:name", title: ({ name }) => name, load: () => import("./pages/service.js") });
+page({ path: "/memory", title: "Memory", load: () => import("./pages/memory.js"), nav: { label: "Memory", order: 74, key: "b" } });
+page({ path: "/locks", title: "Locks", load: () => import("./pages/locks.js"), nav: { label: "Locks", order: 76, key: "k" } });
+page({ path: "/access", title: "Access", load: () => import("./pages/access.js"), nav: { label: "Access", order: 85, key: "a" } });
 page({ path: "/events", title: "Events", load: () => import("./pages/events.js"), nav: { label: "Events", order: 80, key: "e" } });
 page({ path: "/system", title: "System", load: () => import("./pages/system.js"), nav: { label: "System", order: 90, key: "y" } });

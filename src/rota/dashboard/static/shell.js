@@ -1,7 +1,7 @@
 // The frame around every page: navigation with live counts, and the state of the connection.
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { needsLogin } from "./api.js";
-import { learnTime } from "./clock.js";
+import { isAbsolute, learnTime, switchTimes } from "./clock.js";
 import { Dialogs } from "./dialog.js";
 import { short } from "./format.js";
 import { overlay } from "./keyboard.js";
@@ -77,6 +77,7 @@ function Tools({ problem }) {
   return html`<div class="top-tools">
     <button type="button" class="button quiet palette-button" onClick=${() => { overlay.value = "palette"; }}><span>go to …</span><kbd>Ctrl K</kbd></button>
     <button type="button" class="button quiet live" data-live=${state} title="pause or resume live updates (p)" onClick=${togglePause}><i aria-hidden="true"></i><span role="status">${LIVE_WORDS[state] || state}</span></button>
+    <button type="button" class="button quiet hide-narrow" title="times relative or by the clock (c)" aria-pressed=${isAbsolute.value} aria-label="times by the clock" onClick=${switchTimes}>${isAbsolute.value ? "clock" : "ago"}</button>
     <button type="button" class="button quiet" title="light or dark (t)" aria-label="light or dark" onClick=${switchTheme}>${theme.value === "dark" ? "☾" : "☀"}</button>
     <button type="button" class="button quiet help-button" title="keys (?)" aria-label="keys" onClick=${() => { overlay.value = "help"; }}>?</button>
     ${me.value?.is_token && html`<button type="button" class="button quiet" title=${`logged in as ${me.value.name}: ${me.value.scopes.join(", ")}`} onClick=${logout}>log out</button>`}

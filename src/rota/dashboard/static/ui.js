@@ -1,6 +1,6 @@
 // The small parts that pages are made of.
 import { html, useState } from "./lib.js";
-import { now } from "./clock.js";
+import { isAbsolute, now } from "./clock.js";
 import { absolute, duration, relative, short, whole } from "./format.js";
 import { go, link, place, setQuery } from "./router.js";
 import { tone } from "./states.js";
@@ -19,7 +19,8 @@ export const Dot = ({ state }) => html`<i class="dot" data-tone=${tone(state)} a
 
 export function Time({ at, empty = "–" }) {
   if (at === null || at === undefined) return html`<span class="faint">${empty}</span>`;
-  return html`<time datetime=${new Date(at).toISOString()} title=${absolute(at)}>${relative(at, now.value)}</time>`;
+  const [byClock, fromNow] = [absolute(at), relative(at, now.value)];
+  return html`<time datetime=${new Date(at).toISOString()} title=${isAbsolute.value ? fromNow : byClock}>${isAbsolute.value ? byClock.slice(0, 19) : fromNow}</time>`;
 }
 
 /** How long something took, or takes since `from` while there is no `to`. */

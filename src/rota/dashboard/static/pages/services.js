@@ -1,6 +1,6 @@
 // The list of services, and whether all their shards are owned.
 import { html } from "../lib.js";
-import { short, whole } from "../format.js";
+import { whole } from "../format.js";
 import { useResource } from "../resource.js";
 import { segment } from "../router.js";
 import { Badge, Bar, Empty, Header, Panel, Problem, opens } from "../ui.js";

@@ -26,7 +26,7 @@ export default function System() {
       <div class="span-8">
         ${health.data && html`<${Panel} title="Parts"><div class="scroll"><table><tbody>${health.data.checks.map((one) => html`<tr key=${one.component}><td class="tight"><${Badge} state=${one.isHealthy ? "healthy" : "unhealthy"}>${one.isHealthy ? "well" : "not well"}<//></td><td>${one.component.replace("duty:", "duty: ").replaceAll("_", " ")}</td><td class="soft">${ago(one.detail)}</td></tr>`)}</tbody></table></div><//>`}
         ${system.data && system.data.replicas.length > 1 && html`<${Panel} title="Coordinators on this store"><div class="scroll"><table class="replicas"><tbody>${system.data.replicas.map((one) => html`<tr key=${one.name}><td class="tight"><${Badge} state=${one.is_away ? "unhealthy" : "healthy"}>${one.is_away ? "away" : "here"}<//></td><td>${one.is_here ? html`<b>${one.name}</b>` : one.name}</td><td>${one.role === "leader" ? html`<b>leader</b>` : one.role}</td><td class="nowrap">${one.url || one.host}</td><td class="soft">${one.version}</td><td class="soft nowrap">seen <${Time} at=${one.seen_ms} /></td></tr>`)}</tbody></table></div><//>`}
-        ${system.data && html`<${Panel} title="Settings"><div class="scroll"><table><tbody>${system.data.settings.map((one) => html`<tr key=${one.name}><td class="nowrap"><code>${one.name}</code></td><td class="value">${one.is_default ? html`<span class="soft">${show(one)}</span>` : html`<b>${show(one)}</b>`}</td><td class="soft hide-narrow">${one.description}</td></tr>`)}</tbody></table></div><//>
+        ${system.data && html`<${Panel} title="Settings"><div class="scroll"><table>${grouped(system.data.settings).map((group) => html`<tbody key=${group.title}><tr><th colspan="3">${group.title}</th></tr>${group.items.map((one) => html`<tr key=${one.name}><td class="nowrap"><code>${one.name}</code></td><td class="value">${one.is_default ? html`<span class="soft">${show(one)}</span>` : html`<b>${show(one)}</b>`}</td><td class="soft hide-narrow">${one.description}</td></tr>`)}</tbody>`)}</table></div><//>
         <${Panel} title="Limits"><details class="body"><summary>${system.data.limits.length} limits of the contract</summary><${Facts} items=${system.data.limits.map((one) => [one.name.toLowerCase(), html`<span class="number">${one.name.endsWith("_MS") ? `${whole(one.value)} ms` : whole(one.value)}</span>`])} /></details><//>`}
       </div>
     </div>`;
@@ -42,7 +42,17 @@ function leadership({ role, leader }) {
 /** What the checks say about times is for machines: in words that people read. */
 const ago = (detail) => (detail || "").replace(/(\d+) ms ago/, (_all, ms) => `${duration(Number(ms))} ago`);
 
+const GROUPS = [["Listening", /^(host|port|insecure|require_token|tls_|log_|zmq_)/], ["Store", /^(store|postgres_|inbox_)/], ["Several coordinators", /^(replica_|advertise|leader_)/], ["Workers and shards", /^(strategy|scoring|degraded_|unhealthy_|job_|unclaimed_|shard_)/], ["Kept for", /_keep_ms$/], ["Limits", /^max_/]];
+
+/** The settings by what they are about; those that no group takes come last. */
+function grouped(settings) {
+  const groups = GROUPS.map(([title, names]) => ({ title, items: settings.filter((one) => names.test(one.name)) }));
+  const taken = new Set(groups.flatMap((one) => one.items));
+  return [...groups, { title: "Other", items: settings.filter((one) => !taken.has(one)) }].filter((one) => one.items.length);
+}
+
 function show({ name, value }) {
+  if (name.endsWith("port")) return String(value ?? "–");
   if (name.endsWith("_ms")) return duration(value);
   if (name.endsWith("_bytes")) return bytes(value);
   return typeof value === "number" ? whole(value) === String(value) || value > 999 ? whole(value) : String(value) : String(value);

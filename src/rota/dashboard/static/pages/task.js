@@ -93,7 +93,7 @@ function Failure({ error, isOver: isFinal }) {
 function Details({ details }) {
   if (details === null || details === undefined) return null;
   const trace = typeof details === "string" ? details : details.traceback;
-  if (typeof trace === "string") return html`<details><summary>traceback</summary><pre class="trace">${trace}</pre></details>`;
+  if (typeof trace === "string") return html`<details open><summary>traceback</summary><pre class="trace">${trace}</pre></details>`;
   return html`<details><summary>details</summary><${Json} value=${details} label="error details" /></details>`;
 }
 

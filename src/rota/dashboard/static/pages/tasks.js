@@ -8,8 +8,10 @@ import { go, link, place, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { TASK_STATES } from "../states.js";
 import { Badge, Bar, Button, Duration, Empty, Field, Header, Pager, Panel, Problem, Tabs, Time, opens } from "../ui.js";
+import { SubmitForm } from "./submit_form.js";
 
 const PAGE = 50;
+const MOST_ARGUMENTS = 80; // characters of the arguments in a row
 
 export default function Tasks({ query, overview }) {
   const filter = { state: query.state, queue: query.queue, name: query.name, label: query.label };
@@ -21,16 +23,19 @@ export default function Tasks({ query, overview }) {
   useEffect(() => setChosen(new Set()), [path]);
   const items = tasks.data?.items || [];
   const choose = (id, isOn) => { const next = new Set(chosen); if (isOn) next.add(id); else next.delete(id); setChosen(next); };
-  return html`<${Header} title="Tasks"><${Bulk} filter=${filter} chosen=${chosen} done=${() => { setChosen(new Set()); tasks.reload(); }} /><//>
+  const [isSubmitting, setSubmitting] = useState(false);
+  const names = [...new Set((backlog.data?.items || []).map((one) => one.name))];
+  return html`<${Header} title="Tasks"><${Bulk} filter=${filter} chosen=${chosen} done=${() => { setChosen(new Set()); tasks.reload(); }} />${may("submit") && html`<${Button} onClick=${() => setSubmitting(true)}>submit a task …<//>`}<//>
     <${Tabs} label="states" items=${tabs(query, overview)} />
-    <${Filters} queues=${queues.data?.items || []} names=${[...new Set((backlog.data?.items || []).map((one) => one.name))]} />
+    <${Filters} queues=${queues.data?.items || []} names=${names} />
     <${Why} filter=${filter} backlog=${backlog.data?.items || []} />
     <${Panel}>
       ${items.length ? html`<${Table} items=${items} backlog=${backlog.data?.items || []} chosen=${chosen} choose=${choose} chooseAll=${(isOn) => setChosen(new Set(isOn ? items.map((one) => one.id) : []))} />`
         : tasks.data ? html`<${Empty}>${hasFilter(filter) ? "No task matches." : "No task was submitted yet."}<//>` : html`<${Problem} of=${tasks} />`}
       ${tasks.data && tasks.problem && html`<${Problem} of=${tasks} />`}
       <${Pager} next=${tasks.data?.next_cursor} shown=${plural(items.length, "task")} />
-    <//>`;
+    <//>
+    ${isSubmitting && html`<${SubmitForm} queues=${(queues.data?.items || []).map((one) => one.name)} names=${names} close=${() => setSubmitting(false)} />`}`;
 }
 
 const hasFilter = (filter) => Object.values(filter).some(Boolean);
@@ -107,13 +112,21 @@ const Table = ({ items, backlog, chosen, choose, chooseAll }) => html`<div class
 const Row = ({ task, backlog, isChosen, choose }) => html`<tr ...${opens(`/tasks/${task.id}`)}>
   ${may("submit") && html`<td class="tight"><input type="checkbox" aria-label=${`choose ${task.id}`} checked=${isChosen} onChange=${(event) => choose(task.id, event.target.checked)} /></td>`}
   <td class="tight"><${Badge} state=${task.state} /></td>
-  <td class="clip"><a href=${`/tasks/${task.id}`}><b>${task.name}</b></a></td>
+  <td class="clip"><a href=${`/tasks/${task.id}`}><b>${task.name}</b></a> <span class="mono faint">${argumentsOf(task.payload)}</span></td>
   <td class="hide-narrow nowrap mono soft">${task.id}</td>
   <td class="hide-narrow clip">${task.queue}${task.priority !== 0 && html` <span class="chip" title="priority">${task.priority > 0 ? "+" : ""}${task.priority}</span>`}</td>
   <td class="grow"><${Reason} task=${task} backlog=${backlog} /></td>
   <td class="right hide-narrow"><${Duration} from=${task.started_at_ms} to=${task.finished_at_ms} /></td>
   <td class="right tight end"><${Time} at=${task.created_at_ms} /></td>
 </tr>`;
+
+/** The arguments of a task in one short line. */
+function argumentsOf(payload) {
+  if (payload === null || payload === undefined) return "";
+  const isNamed = typeof payload === "object" && !Array.isArray(payload);
+  const text = isNamed ? Object.entries(payload).slice(0, 6).map(([name, value]) => `${name}=${JSON.stringify(value)?.slice(0, 40)}`).join(" ") : JSON.stringify(payload);
+  return text.length > MOST_ARGUMENTS ? `${text.slice(0, MOST_ARGUMENTS)}…` : text;
+}
 
 /** One line that says what a task does or waits for. */
 export function Reason({ task, backlog }) {

@@ -1,0 +1,106 @@
+"""Pages on which operators change things by hand: submitted tasks, values, locks and tokens."""
+
+import re
+
+import pytest
+
+from tests.dashboard.browsing import heading, visiting
+from tests.gateways.serving import Api
+
+pytest.importorskip("playwright", reason="the playwright package is not installed")
+
+from playwright.async_api import expect
+
+pytestmark = pytest.mark.slow
+
+RELATIVE = re.compile(r"^(now|\d+ s ago)$")
+BY_THE_CLOCK = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$")
+
+
+async def test_a_task_is_submitted_from_the_browser_and_its_arguments_are_listed(api: Api) -> None:
+    async with visiting(api) as visit:
+        page = await visit.open("/tasks")
+        await heading(page, "Tasks")
+        await page.get_by_role("button", name="submit a task …").click()
+        form = page.get_by_role("dialog")
+        await form.get_by_label("name").first.fill("greet")
+        await form.get_by_label("payload").fill("{oops")
+        await form.get_by_role("button", name="submit").click()
+        await expect(form.get_by_role("alert")).to_contain_text("not JSON")
+        await form.get_by_label("payload").fill('{"name": "Ada"}')
+        await form.get_by_role("button", name="submit").click()
+        await heading(page, "greet")
+
+        await page.goto(f"{visit.url}/tasks")
+
+        await expect(page.get_by_role("row").nth(1)).to_contain_text('name="Ada"')
+
+    (task,) = (await api.get("/api/tasks")).json()["items"]
+    assert (task["name"], task["payload"]) == ("greet", {"name": "Ada"})
+
+
+async def test_values_are_put_changed_and_deleted(api: Api) -> None:
+    async with visiting(api) as visit:
+        page = await visit.open("/memory")
+        await heading(page, "Memory")
+        await page.get_by_role("button", name="put a value …").click()
+        form = page.get_by_role("dialog")
+        await form.get_by_label("key").fill("settings/mail from")
+        await form.get_by_label("value, as JSON").fill('{"on": true}')
+        await form.get_by_role("button", name="put").click()
+        await expect(page.get_by_role("row").nth(1)).to_contain_text("settings/mail from")
+
+        stored = await api.get("/api/memory/settings/mail%20from")
+        assert stored.json()["value"] == {"on": True}
+
+        await page.get_by_role("button", name="delete").click()
+        await page.get_by_role("button", name="delete it").click()
+
+        await expect(page.get_by_text("No value yet.")).to_be_visible()
+
+
+async def test_a_held_lock_is_shown_with_its_holder(api: Api) -> None:
+    await api.post("/api/locks/nightly/acquire", {"owner": "importer-1", "ttl_ms": 60_000})
+
+    async with visiting(api) as visit:
+        page = await visit.open("/locks")
+        await heading(page, "Locks")
+
+        await expect(page.get_by_role("row").nth(1)).to_contain_text("importer-1")
+
+
+async def test_a_token_is_made_shown_once_and_revoked(api: Api) -> None:
+    async with visiting(api) as visit:
+        page = await visit.open("/access")
+        await heading(page, "Access")
+        await page.get_by_role("button", name="new token …").click()
+        form = page.get_by_role("dialog")
+        await form.get_by_label("name, for people").fill("billing")
+        await form.get_by_role("button", name="make it").click()
+        await expect(form.get_by_role("alert")).to_contain_text("at least one scope")
+        await form.get_by_role("checkbox", name="worker").check()
+        await form.get_by_label("bound to these queues").fill("mail, reports")
+        await form.get_by_role("button", name="make it").click()
+        await expect(page.get_by_text("copy the token now")).to_be_visible()
+
+        (token,) = (await api.get("/api/tokens")).json()["items"]
+        assert (token["name"], token["queues"]) == ("billing", ["mail", "reports"])
+
+        await page.get_by_role("button", name="revoke").click()
+        await page.get_by_role("button", name="revoke it").click()
+
+        await expect(page.get_by_text("No token yet.")).to_be_visible()
+
+
+async def test_times_are_shown_by_the_clock_on_request_and_stay_so(api: Api) -> None:
+    await api.post("/api/tasks", {"name": "greet"})
+    async with visiting(api) as visit:
+        page = await visit.open("/tasks")
+        when = page.get_by_role("row").nth(1).locator("time")
+        await expect(when).to_have_text(RELATIVE)
+
+        await page.get_by_role("button", name="times by the clock").click()
+        await expect(when).to_have_text(BY_THE_CLOCK)
+        await page.reload()
+
+        await expect(when).to_have_text(BY_THE_CLOCK)
