@@ -24,6 +24,12 @@ async def call(submitted_ns: int) -> None:
     _caller().call(submitted_ns, time.monotonic_ns())
 
 
+@app.task
+async def fired(scheduled_for_ms: int, previous_success_ms: int | None = None) -> None:  # noqa: ARG001 - a schedule with times sends both
+    """Note how late a firing of a schedule is."""
+    _firing_log().note(scheduled_for_ms)
+
+
 @cache
 def _caller() -> witness.Caller:
     return witness.Caller(witness.folder())
@@ -32,3 +38,8 @@ def _caller() -> witness.Caller:
 @cache
 def _tally() -> witness.Tally:
     return witness.Tally(witness.folder())
+
+
+@cache
+def _firing_log() -> witness.FiringLog:
+    return witness.FiringLog(witness.folder())

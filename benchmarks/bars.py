@@ -63,6 +63,7 @@ OVER_DBOS = {
 
 POSTGRES = "on PostgreSQL: "
 POSTGRES_RIVALS = (*POSTGRES_PEERS, "celery")
+KEYED_ONLY = ("counting-sql",)  # it has no row but the drain of tasks with keys
 
 
 def over_on_postgres(rival: str) -> Callable[[Results], float | None]:
@@ -87,6 +88,7 @@ POSTGRES_BARS = (
             TIMES,
         )
         for rival in POSTGRES_RIVALS
+        if rival not in KEYED_ONLY
     ),
     Bar(
         f"{POSTGRES}drain, two coordinators : one",
@@ -232,6 +234,51 @@ SCALING_BARS = (
         TIMES,
     ),
 )
+
+SCHEDULES = "schedules: "
+PLAIN = "without keys: "
+
+
+def _plain_bars(prefix: str, measurement: str) -> tuple[Bar, ...]:
+    """The bars of tasks that have no keys, against the last version without limits."""
+    return tuple(
+        Bar(
+            f"{prefix}{PLAIN}{what}",
+            measurement,
+            "≤ 1.05x",
+            _rota(measurement, figure),
+            at_most(1.05),
+            TIMES,
+        )
+        for what, figure in (
+            ("now : before limits", "plain_ratio"),
+            ("beside keys : before limits", "beside_ratio"),
+        )
+    )
+
+
+def _schedule_bars(prefix: str, measured: str) -> tuple[Bar, Bar]:
+    """The bars of 10,000 schedules on one store."""
+    idle, fire = f"{measured}schedules-idle", f"{measured}schedules-fire"
+    return (
+        Bar(
+            f"{prefix}{SCHEDULES}10,000 idle, added processor",
+            idle,
+            "< 1 % of a core",
+            _of_size(idle, "added_percent", "schedules", 10_000),
+            lambda percent: percent < 1,
+            "{:.2f} %",
+        ),
+        Bar(
+            f"{prefix}{SCHEDULES}10,000 firings a minute, late at p99",
+            fire,
+            "≤ 100 ms",
+            _of_size(fire, "p99_ms", "schedules", 10_000),
+            at_most(100),
+            WHOLE_MS,
+        ),
+    )
+
 
 BARS = (
     Bar(
@@ -419,7 +466,11 @@ BARS = (
         lambda times: times <= 1.1,
         TIMES,
     ),
+    *_plain_bars("", "without-keys"),
+    *_schedule_bars("", ""),
     *POSTGRES_BARS,
+    *_plain_bars(POSTGRES, "postgres-without-keys"),
+    *_schedule_bars(POSTGRES, "postgres-"),
     *SCALING_BARS,
 )
 

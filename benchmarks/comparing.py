@@ -78,6 +78,12 @@ POSTGRES_PEERS: dict[str, Peer] = {
         needs_postgres=True,
         node_packages=("pg-boss@10",),
     ),
+    "counting-sql": Peer(
+        "SQL that counts",
+        "counting_postgres",
+        ("psycopg[binary]",),
+        needs_postgres=True,
+    ),
     "graphile-worker": Peer(
         "Graphile Worker (Node)",
         "node_postgres",

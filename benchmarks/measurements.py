@@ -8,7 +8,16 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from benchmarks import coordinators, limits, shard_decisions, shards, streams, witness, workflows
+from benchmarks import (
+    coordinators,
+    limits,
+    schedules,
+    shard_decisions,
+    shards,
+    streams,
+    witness,
+    workflows,
+)
 from benchmarks.app import app, call, noop
 from benchmarks.coordinators import Coordinator, coordinator, wait_for_worker, worker
 from benchmarks.peers.measuring import GAP_S, PICKUP_LIMIT_S, percentiles
@@ -253,6 +262,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "pickup": pickup,
     "claim": claim,
     **limits.MEASUREMENTS,
+    **schedules.MEASUREMENTS,
     **workflows.MEASUREMENTS,
     **shard_decisions.MEASUREMENTS,
     **shards.MEASUREMENTS,

@@ -17,6 +17,8 @@ class Plan(NamedTuple):
     blocked_tasks: int = 100_000  # of keys that are full
     spread_tasks: int = 1_000_000  # over many keys that have room
     spread_keys: int = 100_000
+    plain_turns: int = 600  # of claims without keys, by versions and beside keys
+    schedules: int = 10_000  # that are idle, and that fire once a minute each
     large_tasks: int | None = None  # a second, longer drain
     runs: int = 5_000  # of small workflows, in one round
     run_connections: int = 128  # of the one client process that starts them; more is no faster
@@ -53,6 +55,8 @@ def quick(plan: Plan) -> Plan:
         blocked_tasks=20_000,
         spread_tasks=50_000,
         spread_keys=5_000,
+        plain_turns=60,
+        schedules=1_000,
         runs=1_000,
         chains=10,
         fans=10,

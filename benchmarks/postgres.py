@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks import coordinators, held_transaction, measurements
+from benchmarks import coordinators, held_transaction, limits, measurements, schedules
 from benchmarks.coordinators import coordinator, worker
 from benchmarks.measurements import CONCURRENCY, Facts, rate, repeated
 from benchmarks.plan import Plan
@@ -111,5 +111,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     "postgres-pickup": pickup,
     "postgres-pickup-across": pickup_across,
     "postgres-held": held,
+    **limits.POSTGRES_MEASUREMENTS,
+    **schedules.POSTGRES_MEASUREMENTS,
     **SCALING_MEASUREMENTS,
 }

@@ -81,6 +81,33 @@ def _leases(facts: Facts) -> str:
     )
 
 
+def _without_keys(facts: Facts) -> str:
+    parts = (
+        f"{name} {sum(facts[name]['calls_us'].values()):.1f} µs a task "
+        f"({facts[name]['processor_us']:.1f} of processor)"
+        for name in ("before", "now", "beside")
+    )
+    return (
+        f"{', '.join(parts)}: x{facts['plain_ratio']:.3f}, beside keys x{facts['beside_ratio']:.3f}"
+        f" (processor x{facts['plain_processor_ratio']:.3f}, "
+        f"x{facts['beside_processor_ratio']:.3f})"
+    )
+
+
+def _idle_schedules(facts: Facts) -> str:
+    return (
+        f"{facts['schedules']:,} take {facts['idle_percent']:.2f} % of a core, none takes "
+        f"{facts['empty_percent']:.2f} %; stored at {facts['put_per_s']:,.0f}/s"
+    )
+
+
+def _firings(facts: Facts) -> str:
+    return (
+        f"{facts['firings']:,} late by {facts['p50_ms']:.1f} ms at p50, {facts['p99_ms']:.1f} at "
+        f"p99, {facts['worst_ms']:.0f} at worst, with {facts['fire_percent']:.0f} % of a core"
+    )
+
+
 def _depths(facts: Facts) -> str:
     costs = (
         f"{entry['us_per_task']:.1f} µs at {int(depth):,}"
@@ -118,6 +145,9 @@ def _items(facts: Facts) -> str:
 LINES: dict[str, Callable[[Facts], str]] = {
     "per_s": _rate,
     "crowd_p99_ms": _crowds,
+    "plain_ratio": _without_keys,
+    "fire_percent": _firings,
+    "idle_percent": _idle_schedules,
     "p50_ms": _latency,
     "two_per_s": _replicas,
     "during_per_s": _held,

@@ -12,9 +12,11 @@ from benchmarks.bars import (
     BARS,
     LATENCY,
     OVER_DBOS,
+    PLAIN,
     POSTGRES,
     RATE,
     SCALING,
+    SCHEDULES,
     SECONDS,
     TIMES,
     Bar,
@@ -61,6 +63,7 @@ ROWS: Rows = (
     ("submit in batches, SDK", "submit-batches-sdk", None, per_s, RATE),
     ("pick-up, p50", "pickup", "pickup", p50_ms, LATENCY),
     ("pick-up, p99", "pickup", "pickup", p99_ms, LATENCY),
+    ("drain, one at a time a key", "keyed", "keyed", per_s, RATE),
     ("one-task runs", "runs-one", "runs_one", per_s, RATE),
     ("three-step runs", "runs-three", "runs_three", per_s, RATE),
     (f"a step of {CHAIN_STEPS}, p50", "chain", None, p50_ms, LATENCY),
@@ -72,6 +75,7 @@ POSTGRES_ROWS: Rows = (
     ("submit in bulk", "postgres-submit-batches", "submit_bulk", per_s, RATE),
     ("pick-up, p50", "postgres-pickup", "pickup", p50_ms, LATENCY),
     ("pick-up, p99", "postgres-pickup", "pickup", p99_ms, LATENCY),
+    ("drain, one at a time a key", "postgres-keyed", "keyed", per_s, RATE),
 )
 
 
@@ -191,7 +195,7 @@ def _own_rows(results: Results) -> OwnRows:
     ]
     if depths and (memory_mib := depths[max(depths)]["memory_mib"]):
         held.append((f"memory with {max(depths):,} queued", memory_mib))
-    for kind in (SHARDS, SOCKETS):
+    for kind in (PLAIN, SCHEDULES, SHARDS, SOCKETS):
         rows += [(bar.row, said) for bar, said in rows_with_bars(results, kind)]
     return rows + [(title, MEMORY.format(memory_mib["now"])) for title, memory_mib in held]
 
@@ -245,7 +249,7 @@ def _ratio(ratio: float) -> str:
 
 
 def _has_figures(facts: Facts) -> bool:
-    return any(name in facts for name in ("drain", "submit_one", "pickup"))
+    return any(name in facts for name in ("drain", "submit_one", "pickup", "keyed"))
 
 
 def _about(key: str, facts: Facts) -> str:

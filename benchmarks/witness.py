@@ -1,12 +1,16 @@
 """Reports of handlers in other processes: that they ran, and when.
 
-There are two ways, the same for Rota and for every peer, so that all are measured alike:
+There are two ways, the same for Rota and for every peer, so that all are measured alike. A third
+is for schedules, which only Rota has:
 
 - A tally: each worker process counts its runs in a small memory-mapped file of its own. One count
   costs about a microsecond, and reading it disturbs no process.
 - A call: a handler sends its start time in a datagram to the listener that waits for it.
+- A log of firings: each worker process appends the time that a task was scheduled for, and the time
+  that its handler started, to a file of its own.
 
-Times are CLOCK_MONOTONIC, which all processes of one machine share. This module uses only the
+Times are CLOCK_MONOTONIC, which all processes of one machine share; those of firings are the wall
+clock's, as schedules are. This module uses only the
 standard library, because the peers import it in an environment of their own.
 """
 
@@ -23,6 +27,7 @@ FOLDER_VARIABLE = "ROTA_BENCHMARK_FOLDER"
 _PORT_FILE = "calls.port"
 _RECORD = struct.Struct("qqq")  # runs, time of the first, time of the last
 _CALL = struct.Struct("qq")  # when it was submitted, when its handler started
+_FIRING = struct.Struct("qd")  # what it was scheduled for, and when its handler started, in ms
 
 
 def folder() -> Path:
@@ -125,3 +130,22 @@ class Listener:
 
     def close(self) -> None:
         self._socket.close()
+
+
+class FiringLog:
+    """The handler's record of the firings that it has run."""
+
+    def __init__(self, where: Path) -> None:
+        self._file = (where / f"{os.getpid()}.firings").open("ab", buffering=0)
+
+    def note(self, scheduled_for_ms: int) -> None:
+        self._file.write(_FIRING.pack(scheduled_for_ms, time.time_ns() / 1e6))
+
+
+def firings(where: Path) -> list[tuple[int, float]]:
+    """The scheduled times and the start times of the handlers of all worker processes."""
+    return [
+        firing
+        for path in where.glob("*.firings")
+        for firing in _FIRING.iter_unpack(path.read_bytes())
+    ]

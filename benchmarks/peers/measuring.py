@@ -8,6 +8,9 @@
 4. For a peer that has workflows: runs of one step, and of three. They are queued first and drained
    by a fresh worker, as in 1 and 2, and also called one after the other in one process, without a
    queue. The faster way counts. For one step, the drain counts as well: its workflows have no step.
+5. For a peer that can limit how many tasks of a key run at once: tasks over `KEYS` keys, of each of
+   which at most one runs, queued first and drained by a fresh worker. `KeyedPeer` alone is a peer
+   that is here for this row.
 
 Every step has a time limit. A step that reaches it reports the rate of what it did, with the count.
 """
@@ -42,6 +45,7 @@ STALL_LIMIT_S = 15.0  # a worker that runs nothing for this long is not going to
 PICKUP_LIMIT_S = 10.0  # for one sample
 ONE_BY_ONE_SHARE = 10  # of the tasks, if the others can be submitted in bulk
 BULK = 1_000  # tasks in one call, or in one transaction
+KEYS = 100  # in turn, of the tasks of which one runs at a time for each key
 RUN_STEPS = {"runs_one": 1, "runs_three": 3}
 GAP_S = (0.02, 0.05)  # idle time between two samples, random so as to hit no poll's rhythm
 
@@ -104,6 +108,25 @@ class WorkflowPeer(Protocol):
         """The command of a process that runs that many itself, one by one."""
 
 
+@runtime_checkable
+class KeyedPeer(Protocol):
+    """A peer that runs at most one task of a key at a time, while those of other keys run."""
+
+    def describe(self) -> dict[str, Any]:
+        """As for every peer."""
+
+    def submit_keyed(self, tasks: int, limit_s: float) -> Submitted:
+        """Queue no-op tasks of `KEYS` keys in turn; their handler counts in `keyed_tally`."""
+
+    def keyed_worker(self) -> list[str]:
+        """The command of one worker for these tasks."""
+
+
+def keyed_tally(folder: Path) -> Path:
+    """Where the tasks with a limit by key are counted."""
+    return folder / "keyed"
+
+
 def tally_of(folder: Path, steps: int) -> Path:
     """Where the runs of that many steps are counted."""
     return folder / f"runs-{steps}"
@@ -111,13 +134,21 @@ def tally_of(folder: Path, steps: int) -> Path:
 
 def most_s(limit_s: float) -> float:
     """How long all steps may take together."""
-    return 2 * SUBMIT_LIMIT_S + 2 * limit_s + len(RUN_STEPS) * (SUBMIT_LIMIT_S + 2 * limit_s)
+    return 3 * SUBMIT_LIMIT_S + 3 * limit_s + len(RUN_STEPS) * (SUBMIT_LIMIT_S + 2 * limit_s)
 
 
-def main(make: Callable[[], Peer | BulkPeer]) -> None:
+def main(make: Callable[[], Peer | BulkPeer | KeyedPeer]) -> None:
     options = _options()
+    keyed_tally(options.folder).mkdir(exist_ok=True)
     peer = make()
     say("peer", **peer.describe())
+    if isinstance(peer, BulkPeer) or not isinstance(peer, KeyedPeer):
+        measure_plain(peer, options)
+    if isinstance(peer, KeyedPeer):
+        measure_keyed(peer, options)
+
+
+def measure_plain(peer: Peer | BulkPeer, options: Options) -> None:
     queued = measure_submit(peer, options)
     analyze()
     with working(peer.worker(), options) as worker:
@@ -132,6 +163,14 @@ def main(make: Callable[[], Peer | BulkPeer]) -> None:
             if steps == 1:
                 done["without a step"] = drained
             say_runs(what, done)
+
+
+def measure_keyed(peer: KeyedPeer, options: Options) -> None:
+    queued = peer.submit_keyed(options.tasks, SUBMIT_LIMIT_S).tasks
+    analyze()
+    with working(peer.keyed_worker(), options) as worker:
+        done = _drain(options, worker, queued, keyed_tally(options.folder))
+    say("keyed", tasks=done.runs, queued=queued, seconds=done.seconds, per_s=done.per_s)
 
 
 def analyze() -> None:

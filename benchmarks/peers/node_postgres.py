@@ -19,6 +19,7 @@ SETTINGS = {
     "pg_boss": "fetch and complete in a loop, batchSize=500, an empty queue polled every 1 ms",
     "graphile_worker": "localQueue.size=500, concurrentJobs=24, completeJobBatchDelay=0",
 }
+KEYED = {"pg_boss"}
 name = os.environ[measuring.VARIANT_VARIABLE]
 
 
@@ -26,7 +27,7 @@ def command(what: str) -> list[str]:
     return ["node", str(PROGRAMS / f"{name}.mjs"), what]
 
 
-class Peer:
+class NodePeer:
     def __init__(self) -> None:
         self._client = subprocess.Popen(
             command("submit"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -68,3 +69,17 @@ class Peer:
             raise SystemExit(f"the submitting process ended with {self._client.wait()}")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+class KeyedNodePeer(NodePeer):
+    """A peer that can also limit how many tasks of a key run."""
+
+    def submit_keyed(self, tasks: int, limit_s: float) -> Submitted:
+        asked = {"size": measuring.BULK, "tasks": tasks, "limit_s": limit_s}
+        return Submitted(**self._ask(do="submit_keyed", keys=measuring.KEYS, **asked))
+
+    def keyed_worker(self) -> list[str]:
+        return command("workKeyed")
+
+
+Peer = KeyedNodePeer if name in KEYED else NodePeer

@@ -5,6 +5,7 @@ and than 1.
 """
 
 import asyncio
+import itertools
 import os
 import time
 from importlib.metadata import version
@@ -21,6 +22,7 @@ CONCURRENCY = 20
 folder = witness.folder()
 app = App(connector=PsycopgConnector(conninfo=os.environ[measuring.POSTGRES_VARIABLE]))
 tally = witness.Tally(folder)
+keyed_tally = witness.Tally(measuring.keyed_tally(folder))
 caller = witness.Caller(folder)
 
 
@@ -32,6 +34,11 @@ async def noop() -> None:
 @app.task(name="call")
 async def call(submitted_ns: int) -> None:
     caller.call(submitted_ns, time.monotonic_ns())
+
+
+@app.task(name="keyed")
+async def keyed() -> None:
+    keyed_tally.count()
 
 
 async def work() -> None:
@@ -76,6 +83,21 @@ class Peer:
                 limit_s,
             )
         )
+
+    def submit_keyed(self, tasks: int, limit_s: float) -> Submitted:
+        """Jobs with the same `lock` run one after the other; a batch can have only one lock."""
+        keys = itertools.cycle(range(measuring.KEYS))
+        return self._loop.run_until_complete(
+            measuring.at_own_pace_async(
+                lambda _: keyed.configure(lock=f"key {next(keys)}").defer_async(),
+                1,
+                tasks,
+                limit_s,
+            )
+        )
+
+    def keyed_worker(self) -> list[str]:
+        return self.worker()
 
     def call(self) -> int:
         submitted_ns = time.monotonic_ns()

@@ -21,7 +21,12 @@ export class Tally {
   #firstNs = 0n;
   #lastNs = 0n;
   #file = null;
+  #folder;
   #isDue = false;
+
+  constructor(where = folder) {
+    this.#folder = where;
+  }
 
   count(runs = 1) {
     this.#lastNs = nowNs();
@@ -38,10 +43,11 @@ export class Tally {
     this.#record.writeBigInt64LE(this.#firstNs, 8);
     this.#record.writeBigInt64LE(this.#lastNs, 16);
     if (this.#file === null) {
-      const draft = path.join(folder, `${process.pid}.draft`);
+      const draft = path.join(this.#folder, `${process.pid}.draft`);
       fs.writeFileSync(draft, this.#record);
-      fs.renameSync(draft, path.join(folder, `${process.pid}.tally`));
-      this.#file = fs.openSync(path.join(folder, `${process.pid}.tally`), "r+");
+      const counted = path.join(this.#folder, `${process.pid}.tally`);
+      fs.renameSync(draft, counted);
+      this.#file = fs.openSync(counted, "r+");
       return;
     }
     fs.writeSync(this.#file, this.#record, 0, 24, 0);
@@ -63,7 +69,8 @@ export class Caller {
   }
 }
 
-// Answer each line with one: the client of a peer is `{ submit(), submitMany(n), call(ns) }`.
+// Answer each line with one: the client of a peer is `{ submit(), submitMany(n), call(ns) }`, and
+// `submitKeyed(n, keys)` if it can limit how many tasks of a key run.
 export async function converse(client, version) {
   say({ version });
   for await (const line of readline.createInterface({ input: process.stdin })) {
@@ -72,6 +79,8 @@ export async function converse(client, version) {
       const submittedNs = nowNs();
       await client.call(String(submittedNs));
       say({ submitted_ns: String(submittedNs) });
+    } else if (asked.do === "submit_keyed") {
+      say(await atOwnPace((size) => client.submitKeyed(size, asked.keys), asked));
     } else {
       const submit = asked.size === 1 ? () => client.submit() : (size) => client.submitMany(size);
       say(await atOwnPace(submit, asked));
