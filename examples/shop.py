@@ -4,12 +4,17 @@ send_mail      quick, in a queue of its own
 charge_card    fails every now and then, and sometimes for good: something to look at in Failures
 resize_image   takes its time and says how far it is
 render_video   wants a worker with a GPU, which nobody has: it waits, and the dashboard says why
+ask_carrier    calls an API that allows two calls a second: a rate
+pack_parcel    one parcel at a time for each customer: a concurrency limit
+print_label    two branches share one printer, and north gets three labels for each of south
+count_stock    every fifteen seconds, by a schedule
+close_books    every night at three, by the clock in Berlin
 """
 
 import asyncio
 import random
 
-from rota import Discard, Rota, current
+from rota import Concurrency, Discard, Rate, Rota, current
 
 app = Rota()
 
@@ -17,6 +22,8 @@ STEPS = 6
 STEP_S = 0.4
 TRIES_AGAIN_ONE_IN = 4
 FAILS_FOR_GOOD_ONE_IN = 12
+LABELS = "labels"  # the queue that the branches share
+LABEL_WEIGHTS = {"north": 3, "south": 1}
 
 
 class CardDeclinedError(Exception):
@@ -55,3 +62,35 @@ async def resize_image(name: str, width: int = 1_200) -> dict[str, str | int]:
 @app.task(queue="images", requires=["gpu"])
 async def render_video(name: str) -> str:
     return f"{name}.mp4"
+
+
+@app.task(queue="shipping", rate=Rate("carrier-api", limit=2, per_ms=1_000))
+async def ask_carrier(order: int) -> dict[str, int]:
+    await asyncio.sleep(random.uniform(0.05, 0.15))
+    return {"order": order, "days": random.randrange(1, 5)}
+
+
+@app.task(queue="shipping", concurrency=Concurrency("customer:{customer}", limit=1))
+async def pack_parcel(customer: str, order: int) -> dict[str, str | int]:
+    await asyncio.sleep(random.uniform(1.0, 3.0))
+    return {"customer": customer, "order": order}
+
+
+@app.task(queue=LABELS, fair_key="{branch}")
+async def print_label(branch: str, order: int) -> dict[str, str | int]:
+    await asyncio.sleep(random.uniform(0.3, 0.5))
+    return {"branch": branch, "order": order}
+
+
+@app.schedule(every_ms=15_000)
+@app.task
+async def count_stock() -> int:
+    await asyncio.sleep(random.uniform(0.2, 1.0))
+    return random.randrange(100, 1_000)
+
+
+@app.schedule("0 3 * * *", timezone="Europe/Berlin", missed="last", pause_on_failure=3)
+@app.task(queue="payments")
+async def close_books() -> str:
+    await asyncio.sleep(1.0)
+    return "closed"

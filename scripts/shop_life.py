@@ -1,4 +1,4 @@
-"""What is there to see? A shop that lives: workers, tasks, runs, and members that share shards.
+"""A shop that lives: workers, tasks, limits, schedules, runs, and members that share shards.
 
 Used by `make up` and by the script that takes the dashboard's pictures. Everything here is a client
 of a coordinator that is up already.
@@ -6,12 +6,14 @@ of a coordinator that is up already.
 
 import contextlib
 import itertools
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ DOCUMENTS_EVERY = 25
 VISIT_EVERY, VISIT_ROUNDS = 60, 35  # a third consumer comes, and goes again: shards move
 GOODS = ("tea", "cups", "pot", "honey", "scones", "lemon", "tray", "spoons", "jam", "cloth")
 NAMES = ("ada", "bob", "cleo", "dan", "eve", "fay")
+LABELS_EVERY, LABELS = 14, 14  # of each branch at once: more than the printer does in that time
 DOCUMENTS = ["invoices", "flaky letters", "returns", "missing page", "reviews"]
 
 
@@ -94,7 +97,10 @@ class Shop:
             if self._stop.is_set():
                 return
             try:
+                if number == 0:
+                    self._share_the_printer(shop)
                 self._sell(shop, number)
+                self._ship(shop, number)
                 self._order(workflows, waiting, number)
                 self._visit(number)
             except Exception as error:  # noqa: BLE001 - shown, and tried again in the next round
@@ -111,6 +117,27 @@ class Shop:
             # A key of their own, so that there are two of them however often this is started.
             for name in ("opening", "tour"):
                 shop.render_video.using(key=f"video {name}").enqueue(name)
+
+    def _share_the_printer(self, shop: Any) -> None:
+        """One label at a time, by the weights of the branches."""
+        settings = {"max_running": 1, "weights": shop.LABEL_WEIGHTS}
+        request = urllib.request.Request(
+            f"{self._url}/api/queues/{shop.LABELS}",
+            data=json.dumps(settings).encode(),
+            headers={"content-type": "application/json"},
+            method="PATCH",
+        )
+        with urllib.request.urlopen(request, timeout=STOP_S):
+            pass
+
+    def _ship(self, shop: Any, number: int) -> None:
+        for _ in range(random.randrange(4)):
+            shop.ask_carrier.enqueue(1_000 + number)
+        shop.pack_parcel.enqueue(random.choice(NAMES[:3]), 1_000 + number)
+        if number % LABELS_EVERY == 0:
+            for order in range(LABELS):
+                for branch in shop.LABEL_WEIGHTS:
+                    shop.print_label.enqueue(branch, 100 * number + order)
 
     def _order(self, workflows: Any, waiting: dict[int, Any], number: int) -> None:
         order, lines = workflows["order"], random.sample(GOODS, random.randrange(2, 9))

@@ -46,7 +46,9 @@ Rota is up.
 A small shop lives here: two workers take its tasks (examples/shop.py), an order runs through
 examples/workflows/order.yaml every few seconds, some cards are refused, a video waits for a worker
 with a GPU that nobody has, and consumers share the shards of a service; a third comes and goes.
-Large orders wait for your yes under Runs for half a minute.
+Large orders wait for your yes under Runs for half a minute. Under Limits are an API that allows two
+calls a second and customers who get one parcel packed at a time; two branches share the queue
+"labels" three to one; stock is counted every fifteen seconds, and the books are closed every night.
 """,
         flush=True,
     )
