@@ -1,8 +1,10 @@
 """`rota schedules`, against a served coordinator."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -70,6 +72,43 @@ def test_the_next_times_are_shown(rota: Command) -> None:
 
     assert times == [1_798_772_400_000, 1_798_858_800_000]
     assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("cron", "after", "shown"),
+    [
+        # In October the clock goes from 02:00 to 02:30: a time in between fires at 02:30.
+        (
+            "15 2 * * *",
+            "2026-10-02T12:00+11:00",
+            ["03 02:15:00.000+10:30", "04 02:30:00.000+11:00", "05 02:15:00.000+11:00"],
+        ),
+        # In April it goes from 02:00 back to 01:30: a time of the day fires once, the first time,
+        # and one that goes by elapsed time fires twice.
+        (
+            "45 1 * * *",
+            "2026-04-04T00:00+11:00",
+            ["04 01:45:00.000+11:00", "05 01:45:00.000+11:00", "06 01:45:00.000+10:30"],
+        ),
+        (
+            "*/30 1-2 * * *",
+            "2026-04-05T01:00+11:00",
+            ["05 01:30:00.000+11:00", "05 01:30:00.000+10:30", "05 02:00:00.000+10:30"],
+        ),
+    ],
+)
+def test_the_next_times_are_by_the_clock_of_a_zone_that_shifts_by_half_an_hour(
+    rota: Command, cron: str, after: str, shown: list[str]
+) -> None:
+    put(rota, "island", cron=cron, timezone="Australia/Lord_Howe")
+
+    wanted = ("schedules", "next", "island", "--after", after, "--count", "3")
+    lines = rota(*wanted).stdout.splitlines()
+    times = document(rota(*wanted, "--json"))["items"]
+
+    assert [line.partition(" (")[0][8:] for line in lines] == shown
+    clock = [datetime.fromtimestamp(one / 1000, ZoneInfo("Australia/Lord_Howe")) for one in times]
+    assert [one.isoformat(" ", "milliseconds")[8:] for one in clock] == shown
 
 
 def test_a_schedule_is_paused_with_a_note_and_resumed(rota: Command) -> None:

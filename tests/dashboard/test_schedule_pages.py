@@ -236,3 +236,145 @@ async def test_pages_of_schedules_fit_and_take_no_data_for_markup(
 
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
             assert await page.locator("main img, main script").count() == 0, name
+
+
+# --- forms ---------------------------------------------------------------------------------------
+
+
+async def test_a_schedule_is_made_in_the_browser(api: Api) -> None:
+    async with visiting(api) as visit:
+        page = await visit.open("/schedules")
+
+        await page.get_by_role("button", name="new schedule").click()
+        form = page.get_by_role("dialog")
+        await form.get_by_label("name", exact=True).fill("mail/nightly")
+        await form.get_by_label("task", exact=True).fill("clean")
+        await form.get_by_label("queue").fill("mail")
+        await form.get_by_label("payload as JSON").fill('{"days": 30}')
+        await form.get_by_label("cron expressions, one").fill("0 3 * * *\n0 4 1 * *")
+        await form.get_by_label("time zone").fill("Pacific/Auckland")
+        await expect(form.get_by_role("region", name="next firings").locator("tr")).to_have_count(5)
+        await expect(form.locator(".preview tr").first).to_contain_text(" 03:00:00")
+        await form.get_by_text("more", exact=True).click()
+        await form.get_by_label("while an earlier one has not ended").select_option("queue_one")
+        await form.get_by_label("pause after failures").fill("3")
+        await form.get_by_role("button", name="make it").click()
+        await heading(page, "mail/nightly")
+
+    made = (await api.get(path("mail/nightly"))).json()
+    assert made["cron"] == ["0 3 * * *", "0 4 1 * *"]
+    assert (made["timezone"], made["overlap"]) == ("Pacific/Auckland", "queue_one")
+    assert (made["missed"], made["catch_up_ms"]) == ("last", 3_600_000)
+    assert made["pause_on_failure"] == 3
+    assert made["task"] == TASK
+
+
+async def test_a_form_of_a_schedule_shows_its_times_before_it_is_made(api: Api) -> None:
+    async with visiting(api) as visit:
+        page = await visit.open("/schedules")
+        await page.get_by_role("button", name="new schedule").click()
+        form = page.get_by_role("dialog")
+        preview = form.get_by_role("region", name="next firings")
+        await expect(preview).to_contain_text("Give it a cron expression")
+
+        await form.get_by_label("cron expressions, one").fill("61 * * * *")
+        await expect(preview.locator(".is-wrong")).to_contain_text("cron")
+        await form.get_by_label("cron expressions, one").fill("")
+        await form.get_by_text("more", exact=True).click()
+        await form.get_by_label("time zone").fill("Europe/Berlin")
+        await form.get_by_label("single times").fill("2090-01-15 03:00\n2090-07-15 03:00")
+        await expect(preview.locator("td:first-child")).to_have_text(
+            ["Sun 2090-01-15 03:00:00", "Sat 2090-07-15 03:00:00"]
+        )
+        await form.get_by_label("single times").fill("tomorrow")
+        await expect(preview).to_contain_text('"tomorrow" is not a time such as 2027-01-15 03:00')
+
+    assert (await api.get("/api/schedules")).json()["items"] == []
+
+
+async def test_a_schedule_is_changed_and_keeps_what_the_form_does_not_have(api: Api) -> None:
+    task = {**TASK, "priority": 7, "max_attempts": 2}
+    more = {"at_ms": [3_800_000_000_000], "exclude": ["2026-12-25"], "with_times": True}
+    await put(api, "nightly", NIGHTLY, task=task, missed="all", catch_up_ms=86_400_000, **more)
+    before = (await api.get(path("nightly"))).json()
+    async with visiting(api) as visit:
+        page = await visit.open(address("nightly"))
+
+        await page.get_by_role("button", name="change").click()
+        form = page.get_by_role("dialog")
+        await form.get_by_label("cron expressions, one").fill("0 4 * * *")
+        await expect(form.locator(".preview tr").first).to_contain_text(" 04:00:00")
+        await form.get_by_role("button", name="change it").click()
+        await expect(page.locator(".page-title")).to_contain_text("0 4 * * *")
+
+    after = (await api.get(path("nightly"))).json()
+    changed = {name for name, value in after.items() if before[name] != value}
+    assert changed <= {"cron", "next_at_ms", "next_nominal_ms", "pinned", "updated_at_ms"}
+    assert after["cron"] == "0 4 * * *"
+
+
+async def test_the_name_of_another_schedule_is_not_taken(api: Api) -> None:
+    await put(api, "nightly", NIGHTLY)
+    async with visiting(api) as visit:
+        page = await visit.open("/schedules")
+
+        await page.get_by_role("button", name="new schedule").click()
+        form = page.get_by_role("dialog")
+        await form.get_by_label("name", exact=True).fill("nightly")
+        await form.get_by_label("task", exact=True).fill("other")
+        await form.get_by_label("every, in s").fill("60")
+        await form.get_by_role("button", name="make it").click()
+        await expect(form.get_by_role("alert")).to_contain_text("named nightly already")
+
+    assert (await api.get(path("nightly"))).json()["task"] == TASK
+
+
+async def test_a_changed_schedule_of_code_can_follow_the_code_again(api: Api) -> None:
+    sync = {"source": "shop", "items": [{"name": "kept", "schedule": NIGHTLY}]}
+    await api.post("/api/schedules/sync", sync)
+    await put(api, "kept", NIGHTLY, cron="0 4 * * *")
+    async with visiting(api) as visit:
+        page = await visit.open(address("kept"))
+
+        await page.get_by_role("button", name="change").click()
+        await page.get_by_label("let the code of shop change it again").check()
+        await page.get_by_role("button", name="change it").click()
+        await expect(page.locator(".toasts")).to_contain_text("kept is changed")
+
+    assert not (await api.get(path("kept"))).json()["pinned"]
+
+
+async def test_a_backfill_counts_the_times_before_it_fires_them(api: Api) -> None:
+    await put(api, "hourly", {**NIGHTLY, "cron": "0 * * * *", "overlap": "allow"})
+    async with visiting(api) as visit:
+        page = await visit.open(address("hourly"))
+
+        await page.get_by_role("button", name="backfill").click()
+        form = page.get_by_role("dialog")
+        await form.get_by_label("from, by the clock of Europe/Berlin").fill("2020-03-29 00:30")
+        await form.get_by_label("until").fill("2020-03-29 05:30")
+        await form.get_by_role("button", name="count the times").click()
+        await expect(form.get_by_role("status")).to_contain_text("has 4 times in this range")
+        none = (await api.get("/api/tasks")).json()["items"]
+        await form.get_by_label("until").fill("2020-03-29 04:30")
+        await form.get_by_role("button", name="count the times").click()
+        await form.get_by_role("button", name="fire 3 times").click()
+        await expect(page.locator(".toasts")).to_contain_text("3 times made up for")
+
+    assert none == []
+    assert len((await api.get("/api/tasks")).json()["items"]) == 3
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1_400])
+async def test_forms_of_schedules_fit(api: Api, width: int, theme: str) -> None:
+    await put(api, HOSTILE, {**NIGHTLY, "exclude": ["2026-12-25"]})
+    async with visiting(api, width=width, theme=theme) as visit:
+        for name in ("change", "backfill"):
+            page = await visit.open(address(HOSTILE))
+            await page.get_by_role("button", name=name).click()
+            form = page.get_by_role("dialog")
+            await expect(form).to_be_visible()
+
+            assert await form.evaluate("it => it.scrollWidth <= it.clientWidth"), name
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name

@@ -1,6 +1,8 @@
 """Schedules over HTTP: made, changed, fired, looked at, refused."""
 
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
@@ -110,6 +112,24 @@ async def test_the_next_times_of_a_schedule_and_of_one_that_is_not_stored(api: A
     assert stored.json() == {"items": [START_MS + MINUTE_MS, START_MS + 2 * MINUTE_MS]}
     first, second = preview.json()["items"]
     assert second - first == 24 * 60 * MINUTE_MS
+
+
+async def test_a_preview_follows_a_zone_that_shifts_by_half_an_hour(api: Api) -> None:
+    zone = ZoneInfo("Australia/Lord_Howe")
+    after = datetime(2026, 10, 3, 12, tzinfo=zone)  # the night before the clock goes forward
+
+    preview = await api.post(
+        f"/api/schedules/preview?count=4&after_ms={round(after.timestamp() * 1000)}",
+        {"cron": ["15 2 * * *", "0 3 * * *"], "timezone": "Australia/Lord_Howe"},
+    )
+
+    shown = [datetime.fromtimestamp(one / 1000, zone) for one in preview.json()["items"]]
+    assert [one.strftime("%d %H:%M %z") for one in shown] == [
+        "04 02:30 +1100",  # 02:15 does not exist
+        "04 03:00 +1100",
+        "05 02:15 +1100",
+        "05 03:00 +1100",
+    ]
 
 
 # --- on demand ----------------------------------------------------------------------------------

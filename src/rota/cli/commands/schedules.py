@@ -1,7 +1,8 @@
 """`rota schedules`: list, show, put, fire, pause and delete schedules."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
+from functools import partial
 from typing import Any, get_args
 
 import click
@@ -14,6 +15,8 @@ from rota.cli.render.formatting import absolute, duration, relative
 from rota.cli.render.output import Facts, Table, confirm, show, show_page, visible
 from rota.core import limits
 from rota.core.schedules.model import OverlapPolicy
+from rota.core.schedules.times import zone_of
+from rota.errors import Invalid
 from rota.messages.schedules import (
     BackfillCount,
     FiringView,
@@ -96,9 +99,11 @@ def put(client: Client, name: str, schedule: str, *, as_json: bool) -> None:
 def next_times(
     client: Client, name: str, count: int, after_ms: int | None, *, as_json: bool
 ) -> None:
-    """Show the next times of a schedule."""
+    """Show the next times of a schedule, by the clock of its time zone."""
+    schedule = client.run(schedule_calls.get_schedule(name))
     call = schedule_calls.next_times(name, count=count, after_ms=after_ms)
-    show(client.run(call), as_json=as_json, render=_times)
+    render = partial(_times, zone=_zone(schedule))
+    show(client.run(call), as_json=as_json, render=render)
 
 
 @schedules.command("run")
@@ -228,10 +233,19 @@ def _facts(schedule: ScheduleView) -> Facts:
     )
 
 
+def _zone(schedule: ScheduleView) -> tzinfo:
+    """The zone of a schedule; UTC where this machine does not know it."""
+    try:
+        return zone_of(schedule.timezone)
+    except Invalid:
+        return UTC
+
+
 def _firings(schedule: ScheduleView) -> Table:
+    zone = _zone(schedule)
     rows = [
         (
-            absolute(one.nominal_ms),
+            absolute(one.nominal_ms, zone=zone),
             one.outcome if one.count == 1 else f"{one.outcome} x{one.count}",
             one.task_id or one.run_id or "-",
             one.reason or ("on demand" if one.manual else ""),
@@ -241,8 +255,8 @@ def _firings(schedule: ScheduleView) -> Table:
     return Table(("time", "outcome", "task or run", "note"), rows)
 
 
-def _times(times: ScheduleTimes) -> str:
-    return "\n".join(absolute(one) or "" for one in times.items) or "no further times"
+def _times(times: ScheduleTimes, *, zone: tzinfo) -> str:
+    return "\n".join(absolute(one, zone=zone) or "" for one in times.items) or "no further times"
 
 
 def _line(schedule: ScheduleView) -> str:

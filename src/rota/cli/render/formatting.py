@@ -1,7 +1,7 @@
 """Formats times and durations for people."""
 
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 # In the largest unit that fits, rounded down: "3 h ago" is never less than three hours.
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
@@ -35,9 +35,12 @@ def relative(moment_ms: int | None, *, now_ms: int | None = None) -> str:
     return f"{duration(age_ms)} ago" if age_ms > 0 else f"in {duration(-age_ms)}"
 
 
-def absolute(moment_ms: int | None, *, now_ms: int | None = None) -> str | None:
+def absolute(
+    moment_ms: int | None, *, now_ms: int | None = None, zone: tzinfo | None = None
+) -> str | None:
+    """A moment by the clock of a zone, or of this machine, and its distance from now."""
     if moment_ms is None:
         return None
-    moment = datetime.fromtimestamp(moment_ms / 1000, tz=UTC).astimezone()
+    moment = datetime.fromtimestamp(moment_ms / 1000, tz=UTC).astimezone(zone)
     text = moment.isoformat(sep=" ", timespec="milliseconds")
     return f"{text} ({relative(moment_ms, now_ms=now_ms)})"

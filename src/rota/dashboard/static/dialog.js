@@ -54,8 +54,8 @@ function Question({ question }) {
   </dialog>`;
 }
 
-/** A dialog with fields: `submit` gives what to say, or throws what is wrong with them. */
-export function FormDialog({ title, label, submit, close, children }) {
+/** A dialog with fields: `submit` gives what to say, false to stay open, or throws what is wrong. */
+export function FormDialog({ title, label, submit, close, kind = "", isOff = false, children }) {
   const dialog = useRef(null);
   const [problem, setProblem] = useState("");
   useEffect(() => { dialog.current.showModal(); }, []);
@@ -64,16 +64,17 @@ export function FormDialog({ title, label, submit, close, children }) {
     setProblem("");
     try {
       const said = await submit(Object.fromEntries(new FormData(event.target)));
+      if (said === false) return;
       if (said) toast(said);
       close();
     } catch (wrong) {
       setProblem(wrong.detail || wrong.message);
     }
   };
-  return html`<dialog ref=${dialog} class="dialog" aria-labelledby="form-title" onCancel=${close}><form class="form" onSubmit=${send}>
+  return html`<dialog ref=${dialog} class=${`dialog ${kind}`} aria-labelledby="form-title" onCancel=${close}><form class="form" onSubmit=${send}>
     <h2 id="form-title">${title}</h2>
     ${children}
     ${problem && html`<p class="is-wrong" role="alert">${problem}</p>`}
-    <div class="dialog-tools"><button type="button" class="button" onClick=${close}>keep as it is</button><button type="submit" class="button primary">${label}</button></div>
+    <div class="dialog-tools"><button type="button" class="button" onClick=${close}>keep as it is</button><button type="submit" class="button primary" disabled=${isOff}>${label}</button></div>
   </form></dialog>`;
 }

@@ -15,7 +15,7 @@ export function Login() {
     <h1>Rota</h1>
     <p>This coordinator asks for a token. Make one with <code>rota token create --scope read</code>.</p>
     <label for="token">Token</label>
-    <input id="token" name="token" type="password" autocomplete="current-password" placeholder="rota_…" autofocus required spellcheck="false" />
+    <input id="token" name="token" type="password" autocomplete="current-password" placeholder="rota_…" autofocus required spellcheck=${false} />
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     <button class="button primary" disabled=${isBusy}>log in</button>
   </form></main>`;

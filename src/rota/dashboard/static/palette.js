@@ -39,7 +39,7 @@ function Palette({ close }) {
   };
   return html`<div class="palette">
     <input autofocus type="text" role="combobox" aria-expanded="true" aria-controls="palette-list" aria-activedescendant=${found.length ? `palette-${at}` : undefined}
-      placeholder="page, queue, worker, task or run id" aria-label="command" value=${text} autocomplete="off" spellcheck="false"
+      placeholder="page, queue, worker, task or run id" aria-label="command" value=${text} autocomplete="off" spellcheck=${false}
       onInput=${(event) => { setText(event.target.value); setChosen(0); }} onKeyDown=${press} />
     <ul id="palette-list" role="listbox">
       ${found.map((item, index) => html`<li key=${item.kind + item.label} id=${`palette-${index}`} role="option" aria-selected=${index === at} onClick=${() => pick(item)} onMouseMove=${() => setChosen(index)}>

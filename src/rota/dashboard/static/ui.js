@@ -106,7 +106,7 @@ export function Field({ name, label, options, placeholder, ...rest }) {
   const change = (event) => setQuery({ [name]: event.target.value.trim(), cursor: "" }, { replace: true });
   const listId = options && `options-${name}`;
   return html`<label class="field"><span>${label}</span>
-    <input type="search" value=${value} placeholder=${placeholder || "any"} list=${listId} autocomplete="off" spellcheck="false" onChange=${change} ...${rest} />
+    <input type="search" value=${value} placeholder=${placeholder || "any"} list=${listId} autocomplete="off" spellcheck=${false} onChange=${change} ...${rest} />
     ${options && html`<datalist id=${listId}>${options.map((one) => html`<option key=${one} value=${one} />`)}</datalist>`}
   </label>`;
 }

@@ -96,7 +96,7 @@ function Edit({ limit, close, reload }) {
     return `${made.key}: ${size(made)}, pinned`;
   };
   return html`<${FormDialog} title=${isNew ? "Set a limit" : `Change ${limit.key}`} label=${count === "0" ? "pause it" : "set and pin"} submit=${submit} close=${close}>
-    ${isNew && html`<label class="field"><span>key</span><input name="key" required maxlength="300" autocomplete="off" spellcheck="false" placeholder="user:1" /></label>
+    ${isNew && html`<label class="field"><span>key</span><input name="key" required maxlength="300" autocomplete="off" spellcheck=${false} placeholder="user:1" /></label>
     <label class="field"><span>kind</span><select value=${kind} onChange=${(event) => setKind(event.target.value)}><option value="concurrency">concurrency: tasks that run at once</option><option value="rate">rate: starts in a period</option></select></label>`}
     <label class="field"><span>${isRate ? "starts" : "tasks at once"}, 0 pauses the key</span><input name="limit" type="number" min="0" required value=${count} onInput=${(event) => setCount(event.target.value)} /></label>
     ${isRate && html`<label class="field"><span>in seconds</span><input name="per" type="number" min="0.001" step="any" required defaultValue=${seconds(limit.per_ms ?? 1000)} /></label>

@@ -72,6 +72,6 @@ function Edit({ queue, close, reload }) {
       <label class="field"><span>starts</span><input name="rate" type="number" min="1" placeholder="no limit" defaultValue=${rate?.limit ?? ""} /></label>
       <label class="field"><span>in seconds</span><input name="per" type="number" min="0.001" step="any" required defaultValue=${seconds(rate?.per_ms ?? 1000)} /></label>
       <label class="field"><span>at once after a quiet time</span><input name="burst" type="number" min="1" required defaultValue=${rate?.burst ?? 1} /></label></div>
-    <label class="field"><span>weights of tenants, one in each line</span><textarea name="weights" rows="3" spellcheck="false" placeholder="ann=2" defaultValue=${shares(queue).map(([name, weight]) => `${name}=${weight}`).join("\n")}></textarea></label>
+    <label class="field"><span>weights of tenants, one in each line</span><textarea name="weights" rows="3" spellcheck=${false} placeholder="ann=2" defaultValue=${shares(queue).map(([name, weight]) => `${name}=${weight}`).join("\n")}></textarea></label>
     <p class="hint">They hold at once, also for what waits already. What runs goes on. Beyond the number of queued tasks, submissions are refused with 429 queue_full.</p><//>`;
 }

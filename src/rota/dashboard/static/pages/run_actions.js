@@ -38,7 +38,7 @@ function Fork({ run, definition, chosen, close }) {
     <h2 id="fork-title">Fork this run</h2>
     <p class="soft">A new run on the same input, from a node, with this state.</p>
     <label class="field"><span>from node</span><select value=${node} onChange=${(event) => setNode(event.target.value)}>${Object.keys(definition.nodes).map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select></label>
-    <label class="field"><span>state</span><textarea rows="8" spellcheck="false" value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
+    <label class="field"><span>state</span><textarea rows="8" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
     ${problem && html`<p class="is-wrong" role="alert">${problem}</p>`}
     <div class="dialog-tools"><button type="button" class="button" onClick=${close}>keep as it is</button><button type="submit" class="button primary">fork</button></div>
   </form></dialog>`;

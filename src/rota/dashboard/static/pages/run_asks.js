@@ -50,5 +50,5 @@ export function SignalForm({ name, send }) {
     setProblem("");
     await send(payload, `signal ${name} sent`);
   };
-  return html`<form class="asks" onSubmit=${submit}><input aria-label="payload as JSON" value=${text} spellcheck="false" class="mono" onInput=${(event) => setText(event.target.value)} /><button type="submit" class="button primary">send ${name}</button>${problem && html`<span class="error-text" role="alert">${problem}</span>`}</form>`;
+  return html`<form class="asks" onSubmit=${submit}><input aria-label="payload as JSON" value=${text} spellcheck=${false} class="mono" onInput=${(event) => setText(event.target.value)} /><button type="submit" class="button primary">send ${name}</button>${problem && html`<span class="error-text" role="alert">${problem}</span>`}</form>`;
 }

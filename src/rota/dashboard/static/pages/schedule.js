@@ -8,12 +8,13 @@ import { useResource } from "../resource.js";
 import { go, segment } from "../router.js";
 import { may } from "../session.js";
 import { Button, Empty, Facts, Header, Panel, Problem, Time } from "../ui.js";
-import { Marks, Outcome, Target, Times, failed, zoned } from "./schedules.js";
+import { BackfillForm } from "./backfill_form.js";
+import { ScheduleForm } from "./schedule_form.js";
+import { MISSED, OVERLAPS, zoned } from "./schedule_words.js";
+import { Marks, Outcome, Target, Times, failed } from "./schedules.js";
 
 const UPCOMING = 10;
 const OFTEN = { on: ["schedule-"], every: 5000 };
-const MISSED = { last: "the last missed time fires", skip: "missed times do not fire", all: "all missed times fire" };
-const OVERLAPS = { skip: "skip the time", queue_one: "one firing waits", queue_all: "all firings wait", cancel_running: "cancel what runs", allow: "fire all the same" };
 
 export default function Schedule({ params }) {
   const path = `/api/schedules/${segment(params.name)}`;
@@ -78,7 +79,9 @@ function Started({ firing: { task_id: task, run_id: run } }) {
 }
 
 function Actions({ schedule, path, reload }) {
-  const [isPausing, setPausing] = useState(false);
+  const [shown, setShown] = useState(""); // the dialog that is open
+  const show = (name) => () => setShown(name);
+  const close = () => setShown("");
   const { name, source } = schedule;
   const resume = () => act(() => post(`${path}/resume`).finally(reload), `${name} fires again from its next time on`);
   const run = async () => {
@@ -91,9 +94,11 @@ function Actions({ schedule, path, reload }) {
     if (await act(() => del(path), `${name} is deleted`)) go("/schedules");
   };
   const pause = async (fields) => { await post(`${path}/pause`, fields); reload(); return `${name} is paused`; };
-  return html`${schedule.paused ? html`<${Button} kind="primary" onClick=${resume}>resume<//>` : html`<${Button} onClick=${() => setPausing(true)}>pause …<//>`}
-    <${Button} onClick=${run}>run now …<//> <${Button} kind="danger" onClick=${remove}>delete …<//>
-    ${isPausing && html`<${FormDialog} title=${`Pause ${name}`} label="pause it" submit=${pause} close=${() => setPausing(false)}>
+  return html`${schedule.paused ? html`<${Button} kind="primary" onClick=${resume}>resume<//>` : html`<${Button} onClick=${show("pause")}>pause …<//>`}
+    <${Button} onClick=${run}>run now …<//> <${Button} onClick=${show("backfill")}>backfill …<//> <${Button} onClick=${show("change")}>change …<//> <${Button} kind="danger" onClick=${remove}>delete …<//>
+    ${shown === "change" && html`<${ScheduleForm} schedule=${schedule} close=${close} reload=${reload} />`}
+    ${shown === "backfill" && html`<${BackfillForm} schedule=${schedule} path=${path} close=${close} reload=${reload} />`}
+    ${shown === "pause" && html`<${FormDialog} title=${`Pause ${name}`} label="pause it" submit=${pause} close=${close}>
       <label class="field"><span>note for others, such as the reason</span><input name="note" maxlength="1000" autocomplete="off" autofocus /></label>
       <p class="hint">It does not fire until it is resumed. Times that pass meanwhile are not made up for. What runs goes on.</p><//>`}`;
 }

@@ -1,18 +1,24 @@
 // The list of schedules: what each starts, when it fires next, and how its last firing went.
 import { withQuery } from "../api.js";
 import { absolute, duration, plural } from "../format.js";
-import { html } from "../lib.js";
+import { html, useState } from "../lib.js";
 import { useResource } from "../resource.js";
 import { link, segment } from "../router.js";
-import { Badge, Empty, Header, Pager, Panel, Problem, Time, opens } from "../ui.js";
+import { may } from "../session.js";
+import { Badge, Button, Empty, Header, Pager, Panel, Problem, Time, opens } from "../ui.js";
+import { ScheduleForm } from "./schedule_form.js";
+import { addressOf, zoned } from "./schedule_words.js";
 
 const PAGE = 50;
 const SAMPLE = '@app.schedule("0 3 * * *", timezone="Europe/Berlin")\n@app.task\ndef clean() -> None: ...';
 
 export default function Schedules({ query }) {
   const schedules = useResource(withQuery("/api/schedules", { cursor: query.cursor, limit: PAGE }), { on: ["schedule-"], every: 5000 });
+  const [isMade, setMade] = useState(false);
   const items = schedules.data?.items || [];
-  return html`<${Header} title="Schedules" sub="tasks and runs that start at set times" />
+  return html`<${Header} title="Schedules" sub="tasks and runs that start at set times">
+      ${may("submit") && html`<${Button} onClick=${() => setMade(true)}>new schedule …<//>`}<//>
+    ${isMade && html`<${ScheduleForm} close=${() => setMade(false)} reload=${schedules.reload} />`}
     <${Panel}>
       ${items.length ? html`<${Table} items=${items} />` : schedules.data ? html`<${Nothing} cursor=${query.cursor} />` : html`<${Problem} of=${schedules} />`}
       ${schedules.data && schedules.problem && html`<${Problem} of=${schedules} />`}
@@ -24,7 +30,7 @@ function Nothing({ cursor }) {
   if (cursor) return html`<${Empty}>No further schedule.<//>`;
   return html`<div class="empty"><p>No schedule yet. One line above a task gives it one:</p>
     <pre class="sample">${SAMPLE}</pre>
-    <p>Workers deploy it when they register. <code>rota schedules put</code> makes one without code.</p></div>`;
+    <p>Workers deploy it when they register. The button above and <code>rota schedules put</code> make one without code.</p></div>`;
 }
 
 const Table = ({ items }) => html`<div class="scroll"><table class="cards schedules">
@@ -42,7 +48,6 @@ function Last({ schedule }) {
   return html`<${Outcome} firing=${last} /> <span class="soft"><${Time} at=${last.fired_at_ms} /></span>${schedule.failures > 0 && html`<span class="sub error-text">${failed(schedule)}</span>`}`;
 }
 
-export const addressOf = (name) => `/schedules/${segment(name)}`;
 export const failed = (schedule) => `${plural(schedule.failures, "failure")} in a row`;
 export const Outcome = ({ firing }) => html`<${Badge} state=${firing.outcome}>${firing.outcome.replaceAll("_", ": ")}${firing.count > 1 && ` ×${firing.count}`}<//>`;
 
@@ -67,13 +72,4 @@ export function Times({ schedule: one }) {
   if (one.every_ms !== null) rules.push(html`<span>every ${duration(one.every_ms).replace(".0 s", " s")}${one.offset_ms > 0 && ` + ${duration(one.offset_ms)}`}</span>`);
   if (one.at_ms.length) rules.push(html`<span title=${one.at_ms.slice(0, 10).map(absolute).join("\n")}>${one.at_ms.length === 1 ? `at ${zoned(one.at_ms[0], one.timezone)}` : `at ${plural(one.at_ms.length, "time")}`}</span>`);
   return html`<span class="chips rules">${rules.map((rule, at) => html`<span key=${at}>${rule}${at < rules.length - 1 && ","}</span>`)} <span class="soft">${one.timezone}</span></span>`;
-}
-
-/** `Fri 2027-01-15 03:00:00` by the clock of a time zone. */
-export function zoned(ms, timeZone) {
-  try {
-    return `${new Date(ms).toLocaleDateString("en-US", { weekday: "short", timeZone })} ${new Date(ms).toLocaleString("sv-SE", { timeZone })}`;
-  } catch { // a zone that this browser does not know
-    return absolute(ms);
-  }
 }

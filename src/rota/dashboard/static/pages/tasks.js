@@ -55,7 +55,7 @@ function Filters({ queues, names }) {
   };
   const { query } = place.value;
   return html`<div class="filters" role="search">
-    <form onSubmit=${search}><label class="field"><span>search</span><input data-search name="search" type="search" class="wide" placeholder="id, name, queue:… label:k=v state:…" spellcheck="false" autocomplete="off" /></label></form>
+    <form onSubmit=${search}><label class="field"><span>search</span><input data-search name="search" type="search" class="wide" placeholder="id, name, queue:… label:k=v state:…" spellcheck=${false} autocomplete="off" /></label></form>
     <${Field} name="queue" label="queue" options=${queues.map((one) => one.name)} />
     <${Field} name="name" label="name" options=${names} />
     <${Field} name="label" label="label" placeholder="key=value" />

@@ -31,7 +31,7 @@ export function StartForm({ name, version, schema }) {
     if (run) go(`/runs/${run.id}`);
   };
   return html`<form class="form" onSubmit=${submit}>
-    ${isJson ? html`<label class="field"><span>input as JSON</span><textarea rows="9" spellcheck="false" value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>`
+    ${isJson ? html`<label class="field"><span>input as JSON</span><textarea rows="9" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>`
       : fields.map((field) => html`<${Input} key=${field.name} field=${field} value=${values[field.name]} change=${(value) => setValues({ ...values, [field.name]: value })} />`)}
     ${!isJson && !fields.length && html`<p class="hint">It takes no input.</p>`}
     <label class="field"><span>key, so that starting twice starts once</span><input value=${key} autocomplete="off" placeholder="none" onInput=${(event) => setKey(event.target.value)} /></label>
@@ -109,7 +109,7 @@ function Input({ field, value, change }) {
   if (kind === "check") return html`<label class="check"><input type="checkbox" checked=${value} onChange=${(event) => change(event.target.checked)} />${label} ${hint}</label>`;
   return html`<label class="field"><span>${label}</span>
     ${kind === "choice" ? html`<select value=${value} onChange=${typed}>${!isRequired && html`<option value="">–</option>`}${schema.enum.map((one) => html`<option key=${JSON.stringify(one)} value=${JSON.stringify(one)}>${String(one)}</option>`)}</select>`
-      : ["long", "json", "list"].includes(kind) ? html`<textarea rows="3" spellcheck="false" value=${value} placeholder=${kind === "json" ? `JSON, ${schema.type || "any"}` : kind === "list" ? "one a line" : ""} onInput=${typed}></textarea>`
+      : ["long", "json", "list"].includes(kind) ? html`<textarea rows="3" spellcheck=${false} value=${value} placeholder=${kind === "json" ? `JSON, ${schema.type || "any"}` : kind === "list" ? "one a line" : ""} onInput=${typed}></textarea>`
         : html`<input type=${kind === "number" ? "number" : "text"} step=${schema.type === "integer" ? 1 : "any"} min=${schema.minimum} max=${schema.maximum} minlength=${schema.minLength} maxlength=${schema.maxLength} required=${isRequired && kind === "number"} value=${value} autocomplete="off" onInput=${typed} />`}
     ${hint}</label>`;
 }
