@@ -139,7 +139,9 @@ def _structure(name: str, schema: Schema) -> str:
 
 def _said(struct: type[msgspec.Struct]) -> dict[str, str]:
     """What the code says of each field, by its name on the wire."""
-    said = {"type": "the kind"} | comments(struct)
+    said = {"type": "the kind"}
+    for base in reversed(struct.__mro__[: struct.__mro__.index(msgspec.Struct)]):
+        said |= comments(base)
     fields = msgspec.structs.fields(struct)
     return said | {one.encode_name: said[one.name] for one in fields if one.name in said}
 
@@ -182,7 +184,7 @@ def kind(schema: Schema) -> str:
         case "array" if "prefixItems" in schema:
             name = f"list of {' and '.join(map(_bare, schema['prefixItems']))}"
         case "array":
-            name = f"list of {_bare(schema['items'])}{_most(schema, 'maxItems')}"
+            name = f"list of {_bare(schema.get('items', {}))}{_most(schema, 'maxItems')}"
         case "object":
             values = _bare(schema.get("additionalProperties", {}))
             name = f"object of {values}{_most(schema, 'maxProperties')}"

@@ -77,6 +77,8 @@ TRANSITION = {
     "foreach": "fan out: a branch for each item of the list an expression gives",
     "sibling_group": "fan out: the transitions of one node in a group are branches of one scope",
     "max_parallel": "most branches under way at once",
+    "open": "of a `foreach`: its scope takes more branches `until_done`, while one is under way, "
+    "or `until_closed`, until the last ones are added, or the scope is completed or cancelled",
     "synchronization": "a join; see below",
     "max_iterations": "most times it is taken in a run, or in a branch; each cycle needs one",
 }
@@ -168,6 +170,7 @@ PROBLEMS = {
     "remote_reference": "a `$ref` or `$schema` that leads out of the schema; nothing is fetched",
     "expensive_schema": "a schema that has too many parts, or makes too many checks of one value",
     "split_group": "a `sibling_group` of several nodes",
+    "open_without_foreach": "`open` on a transition that is no `foreach`, or is in a group",
     "two_fan_outs": "`foreach` and `spawn_count` on one transition",
     "join_and_fan_out": "a transition that joins and fans out",
     "needless_key": "a `key` that its strategy does not use",

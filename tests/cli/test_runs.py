@@ -140,6 +140,19 @@ def test_scopes_are_listed_completed_and_cancelled(
     assert again.exit_code != 0
 
 
+def test_branches_are_added_to_an_open_scope(rota: Command, tmp_path: Path) -> None:
+    text = FAN_OUT.format(queue="growing").replace(
+        "foreach: input.items", "foreach: input.items, open: until_closed"
+    )
+    run_id = started(rota, tmp_path, text, {"items": [1]})
+
+    added = rota("runs", "add-branches", run_id, "1", "--items", "[2, 3]", "--last")
+    wrong = rota("runs", "add-branches", run_id, "1", "--items", '{"a": 1}')
+
+    assert added.stdout == f"scope 1 of run {run_id} has 3 branches\n"
+    assert "a list is needed" in wrong.stderr
+
+
 def test_a_deployed_workflow_is_run_by_its_name(rota: Command, tmp_path: Path) -> None:
     rota("workflows", "put", written(tmp_path, SIGNALLED.format(name="deployed")))
 

@@ -83,6 +83,8 @@ from rota.core.tasks.keys import KeySpace
 from rota.core.tasks.model import Backoff, NewTask, TaskError
 from rota.core.workers.model import WorkerState
 from rota.core.workflow.commands import (
+    AddBranches,
+    AddSiblings,
     AdvanceRuns,
     CheckArtifact,
     FireRunTimers,
@@ -94,6 +96,7 @@ from rota.core.workflow.commands import (
     StageArtifact,
     StartRun,
     SteerRun,
+    SteerScope,
 )
 from rota.core.workflow.definition.parser import read
 from rota.errors import Invalid, UnknownCommand
@@ -186,6 +189,9 @@ EXAMPLES: list[Command] = [
     StartRun(workflow="w", version=2, input=DOCUMENT, key="k", timeout_ms=5),
     ForkRun(run_id=TASK, from_node="a", state=DOCUMENT),
     SteerRun(run_id=TASK, action="cancel", reason="r"),
+    SteerScope(run_id=TASK, scope=1, action="complete", reason="r"),
+    AddBranches(run_id=TASK, scope=1, items=[DOCUMENT], key="k", is_last=True),
+    AddSiblings(task_id=TASK, fence=1, fan_out="f", items=[DOCUMENT], key="k"),
     SignalRun(run_id=TASK, name="n", payload=DOCUMENT),
     LookAtRun(TASK),
     FireRunTimers(),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateways.serving import Api, Json
+from tests.gateways.serving import Api, Json, held
 from tests.gateways.working import HOLD, Bench, Broken
 
 PANEL = """
@@ -161,3 +161,100 @@ transitions: [{id: fan, from: pay, to: work, spawn_count: 2}]
     assert [one["number"] for one in await scopes(bench, run)] == [2]
     closed = await scopes(bench, run, "?closed=true")
     assert closed[0]["because"] == "the run started over"
+
+
+# --- branches that are added ----------------------------------------------------------------------
+
+CRAWL = """
+name: crawl
+initial_node: begin
+nodes: {begin: {}, fetch: {task: fetch, input: {page: branch.item}}, done: {}}
+transitions:
+  - {id: pages, from: begin, to: fetch, foreach: input.pages, open: until_closed}
+  - from: fetch
+    to: done
+    synchronization: {joins_transition: pages, merge: {target: output.pages, strategy: collect}}
+"""
+
+
+async def crawl(bench: Bench, pages: list[str]) -> str:
+    name = (await bench.put(CRAWL))["name"]
+    return await bench.start(name, {"pages": pages})
+
+
+def page_of(payload: Any) -> Any:
+    return payload["page"]
+
+
+async def test_branches_are_added_to_an_open_scope_and_joined(bench: Bench) -> None:
+    run = await crawl(bench, ["a"])
+    await bench.drive({"fetch": page_of})
+    path = f"/api/runs/{run}/scopes/1/branches"
+
+    added = await bench.api.post(path, {"items": ["b", "c"], "key": "first"})
+    again = await bench.api.post(path, {"items": ["b", "c"], "key": "first"})
+    (scope,) = await scopes(bench, run)
+    await bench.api.post(path, {"items": ["d"], "last": True})
+    late = await bench.api.post(path, {"items": ["e"]})
+    await bench.drive({"fetch": page_of})
+
+    told = {"run_id": run, "scope": 1, "first_index": 1, "count": 2, "branch_total": 3}
+    assert (added.status_code, added.json()) == (201, {**told, "duplicate": False})
+    assert (again.status_code, again.json()) == (200, {**told, "duplicate": True})
+    assert scope["takes_branches"]
+    assert scope["branches"] == {"live": 2, "arrived": 1}
+    assert (late.status_code, late.json()["code"]) == (409, "illegal_state")
+    assert (await bench.run(run))["output"] == {"pages": list("abcd")}
+
+
+async def test_a_leased_task_adds_branches_beside_its_own(bench: Bench) -> None:
+    run = await crawl(bench, ["a"])
+    (lease,) = await bench.worker.lease()
+    path = f"/api/tasks/{lease['task_id']}/branches"
+    request = {"items": ["b"], "fence": lease["fence"], "key": "links"}
+
+    added = await bench.api.post(path, request)
+    again = await bench.api.post(path, request)
+    stale = await bench.api.post(path, {**request, "fence": lease["fence"] + 1})
+    other = await bench.api.post(path, {**request, "fan_out": "others", "key": "x"})
+    await bench.worker.report({**held(lease), "ok": True, "result": "a"})
+    over = await bench.api.post(path, {**request, "key": "late"})
+    await bench.drive({"fetch": page_of})
+    await bench.steer(run, "scopes/1/complete")
+
+    assert (added.status_code, added.json()["first_index"]) == (201, 1)
+    assert (again.status_code, again.json()["duplicate"]) == (200, True)
+    assert [one.json()["code"] for one in (stale, other, over)] == [
+        "stale_lease",
+        "illegal_state",
+        "stale_lease",
+    ]
+    assert (await bench.run(run))["output"] == {"pages": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"items": []}, 400),
+        ({"items": list(range(1_001))}, 400),
+        ({"items": "ab"}, 400),
+        ({}, 400),
+    ],
+)
+async def test_an_addition_that_is_none_is_refused(bench: Bench, body: Json, status: int) -> None:
+    run = await crawl(bench, ["a"])
+
+    answer = await bench.api.post(f"/api/runs/{run}/scopes/1/branches", body)
+
+    assert answer.status_code == status
+
+
+async def test_a_task_of_no_run_adds_no_branches(bench: Bench) -> None:
+    await bench.api.post("/api/tasks", {"name": "alone"})
+    (lease,) = await bench.worker.lease()
+
+    answer = await bench.api.post(
+        f"/api/tasks/{lease['task_id']}/branches", {"items": [1], "fence": lease["fence"]}
+    )
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid")

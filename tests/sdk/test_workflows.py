@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota import Rota, RunCancelled, RunFailed, current
+from rota import Rota, RunCancelled, RunFailed, TaskFailed, current
 from rota.core.workflow.definition.model import Definition
 from rota.errors import Conflict, IllegalState, Invalid, InvalidWorkflow, NotFound, NothingToApprove
 from rota.sdk.definitions import definition_of, yaml_of
@@ -45,6 +45,15 @@ def ask(question: str) -> str:
 async def judge(draft: str, by: str) -> str:
     await asyncio.sleep(0)
     return f"{by}: {draft}"
+
+
+@app.task(max_attempts=1)
+def fetch(page: int) -> int:
+    """Follow the link of a page, if it is one of the first few; twice, which counts once."""
+    if 0 < page < 10:
+        current().add_branches([page - 1])
+        current().add_branches([page - 1])
+    return page
 
 
 @app.task
@@ -288,6 +297,23 @@ def test_scopes_are_listed_completed_and_cancelled(coordinator: TestCoordinator)
     assert completed.scopes(closed=True)[0].because == "one will do"
     assert cancelled.status() in {"completed", "failed"}
     assert flow.definition == definition_of(flow.yaml())
+
+
+def test_tasks_and_callers_add_branches_to_an_open_scope(coordinator: TestCoordinator) -> None:
+    flow = app.workflow("crawl", output={"seen": "state.seen"})
+    flow.node("begin")
+    flow.node("fetch", task=fetch, input={"page": "branch.item"})
+    flow.node("done")
+    pages = flow.transition("begin", "fetch", foreach="input.pages", id="pages", open="until_done")
+    flow.join("fetch", "done", of=pages, merge={"target": "state.seen", "strategy": "collect"})
+    run = flow.start({"pages": [2]})
+    added = run.add_branches(1, [10], key="k")
+    again = run.add_branches(1, [10], key="k")
+
+    assert (added.first_index, added.duplicate, again.duplicate) == (1, False, True)
+    assert run.result() == {"seen": [2, 10, 1, 0]}
+    with pytest.raises(TaskFailed, match="belongs to no run"):
+        fetch.enqueue(1).result()
 
 
 def test_signals_and_approvals_let_a_run_go_on(coordinator: TestCoordinator) -> None:

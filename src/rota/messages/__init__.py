@@ -103,6 +103,8 @@ from rota.messages.workers import (
 from rota.messages.workflows import (
     ArtifactPage,
     ArtifactView,
+    BranchesRequest,
+    BranchesView,
     ForkRequest,
     GraphJoin,
     GraphNode,
@@ -121,6 +123,7 @@ from rota.messages.workflows import (
     ScopeJoin,
     ScopePage,
     ScopeView,
+    SiblingsRequest,
     SignalRequest,
     TokenAttempt,
     WorkflowCheck,

@@ -11,7 +11,7 @@ from rota.core.workflow.decisions import RunDecision
 from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.events import RunEvent
 from rota.core.workflow.states import RunState, TokenState
-from rota.messages.base import Answer, Request, Value
+from rota.messages.base import Answer, Fence, Request, Value
 
 
 class WorkflowView(Answer, frozen=True, kw_only=True):
@@ -74,6 +74,31 @@ class SignalRequest(Request, frozen=True, kw_only=True):
 
 class ScopeEnding(Request, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=1_000)] = ""  # part of the journal
+
+
+class BranchesRequest(Request, frozen=True, kw_only=True):
+    # A branch for each; it sees its own as `branch.item`.
+    items: Annotated[list[Any], Meta(max_length=limits.MAX_BRANCHES_ADDED)]
+    # Idempotency key: branches with a known key are not added again. A scope remembers all.
+    key: Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None = None
+    last: bool = False  # the scope takes no further branches, and is joined when all are through
+
+
+class SiblingsRequest(BranchesRequest, frozen=True, kw_only=True):
+    fence: Fence  # of the lease that the worker holds
+    # The id of the fan-out; absent: the innermost scope around the task that takes branches.
+    fan_out: Name | None = None
+
+
+class BranchesView(Answer, frozen=True, kw_only=True):
+    """Branches that were added to a scope."""
+
+    run_id: str
+    scope: int
+    first_index: int
+    count: int
+    branch_total: int
+    duplicate: bool = False  # the key was known: they were added before
 
 
 class ForkRequest(Request, frozen=True, kw_only=True):
@@ -168,6 +193,7 @@ class ScopeView(Answer, frozen=True, kw_only=True):
     node_id: str  # that fanned out
     parent_token_id: str  # that fanned out
     is_open: bool
+    takes_branches: bool = False  # more can be added while it is open
     branch_total: int
     branches: dict[str, int]  # by state: waiting, live, arrived, ended, failed, cancelled
     joins: list[ScopeJoin] = []

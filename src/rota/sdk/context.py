@@ -6,15 +6,18 @@ context, as `asyncio.to_thread` does.
 """
 
 import asyncio
+import hashlib
+from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from msgspec import Raw
 
 from rota.core.tasks.model import Labels
 from rota.errors import Invalid
-from rota.messages import LeaseView
+from rota.messages import LeaseView, SiblingsRequest
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall
 from rota.sdk.encoding import encode
@@ -160,6 +163,56 @@ class TaskContext:
             task_id=lease.task_id,
             fence=lease.fence,
         )
+
+    def add_branches(
+        self,
+        items: Iterable[Any],
+        *,
+        key: str | None = None,
+        last: bool = False,
+        fan_out: str | None = None,
+    ) -> None:
+        """Add a branch for each item to the open scope around the task, or to that of `fan_out`.
+
+        Without a `key`, the same items are added once for this task, however often it is tried.
+        With `last`, the scope takes no further branches.
+        """
+        self._execution.client.run(self._siblings(items, key, last, fan_out))
+
+    async def aadd_branches(
+        self,
+        items: Iterable[Any],
+        *,
+        key: str | None = None,
+        last: bool = False,
+        fan_out: str | None = None,
+    ) -> None:
+        """As `add_branches`, for async handlers."""
+        await self._execution.client.arun(self._siblings(items, key, last, fan_out))
+
+    def _siblings(
+        self,
+        items: Iterable[Any],
+        key: str | None,
+        last: bool,  # noqa: FBT001 - as its callers have it
+        fan_out: str | None,
+    ) -> ApiCall[Any]:
+        from rota.sdk.client import run_calls  # noqa: PLC0415 - few tasks add branches
+
+        lease = self._lease
+        if lease.run_id is None:
+            detail = f"task {lease.name!r} belongs to no run; only tasks of a run can add branches"
+            raise Invalid(detail)
+        content = encode(list(items))
+        digest = hashlib.sha256(content).hexdigest()
+        request = SiblingsRequest(
+            items=msgspec.json.decode(content),
+            key=key or f"{lease.task_id}:{digest}",
+            last=last,
+            fence=lease.fence,
+            fan_out=fan_out,
+        )
+        return run_calls.add_siblings(lease.task_id, request)
 
     @property
     def logger(self) -> "FilteringBoundLogger":

@@ -1,6 +1,6 @@
 """Run handles: wait for the output of a run, read its state, control and signal it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -9,6 +9,7 @@ from rota.core.workflow.states import RUN_ENDED
 from rota.errors import RotaError
 from rota.messages import (
     ArtifactView,
+    BranchesView,
     JournalEntryView,
     RunGraph,
     RunTokenView,
@@ -195,6 +196,30 @@ class RunHandle:
 
     async def acancel_scope(self, scope: int, reason: str = "") -> None:
         await self._arun(run_calls.cancel_scope(self.id, scope, reason=reason))
+
+    def add_branches(
+        self, scope: int, items: Iterable[Any], *, key: str | None = None, last: bool = False
+    ) -> BranchesView:
+        """Add a branch for each item to an open scope; `last` closes it to further ones.
+
+        With a `key`, a repeated addition counts once.
+        """
+        return self._run(self._addition(scope, items, key, last))
+
+    async def aadd_branches(
+        self, scope: int, items: Iterable[Any], *, key: str | None = None, last: bool = False
+    ) -> BranchesView:
+        return await self._arun(self._addition(scope, items, key, last))
+
+    def _addition(
+        self,
+        scope: int,
+        items: Iterable[Any],
+        key: str | None,
+        last: bool,  # noqa: FBT001 - as its callers have it
+    ) -> ApiCall[BranchesView]:
+        plain: list[Any] = msgspec.json.decode(encode(list(items)))
+        return run_calls.add_branches(self.id, scope, plain, key=key, last=last)
 
     def fork(self, from_node: str, state: Any = None) -> "RunHandle":
         """Start a new run on the same input at a node, with this `state` or the current one."""

@@ -85,6 +85,7 @@ class TransitionOptions(TypedDict, total=False):
     foreach: str
     sibling_group: str
     max_parallel: int
+    open: Literal["until_done", "until_closed"]  # the scope takes further branches
     max_iterations: int
 
 

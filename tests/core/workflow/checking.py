@@ -56,7 +56,7 @@ def _check_branches(run: Run) -> None:
         places = run.counted(token.stack)
         for place in places[:-1] if is_held else places:
             counted[place] = counted.get(place, 0) + 1
-    for number in run.opening:
+    for number in [*run.opening, *run.held]:
         for place in run.counted(run.scopes[number].stack):
             counted[place] = counted.get(place, 0) + 1
     for scope in run.scopes.values():

@@ -29,6 +29,7 @@ from rota.core.workflow.definition.model import Definition, Graph
 from rota.core.workflow.definition.parser import read
 from rota.core.workflow.events import (
     RULES,
+    BranchesAdded,
     CancelMode,
     ChildEnded,
     RunCancelRequested,
@@ -228,6 +229,11 @@ class Drive:
 
     def steer_scope(self, scope: int, action: ScopeAction, reason: str = "") -> list[RunDecision]:
         return self.feed(ScopeEndRequested(self._tick(), scope, action, reason))
+
+    def add_branches(
+        self, scope: int, items: list[Any], key: str | None = None, *, is_last: bool = False
+    ) -> list[RunDecision]:
+        return self.feed(BranchesAdded(self._tick(), scope, items, key, is_last))
 
     def pause(self) -> list[RunDecision]:
         return self.feed(RunPaused(self._tick(), children=True))

@@ -149,6 +149,7 @@ class Growth:
         width = self.pick(3, 2, 4, 3, 2, 1, 0)
         how = self.pick(
             {"foreach": f"input.lists[{width}]"},
+            {"foreach": f"input.lists[{width}]", "open": self.pick("until_done", "until_closed")},
             {"spawn_count": width},
             {"spawn_count": f"input.n - input.n + {width}"},
         )

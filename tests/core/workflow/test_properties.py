@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from rota.core.workflow.decisions import (
     CloseScope,
     CreateToken,
+    ExtendScope,
     OpenScope,
     SetBranchState,
     WriteContext,
@@ -50,7 +52,7 @@ class World(Drive):
         handlers["work"] = handlers["pay"] = world.work
         return world
 
-    def happen(self) -> None:
+    def happen(self) -> None:  # noqa: C901 - a table
         dice = self.random.random()
         if dice < 0.15:
             self.restart()
@@ -67,10 +69,13 @@ class World(Drive):
             self.signal("enough")
         elif dice < 0.32:
             self.end_scope()
+        elif dice < 0.36:
+            self.grow_scope()
         elif self.state == "paused" and (dice < 0.6 or not self.tasks):
             self.resume()
         elif not self.tasks and not self.children and not self.run.timers:
             self.signal("go")
+            self.grow_scope(is_last=True)
         else:
             self.step()
 
@@ -85,6 +90,18 @@ class World(Drive):
             number = self.random.choice(list(self.run.scopes))
             has_join = self.graph.joins_of(self.run.scopes[number].key)
             self.steer_scope(number, self.random.choice(ENDS if has_join else ENDS[1:]))
+
+    def grow_scope(self, *, is_last: bool | None = None) -> None:
+        """Add branches to one of the scopes that take them, perhaps the last ones."""
+        growing = [one.number for one in self.run.scopes.values() if one.open is not None]
+        if growing and self.run.failure is None:
+            count = self.random.randrange(3)
+            closes = self.random.random() < 0.5 if is_last is None else is_last
+            number = self.random.choice(growing)
+            if len(self.run.scopes[number].targets) + count < 8:
+                self.add_branches(number, ["x"] * count, is_last=closes or not count)
+            else:
+                self.add_branches(number, [], is_last=True)
 
     def work(self, payload: Any) -> Any:
         if payload is not None and "mark" in payload:
@@ -120,6 +137,9 @@ def check_story(world: World) -> None:
                 states[one.scope, one.index] = one.state
             case WriteContext():
                 writes[one.path[-1]] = one.value
+            case ExtendScope():
+                scope = scopes[one.number]
+                scopes[one.number] = msgspec.structs.replace(scope, total=scope.total + one.count)
             case CloseScope():
                 assert one.number not in closed, "a join fired twice"
                 closed.add(one.number)

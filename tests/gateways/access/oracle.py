@@ -273,6 +273,23 @@ HTTP: tuple[Rule, ...] = (
         "/api/runs/{run}/scopes/1/cancel",
         answers=(404,),
     ),
+    rule(
+        "POST /api/runs/{run_id}/scopes/{scope}/branches",
+        SUBMITTERS,
+        X,
+        "/api/runs/{run}/scopes/1/branches",
+        body={"items": [1]},
+        answers=(404,),
+    ),
+    # The task is queued, so nobody holds its lease.
+    rule(
+        "POST /api/tasks/{task_id}/branches",
+        WORKERS,
+        Q,
+        "/api/tasks/{task}/branches",
+        body={"items": [1], "fence": 1},
+        answers=(400, 409),
+    ),
     rule("GET /api/runs/activity", READERS, X, "/api/runs/activity?run={run}"),
     rule("GET /api/standings", READERS, X, "/api/standings?run={run}"),
     # The queue of the task is looked at first; here it is a task that works for no run.

@@ -108,6 +108,7 @@ def scope_table(page: ScopePage) -> Table:
         "branches": lambda scope: ", ".join(
             f"{count} {state}" for state, count in scope.branches.items()
         ),
+        "takes more": lambda scope: "yes" if scope.takes_branches else None,
         "joins": lambda scope: ", ".join(map(_scope_join, scope.joins)),
         "opened": lambda scope: relative(scope.opened_at_ms),
         "closed": lambda scope: None if scope.is_open else scope.because or "with its run",
@@ -141,6 +142,7 @@ def _event(entry: JournalEntryView) -> str:
         "Signalled": "name",
         "TimerFired": "kind",
         "ScopeEndRequested": "action",
+        "BranchesAdded": "scope",
     }
     kind = str(event["type"])
     words = [kind, str(event.get(about.get(kind, ""), ""))]

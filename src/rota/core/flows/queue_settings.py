@@ -63,7 +63,7 @@ def limits_of_queue(queue: str, settings: QueueSettings) -> list[LimitRecord]:
     return found
 
 
-# --- targets for how long tasks wait ----------------------------------------------------------------
+# --- targets for how long tasks wait --------------------------------------------------------------
 
 
 def targets(settings: Mapping[str, QueueSettings]) -> list[tuple[str, int]]:

@@ -38,7 +38,18 @@ class ArtifactStaged(Struct, frozen=True):
     artifact: Artifact
 
 
-RunReply = WorkflowKept | RunShown | ArtifactStaged | Done
+class ScopeExtended(Struct, frozen=True):
+    """The branches that a command has added to a scope."""
+
+    run_id: int
+    scope: int
+    first_index: int
+    count: int
+    total: int  # branches of the scope
+    is_duplicate: bool = False  # the key was known: they were added before
+
+
+RunReply = WorkflowKept | RunShown | ArtifactStaged | ScopeExtended | Done
 
 
 class PutWorkflow(CommandBase[WorkflowKept], frozen=True, tag="PutWorkflow"):
@@ -77,6 +88,28 @@ class SteerScope(CommandBase[RunShown], frozen=True, kw_only=True, tag="SteerSco
     scope: int
     action: ScopeAction
     reason: str = ""
+
+
+class AddBranches(CommandBase[ScopeExtended], frozen=True, kw_only=True, tag="AddBranches"):
+    """Add branches to an open scope of a run."""
+
+    run_id: int
+    scope: int
+    items: list[Any]
+    key: str | None = None  # idempotency key: a known one changes nothing
+    is_last: bool = False  # the scope takes no further branches
+
+
+class AddSiblings(CommandBase[ScopeExtended], frozen=True, kw_only=True, tag="AddSiblings"):
+    """A leased task of a run adds branches to an open scope that it is in."""
+
+    task_id: int
+    fence: int
+    fan_out: str | None = None  # that opened the scope; None: the innermost that takes branches
+    items: list[Any]
+    key: str | None = None
+    is_last: bool = False
+    by: Caller | None = None
 
 
 class SignalRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SignalRun"):
@@ -137,6 +170,8 @@ RunCommand = (
     | ForkRun
     | SteerRun
     | SteerScope
+    | AddBranches
+    | AddSiblings
     | SignalRun
     | LookAtRun
     | FireRunTimers

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from rota.core.flows.model import Concurrencies, Rates
 from rota.core.tasks.model import Backoff
+from rota.core.workflow.definition.model import OpenRule
 from rota.core.workflow.events import CancelMode, TimerKind
 from rota.core.workflow.runtime.tokens import Place
 from rota.core.workflow.states import BranchState, RunState, TokenState
@@ -76,6 +77,15 @@ class OpenScope(Struct, frozen=True, tag="OpenScope", omit_defaults=True):
     max_parallel: int | None = None
     # Of each join whose quorum is an expression, by the node it leads to: the value.
     needed: dict[str, int] | None = None
+    open: OpenRule | None = None
+
+
+class ExtendScope(Struct, frozen=True, tag="ExtendScope", omit_defaults=True):
+    """Add branches to an open scope."""
+
+    number: int
+    count: int
+    is_last: bool = False  # it takes no further branches
 
 
 class SetBranchState(Struct, frozen=True, tag="SetBranchState", omit_defaults=True):
@@ -157,6 +167,7 @@ RunDecision = (
     | PauseChild
     | ResumeChild
     | OpenScope
+    | ExtendScope
     | SetBranchState
     | CloseScope
     | WriteContext

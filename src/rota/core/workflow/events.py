@@ -129,6 +129,17 @@ class ScopeEndRequested(Struct, frozen=True, tag="ScopeEndRequested", omit_defau
     reason: str = ""
 
 
+class BranchesAdded(Struct, frozen=True, tag="BranchesAdded", omit_defaults=True):
+    """A caller, or a task in one of its branches, adds branches to an open scope."""
+
+    at_ms: int
+    scope: int
+    items: list[Any]
+    key: str | None = None  # makes a repeated addition count once
+    is_last: bool = False  # the scope takes no further branches
+    token: int | None = None  # whose task added them
+
+
 RunEvent = (
     RunStarted
     | TaskEnded
@@ -141,4 +152,5 @@ RunEvent = (
     | RunResumed
     | RunRetried
     | ScopeEndRequested
+    | BranchesAdded
 )

@@ -108,6 +108,7 @@ WORDS: dict[str, str] = {
     "PauseChild": "the sub-workflow of token {number} is paused",
     "ResumeChild": "the sub-workflow of token {number} is resumed",
     "OpenScope": "scope {number} of {key} opens with {total} branches",
+    "ExtendScope": "scope {number} gets {count} more branches",
     "SetBranchState": "branch {index} of scope {scope} is {state}",
     "CloseScope": "scope {number} closes: {because}",
     "WriteContext": "{path} is written",

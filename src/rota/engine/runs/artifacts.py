@@ -7,12 +7,12 @@ from rota.core import limits
 from rota.core.decisions import Decision, FinishTask, RequeueTask
 from rota.core.ids import TaskId, to_text
 from rota.core.quotas import Bound, Usage, owner_of_stored
-from rota.core.tasks import jobs
-from rota.core.tasks.model import Lease, TaskState
+from rota.core.tasks.model import TaskState
 from rota.core.workflow.commands import CheckArtifact, StageArtifact
 from rota.core.workflow.records import Artifact
 from rota.engine.commit.batch import Batch
-from rota.errors import Invalid, RunNotFound, StaleLease, TooLarge, TooMany
+from rota.engine.runs.run_tasks import check_lease
+from rota.errors import Invalid, RunNotFound, TooLarge, TooMany
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workflow.artifacts import ArtifactStore
 from rota.store.workflow.runs import RunStore
@@ -64,10 +64,7 @@ class ArtifactEngine:
             run_text = to_text(command.run_id)
             detail = f"task {task_text!r} does not work for run {run_text!r}"
             raise Invalid(detail, field="task_id")
-        lease = self._lease(task_id)
-        if lease is None or lease.fence != command.fence:
-            raise StaleLease(task_text)
-        jobs.check_starter(lease, command.by)
+        check_lease(self._snapshot, self._tasks, task_id, fence=command.fence, by=command.by)
         count, size = self._artifacts.staged_usage(task_id, command.fence)
         most = limits.MAX_ARTIFACTS_PER_ATTEMPT
         if count >= most:
@@ -102,13 +99,6 @@ class ArtifactEngine:
         if known is None or not 0 <= now_ms - known.read_at_ms < known_ms:
             known = self._cache.artifacts = self._artifacts.usage(now_ms)
         return known
-
-    def _lease(self, task_id: TaskId) -> Lease | None:
-        """Return the task's lease within this batch; None: it has none."""
-        snapshot = self._snapshot
-        if task_id in snapshot.finished or task_id in snapshot.requeued:
-            return None
-        return snapshot.leases.get(task_id) or self._tasks.leases([task_id]).get(task_id)
 
     def settle(self, decisions: Mapping[type[Decision], list[Any]]) -> None:
         """Commit the artifacts of attempts that succeeded, and drop those of all others."""

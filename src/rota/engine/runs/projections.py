@@ -15,6 +15,7 @@ from rota.core.workflow.decisions import (
     Considered,
     CreateToken,
     DispatchTask,
+    ExtendScope,
     OpenScope,
     SetBranchState,
     SetRunState,
@@ -63,6 +64,7 @@ class ScopeProjection:
     parent: int  # the token that fanned out
     total: int
     needed: dict[str, int]  # by the node of each join whose quorum is an expression
+    takes_branches: bool
     opened_at: int  # the number of the journal's entry, as `closed_at`
     opened_at_ms: int
     closed_at: int | None = None
@@ -162,7 +164,7 @@ class RunProjection:
     def run_state(self, moment: CounterSnapshot) -> RunState:
         return self.run_states[moment.get(RUN)]
 
-    def _take(self, decision: Any, entry: JournalEntry) -> None:  # noqa: C901 - a table
+    def _take(self, decision: Any, entry: JournalEntry) -> None:  # noqa: C901, PLR0912 - a table
         match decision:
             case CreateToken():
                 if decision.parent is None:
@@ -180,6 +182,11 @@ class RunProjection:
                 self.tokens[decision.number].child = made or None  # 0: it could not start
             case OpenScope():
                 self._open_scope(decision, entry)
+            case ExtendScope():
+                scope = self.scopes[decision.number]
+                scope.total += decision.count
+                scope.takes_branches = not decision.is_last
+                self.film.add(decision.count, BRANCHES, scope.key)
             case CloseScope():
                 scope = self.scopes[decision.number]
                 scope.closed_at, scope.closed_at_ms = entry.number, entry.at_ms
@@ -236,6 +243,7 @@ class RunProjection:
             parent=decision.parent,
             total=decision.total,
             needed=needed,
+            takes_branches=decision.open is not None,
             opened_at=entry.number,
             opened_at_ms=entry.at_ms,
         )

@@ -8,6 +8,8 @@ from rota.core.limits import STEPS_PER_SLICE
 from rota.core.replies import Done
 from rota.core.schedules.commands import BackfillSchedule, FireSchedules, RunSchedule
 from rota.core.workflow.commands import (
+    AddBranches,
+    AddSiblings,
     AdvanceRuns,
     ArtifactStaged,
     CheckArtifact,
@@ -36,19 +38,16 @@ from rota.core.workflow.events import (
     RunResumed,
     RunRetried,
     RunStarted,
-    ScopeEndRequested,
-    Signalled,
     TimerFired,
 )
 from rota.core.workflow.records import RunRecord
-from rota.core.workflow.runtime import signals
-from rota.core.workflow.runtime.scopes import requests
 from rota.core.workflow.states import RUN_ACTIONS, RUN_ENDED, RunState
 from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.request import earlier
 from rota.engine.runs.artifacts import ArtifactEngine
 from rota.engine.runs.cache import LiveRun
 from rota.engine.runs.run_advancer import DECISIONS_PER_STEP, RunAdvancer, workflow_event
+from rota.engine.runs.run_requests import RunRequests
 from rota.errors import (
     IllegalState,
     NodeNotFound,
@@ -85,6 +84,7 @@ class RunDomain(Domain):
         self._workers = WorkerStore(batch.tx)
         self._advancer = RunAdvancer(batch)
         self._artifacts = ArtifactEngine(batch)
+        self._requests = RunRequests(batch, self._advancer)
         self._now_ms = batch.context.now_ms
         self._slices: Done | None = None  # the reply to `AdvanceRuns` in this batch
 
@@ -111,9 +111,14 @@ class RunDomain(Domain):
             case SteerRun():
                 return self._steer(command)
             case SteerScope():
-                return self._steer_scope(command)
+                return _shown(self._requests.end_scope(command))
+            case AddBranches():
+                return self._requests.add_branches(command)
+            case AddSiblings():
+                return self._requests.add_siblings(command)
             case SignalRun():
-                return self._signal(command)
+                live, is_known = self._requests.signal(command)
+                return _shown(live, is_duplicate=is_known)
             case LookAtRun():
                 return self._look(command.run_id)
             case FireRunTimers():
@@ -210,22 +215,6 @@ class RunDomain(Domain):
                 return RunResumed(self._now_ms, children=True)
             case "retry":
                 return RunRetried(self._now_ms, children=True)
-
-    def _steer_scope(self, command: SteerScope) -> RunShown:
-        live = self._live(command.run_id)
-        requests.check(live.run, command)
-        event = ScopeEndRequested(self._now_ms, command.scope, command.action, command.reason)
-        self._advancer.feed(command.run_id, event)
-        return _shown(live)
-
-    def _signal(self, command: SignalRun) -> RunShown:
-        live = self._live(command.run_id)
-        if command.key is not None and command.key in live.run.signal_keys:
-            return _shown(live, is_duplicate=True)
-        signals.check(live.run, command)
-        event = Signalled(self._now_ms, command.name, command.payload, command.key, command.token)
-        self._advancer.feed(command.run_id, event)
-        return _shown(live)
 
     def _fire_timers(self) -> Done:
         due = self._runs.due_timers(self._now_ms, TIMERS_PER_STEP)

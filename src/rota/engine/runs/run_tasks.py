@@ -5,15 +5,17 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from rota.core.access import Caller
 from rota.core.commands import CancelTasks
 from rota.core.context import Context
 from rota.core.decisions import AddTask, Decision, FinishTask, RequeueTask
-from rota.core.ids import TaskId
+from rota.core.ids import TaskId, to_text
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import operations
+from rota.core.tasks import jobs, operations
 from rota.core.tasks.model import NewTask, TaskState
 from rota.core.workflow.decisions import DispatchTask
 from rota.core.workflow.events import TaskEnded
+from rota.errors import StaleLease
 from rota.store.tasks.tasks import TaskStore
 
 
@@ -109,6 +111,18 @@ class RunTasks:
             error=requeued.ended.error,
             queue="" if task is None else task.lane.queue,
         )
+
+
+def check_lease(
+    snapshot: Snapshot, tasks: TaskStore, task_id: TaskId, *, fence: int, by: Caller | None
+) -> None:
+    """Refuse a caller that does not hold the lease of a task within this batch."""
+    lease = None
+    if task_id not in snapshot.finished and task_id not in snapshot.requeued:
+        lease = snapshot.leases.get(task_id) or tasks.leases([task_id]).get(task_id)
+    if lease is None or lease.fence != fence:
+        raise StaleLease(to_text(task_id))
+    jobs.check_starter(lease, by)
 
 
 def result_of(finished: FinishTask) -> tuple[Any, dict[str, Any] | None]:

@@ -10,6 +10,8 @@ from rota.errors import Invalid
 from rota.messages import (
     ArtifactPage,
     ArtifactView,
+    BranchesRequest,
+    BranchesView,
     ForkRequest,
     JournalPage,
     RunCancellation,
@@ -20,6 +22,7 @@ from rota.messages import (
     RunView,
     ScopeEnding,
     ScopePage,
+    SiblingsRequest,
     SignalRequest,
     WorkflowDetail,
     WorkflowPage,
@@ -139,6 +142,21 @@ def cancel_scope(run_id: str, scope: int, *, reason: str = "") -> ApiCall[RunVie
 def _steer_scope(run_id: str, scope: int, verb: str, reason: str) -> ApiCall[RunView]:
     path = path_at("runs", run_id, "scopes", str(scope), verb)
     return post(path, RunView, ScopeEnding(reason=reason))
+
+
+def add_branches(
+    run_id: str, scope: int, items: list[Any], *, key: str | None = None, last: bool = False
+) -> ApiCall[BranchesView]:
+    """Add branches to an open scope; without a key, one is made so that a repetition is safe."""
+    request = BranchesRequest(items=items, key=key or new_key(), last=last)
+    path = path_at("runs", run_id, "scopes", str(scope), "branches")
+    return post(path, BranchesView, request, is_repeatable=True)
+
+
+def add_siblings(task_id: str, request: SiblingsRequest) -> ApiCall[BranchesView]:
+    """Add branches to an open scope around a leased task."""
+    path = path_at("tasks", task_id, "branches")
+    return post(path, BranchesView, request, is_repeatable=request.key is not None)
 
 
 def signal_run(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from msgspec import Raw
 
 from rota.cli.connection import change_each, connected
@@ -170,6 +171,39 @@ def complete_scope(client: Client, run_id: str, scope: int, *, reason: str, as_j
     """
     view = client.run(run_calls.complete_scope(run_id, scope, reason=reason))
     show(view, as_json=as_json, render=lambda view: f"scope {scope} of run {view.id} is complete")
+
+
+@runs.command("add-branches")
+@click.argument("run_id")
+@click.argument("scope", type=click.IntRange(min=1))
+@click.option("--items", required=True, help="JSON list, a branch for each; @FILE, or - for stdin.")
+@click.option("--key", help="Idempotency key: branches with a known key are not added again.")
+@click.option("--last", is_flag=True, help="The scope takes no further branches.")
+@connected
+def add_branches(
+    client: Client,
+    run_id: str,
+    scope: int,
+    *,
+    items: str,
+    key: str | None,
+    last: bool,
+    as_json: bool,
+) -> None:
+    """Add branches to a scope whose fan-out is `open`.
+
+    `rota runs scopes RUN_ID` lists the numbers of the scopes.
+    """
+    given = json_value("--items", items)
+    found = None if given is None else msgspec.json.decode(given)
+    if not isinstance(found, list):
+        raise click.UsageError("--items: a list is needed")
+    view = client.run(run_calls.add_branches(run_id, scope, found, key=key, last=last))
+    show(
+        view,
+        as_json=as_json,
+        render=lambda view: f"scope {scope} of run {view.run_id} has {view.branch_total} branches",
+    )
 
 
 @runs.command("cancel-scope")

@@ -176,6 +176,11 @@ class Synchronization(
                 assert_never(self.wait_for)
 
 
+# How long a scope takes further branches. `until_done`: until all that it has are through.
+# `until_closed`: until a caller adds the last ones, or completes or cancels the scope.
+OpenRule = Literal["until_done", "until_closed"]
+
+
 class Transition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     from_: str = field(name="from")
     to: str
@@ -186,6 +191,7 @@ class Transition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     foreach: Source | None = None
     sibling_group: Name | None = None
     max_parallel: Annotated[int, Meta(ge=1, le=MAX_SPAWN)] | None = None
+    open: OpenRule | None = None
     synchronization: Synchronization | None = None
     max_iterations: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
@@ -264,6 +270,12 @@ class Graph:
             for join in joins_of_key
             if join.rule.complete_on is not None
         ).difference(awaited, self.approvals)
+        # Of each scope that takes further branches: the node at which they begin.
+        self.growing = {
+            self.name_of(number): transition.to
+            for number, transition in enumerate(definition.transitions)
+            if transition.open is not None
+        }
         self.leaving = {node: sorted(tiers.items()) for node, tiers in leaving.items()}
 
     def transition(self, number: int) -> Transition:

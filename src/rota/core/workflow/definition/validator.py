@@ -133,6 +133,9 @@ def _identifiers(definition: Definition) -> Iterator[DefinitionProblem]:
         if transition.foreach is not None and transition.spawn_count is not None:
             yield problem(path, "two_fan_outs", "foreach and spawn_count exclude each other")
         fans_out = transition.foreach is not None or transition.spawn_count is not None
+        if transition.open is not None and (transition.foreach is None or transition.sibling_group):
+            message = "only a foreach without a sibling_group takes further branches"
+            yield problem(f"{path}.open", "open_without_foreach", message)
         if transition.synchronization is not None and (fans_out or transition.sibling_group):
             yield problem(path, "join_and_fan_out", "a transition either joins or fans out")
 

@@ -14,8 +14,9 @@ from rota.core.workflow.states import RunState
 
 
 def is_due(run: Run) -> bool:
-    """Whether a running run has no token left."""
-    return run.state is RunState.RUNNING and run.failure is None and not run.tokens
+    """Whether a running run has no token left, and no scope that may get more branches."""
+    is_over = not run.tokens and not run.held
+    return run.state is RunState.RUNNING and run.failure is None and is_over
 
 
 def complete(run: Run) -> None:

@@ -14,6 +14,7 @@ from rota.core.workflow.decisions import PauseChild, ResumeChild, RunDecision
 from rota.core.workflow.definition.expressions import Spending
 from rota.core.workflow.definition.model import Graph
 from rota.core.workflow.events import (
+    BranchesAdded,
     ChildEnded,
     RunCancelRequested,
     RunEvent,
@@ -126,7 +127,7 @@ def _step(run: Run) -> bool:
     return False
 
 
-def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
+def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901, PLR0912 - a table
     match event:
         case RunStarted():
             assert run.started is None, "a run starts once"
@@ -153,6 +154,8 @@ def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901 - a table
             retries.retry(run, event)
         case ScopeEndRequested():
             requests.take_up(run, event)
+        case BranchesAdded():
+            requests.add_branches(run, event)
         case _:
             assert_never(event)
 

@@ -51,6 +51,7 @@ def retry(run: Run, event: RunRetried) -> None:
     for token in interrupted:
         _repeat(run, token, event)
     for number in sorted(run.scopes):
+        run.hold_open(run.scopes[number])
         joins.arm_timeout(run, run.scopes[number])
     for number in sorted(run.scopes, reverse=True):  # from the inside out
         scope = run.scopes.get(number)

@@ -18,6 +18,7 @@ from rota.core.workflow.decisions import (
     CountIteration,
     CreateToken,
     DropTimer,
+    ExtendScope,
     KeepSignal,
     OpenScope,
     RunDecision,
@@ -95,6 +96,7 @@ class Run(Struct):
     decisions: list[RunDecision] = []
     todo: deque[int] = msgspec.field(default_factory=deque)  # tokens to start
     opening: dict[int, None] = {}  # scopes with branches to start
+    held: dict[int, None] = {}  # scopes that may get more branches when they have none left
     steps: int = 0  # since the last event from outside that found nothing to do
     steps_left: int = sys.maxsize  # in the current slice
 
@@ -212,6 +214,7 @@ class Run(Struct):
             max_parallel=fan_out.max_parallel,
             needed={join.node: _needed(join, quorums) for join in self.graph.joins_of(key)},
             counts={BranchState.WAITING: len(fan_out.targets)},
+            open=fan_out.open,
         )
         self.scopes[scope.number] = scope
         if token.stack:
@@ -227,9 +230,39 @@ class Run(Struct):
                 token.stack,
                 scope.max_parallel,
                 quorums or None,
+                scope.open,
             )
         )
+        self.hold_open(scope)
         return scope
+
+    def extend_scope(
+        self, scope: BranchScope, items: list[Any], key: str | None, *, is_last: bool
+    ) -> None:
+        """Add branches to an open scope, one for each item."""
+        assert scope.items is not None
+        if key is not None:
+            scope.additions[key] = (scope.total, len(items))
+        scope.targets += [self.graph.growing[scope.key]] * len(items)
+        scope.items += items
+        scope.counts[BranchState.WAITING] = scope.count(BranchState.WAITING) + len(items)
+        self.decisions.append(ExtendScope(scope.number, len(items), is_last))
+        if is_last:
+            self.stop_holding(scope)
+            scope.open = None
+
+    def hold_open(self, scope: BranchScope) -> None:
+        """Note that a scope may get more branches. The branches outside count it like a token."""
+        if scope.is_held_open and scope.number not in self.held:
+            self.held[scope.number] = None
+            for place in self.counted(scope.stack):
+                self.branch(place).live += 1
+
+    def stop_holding(self, scope: BranchScope) -> None:
+        if scope.number in self.held:
+            del self.held[scope.number]
+            for place in self.counted(scope.stack):
+                self.branch(place).live -= 1
 
     def set_branch(self, scope: BranchScope, branch: Branch, state: BranchState) -> None:
         scope.set_state(branch, state)
@@ -254,6 +287,7 @@ class Run(Struct):
 
     def close_scope(self, scope: BranchScope, because: str) -> None:
         self.stop_opening(scope)
+        self.stop_holding(scope)
         scope.is_closed = True
         self.drop_timer("join", scope.number)
         self.decisions.append(CloseScope(scope.number, because))

@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rota.core.workflow.definition.model import OpenRule
 from rota.core.workflow.states import BranchState, TokenState
 
 Place = tuple[int, int]  # a scope and the index of a branch in it
@@ -53,6 +54,7 @@ class FanOut(Struct, frozen=True):
     items: list[Any] | None
     max_parallel: int | None
     quorums: dict[str, int]  # of the joins whose quorum is an expression, by node
+    open: OpenRule | None = None
 
 
 @dataclass
@@ -76,10 +78,17 @@ class BranchScope:
     arrived: dict[str, int] = field(default_factory=dict)  # branches by the joins they reached
     inner: int = 0  # scopes inside its branches that are not empty yet
     is_closed: bool = False  # its join has fired
+    open: OpenRule | None = None  # None: it takes no further branches
+    additions: dict[str, tuple[int, int]] = field(default_factory=dict)  # key -> first, count
 
     @property
     def total(self) -> int:
         return len(self.targets)
+
+    @property
+    def is_held_open(self) -> bool:
+        """Whether branches may still be added when all that it has are through."""
+        return self.open == "until_closed" and not self.is_closed
 
     @property
     def depth(self) -> int:

@@ -25,7 +25,7 @@ export function Scopes({ run, definition, reload }) {
   };
   return html`<${Panel} title="Open scopes"><div class="scroll"><table><thead><tr><th>scope</th><th>fan-out</th><th>branches</th><th>join</th><th>opened</th><th></th></tr></thead><tbody>
     ${found.data.items.map((one) => html`<tr key=${one.number}><td class="number">${one.number}</td><td>${one.fan_out_transition_id}</td>
-      <td>${Object.entries(one.branches).map(([state, count]) => `${whole(count)} ${state}`).join(", ")}</td>
+      <td>${Object.entries(one.branches).map(([state, count]) => `${whole(count)} ${state}`).join(", ")}${one.takes_branches ? "; takes more" : ""}</td>
       <td>${one.joins.map(joinWords).join("; ") || "none"}</td><td><${Time} at=${one.opened_at_ms} /></td>
       <td class="right">${may("submit") && html`${one.joins.length > 0 && html`<${Button} onClick=${() => steer(one, "complete")}>complete<//>`} <${Button} kind="danger" onClick=${() => steer(one, "cancel")}>cancel<//>`}</td></tr>`)}
   </tbody></table></div>${found.data.next_cursor && html`<p class="soft">The first 20 of them.</p>`}<//>`;

@@ -15,6 +15,7 @@ export function eventWords(event, names) {
     case "RunPaused": return "somebody paused the run";
     case "RunResumed": return "somebody resumed the run";
     case "ScopeEndRequested": return `somebody ${event.action === "complete" ? "completed" : "cancelled"} scope ${event.scope}${event.reason ? `: ${event.reason}` : ""}`;
+    case "BranchesAdded": return `${event.token ? who : "somebody"} added ${event.items.length} branches to scope ${event.scope}${event.is_last ? ", the last ones" : ""}`;
     case "RunRetried": return "somebody had the run retried";
     default: return event.type;
   }
@@ -36,6 +37,7 @@ function decisionWords(decision, names, transitions) {
     case "PauseChild": return { text: `the sub-run of ${who(decision.number)} is paused` };
     case "ResumeChild": return { text: `the sub-run of ${who(decision.number)} is resumed` };
     case "OpenScope": return { text: `${decision.key} fans out into ${decision.total} branches${decision.max_parallel ? `, ${decision.max_parallel} at a time` : ""}` };
+    case "ExtendScope": return { text: `scope ${decision.number} gets ${decision.count} more branches${decision.is_last ? ", the last ones" : ""}` };
     case "SetBranchState": return { text: `branch ${decision.index} ${decision.state === "arrived" ? `has arrived before ${decision.join}` : `is ${decision.state}`}` };
     case "CloseScope": return { kind: "yes", text: `scope ${decision.number} closes`, code: decision.because };
     case "WriteContext": return { text: "written:", code: decision.path.join("."), value: decision.value };

@@ -144,6 +144,7 @@ def scope_view(
         node_id=scope.node,
         parent_token_id=token_id(run_id, scope.parent),
         is_open=is_open,
+        takes_branches=is_open and scope.takes_branches,
         branch_total=scope.total,
         branches={state.value: count for state, count in scope.branches.items()},
         joins=[

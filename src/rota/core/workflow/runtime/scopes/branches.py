@@ -92,6 +92,8 @@ def cancel_everything(run: Run, *, but: Container[int] = ()) -> None:
     run.todo.clear()
     for number in list(run.opening):
         run.stop_opening(run.scopes[number])
+    for number in list(run.held):
+        run.stop_holding(run.scopes[number])
     for number in list(run.tokens):
         if number not in but:
             cancel_token(run, number)

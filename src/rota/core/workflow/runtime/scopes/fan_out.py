@@ -25,7 +25,8 @@ def fan_outs(run: Run, token: Token, numbers: list[int]) -> list[FanOut]:
         limits = [run.graph.transition(one).max_parallel for one in members]
         parallel = min((limit for limit in limits if limit is not None), default=None)
         quorums = _quorums(run, token, key)
-        planned.append(FanOut(key, targets, items, parallel, quorums))
+        is_open = run.graph.transition(members[0]).open
+        planned.append(FanOut(key, targets, items, parallel, quorums, is_open))
     return planned
 
 

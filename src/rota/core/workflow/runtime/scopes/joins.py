@@ -64,7 +64,7 @@ def evaluate(run: Run, scope: BranchScope) -> None:
     if due:
         fire(run, scope, due, _reason(scope, due[0]))
         return
-    if not scope.still_to_come:
+    if not scope.still_to_come and not scope.is_held_open:
         assert not joins
         run.close_scope(scope, "all its branches have ended")
         return
@@ -85,7 +85,7 @@ def _due(scope: BranchScope, joins: tuple[Join, ...]) -> list[Join]:
             f" and at most {most} can arrive"
         )
         raise RunError("quorum_unreachable", message, missed.name, stack=scope.stack)
-    if scope.still_to_come or not joins:
+    if scope.still_to_come or scope.is_held_open or not joins:
         return []
     return _with_arrivals(scope, joins)
 
@@ -98,8 +98,8 @@ def _with_arrivals(scope: BranchScope, joins: tuple[Join, ...]) -> list[Join]:
 
 def out_of_reach(scope: BranchScope, joins: tuple[Join, ...]) -> Join | None:
     """A join whose quorum cannot be met any more, although a branch depends on it."""
-    if not scope.total:
-        return None  # an empty fan-out joins at once
+    if not scope.total or scope.is_held_open:
+        return None  # an empty fan-out joins at once, and more branches may come
     for join in joins:
         needed, arrived = scope.needed[join.node], scope.arrived.get(join.node, 0)
         if needed is not None and arrived + scope.still_to_come < needed:

@@ -1,14 +1,15 @@
-"""Requests about an open scope: complete it by a signal or by a call, or cancel it."""
+"""Requests about an open scope: complete it, cancel it, or add branches to it."""
 
 from typing import assert_never
 
 from rota.core.ids import to_text
 from rota.core.workflow.commands import SteerScope
-from rota.core.workflow.events import ScopeEndRequested
+from rota.core.workflow.definition.model import MAX_SPAWN
+from rota.core.workflow.events import BranchesAdded, ScopeEndRequested
 from rota.core.workflow.runtime.run import Run
 from rota.core.workflow.runtime.scopes import joins
-from rota.core.workflow.runtime.tokens import BranchScope
-from rota.errors import IllegalState, ScopeNotFound
+from rota.core.workflow.runtime.tokens import BranchScope, Token
+from rota.errors import IllegalState, Invalid, ScopeNotFound, TooLarge
 
 
 def scope_completed_by(run: Run, signal: str) -> BranchScope | None:
@@ -48,9 +49,48 @@ def check(run: Run, command: SteerScope) -> None:
         raise IllegalState(detail, state=run.state)
 
 
+def check_addition(run: Run, run_id: int, scope: BranchScope, count: int, *, is_last: bool) -> None:
+    """Refuse branches that a scope does not take, or that are too many."""
+    where = f"scope {scope.number} of run {to_text(run_id)!r}"
+    if scope.open is None:
+        is_declared = scope.key in run.graph.growing
+        reason = "the last ones were added" if is_declared else "its fan-out is not `open`"
+        raise IllegalState(f"{where} takes no further branches: {reason}", state=run.state)
+    if not count and not is_last:
+        raise Invalid("no branch is to be added; give at least one item", field="items")
+    if scope.total + count > MAX_SPAWN:
+        detail = f"{where} has {scope.total} branches, and may have {MAX_SPAWN}"
+        raise TooLarge(detail, limit=MAX_SPAWN)
+
+
+def scope_around(run: Run, token: Token, fan_out: str | None) -> BranchScope | None:
+    """The innermost open scope of a token that takes branches, or that this fan-out has opened."""
+    late = run.late_depth(token.stack)
+    open_ones = token.stack if late is None else token.stack[late + 1 :]
+    for number, _ in reversed(open_ones):
+        scope = run.scopes[number]
+        if scope.key == fan_out or (fan_out is None and scope.open is not None):
+            return scope
+    return None
+
+
+def add_branches(run: Run, event: BranchesAdded) -> None:
+    scope = run.scopes.get(event.scope)
+    if scope is None or scope.open is None or _is_over(run, scope) or event.key in scope.additions:
+        return
+    outside = run.counted(scope.stack)
+    run.extend_scope(scope, event.items, event.key, is_last=event.is_last)
+    joins.evaluate(run, scope)
+    joins.close_branches(run, outside)
+
+
+def _is_over(run: Run, scope: BranchScope) -> bool:
+    return scope.is_closed or run.failure is not None or run.is_ended
+
+
 def take_up(run: Run, event: ScopeEndRequested) -> None:
     scope = run.scopes.get(event.scope)
-    if scope is None or scope.is_closed or run.failure is not None or run.is_ended:
+    if scope is None or _is_over(run, scope):
         return
     match event.action:
         case "complete":

@@ -7,11 +7,9 @@ from urllib.parse import quote
 
 from msgspec import Meta
 
-from rota.core import access, ids, limits
+from rota.core import limits
 from rota.core.access import Action
 from rota.core.ids import TaskId
-from rota.core.tasks.model import TaskState
-from rota.core.workers import registry
 from rota.core.workflow.commands import CheckArtifact, StageArtifact
 from rota.core.workflow.records import Artifact
 from rota.engine.runs.artifact_io import pieces_of
@@ -23,7 +21,7 @@ from rota.errors import (
     TooLarge,
     TooMany,
 )
-from rota.gateways.http.resources.workflows.run_inspection import known_id, known_run
+from rota.gateways.http.resources.workflows.run_inspection import known_id, known_run, leased_task
 from rota.gateways.http.routing.bodies import body_in_pieces
 from rota.gateways.http.routing.endpoint import BodyReading, HttpCall, NoQuery, Routes
 from rota.gateways.http.routing.parameters import PageQuery, number_of, page_of
@@ -105,19 +103,7 @@ async def _lease(call: HttpCall[None, AttachQuery]) -> tuple[TaskId, int]:
         raise invalid_field("task_id", "the task that attaches the artifact is needed")
     if asked.fence is None:
         raise invalid_field("fence", "that of the task's lease is needed")
-    task_id = ids.from_text(asked.task_id)
-    task = None if task_id is None else await call.coordinator.queries.tasks.by_id(task_id)
-    if task is None:
-        raise TaskNotFound(asked.task_id)
-    access.check_queue(call.caller, task.lane.queue, of=f"task {asked.task_id!r}")
-    if task.state is not TaskState.RUNNING or task.fence != asked.fence:
-        raise StaleLease(asked.task_id)
-    if task.worker_id is not None:
-        access.check_worker(call.caller, task.worker_id)
-        holder = await call.coordinator.queries.workers.by_id(task.worker_id)
-        if holder is not None and holder.worker.incarnation == task.incarnation:
-            registry.check_owner(holder.worker, call.caller)
-    return task.id, asked.fence
+    return await leased_task(call, asked.task_id, asked.fence), asked.fence
 
 
 def _name(name: str) -> str:

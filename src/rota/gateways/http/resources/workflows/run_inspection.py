@@ -9,11 +9,13 @@ from msgspec import Meta
 
 from rota.core import access, ids, limits
 from rota.core.access import Action
-from rota.core.tasks.model import Name
+from rota.core.ids import TaskId
+from rota.core.tasks.model import Name, TaskState
+from rota.core.workers import registry
 from rota.core.workflow.records import RunRecord
 from rota.core.workflow.states import TokenState
 from rota.engine.runs.projections import RunProjection, TokenProjection
-from rota.errors import RunNotFound, WorkflowNotFound
+from rota.errors import RunNotFound, StaleLease, TaskNotFound, WorkflowNotFound
 from rota.gateways.http.routing.endpoint import HttpCall, Routes
 from rota.gateways.http.routing.parameters import PageQuery, number_of, page_of
 from rota.gateways.http.views.runs import entry_view, graph_view, token_view, with_task
@@ -63,6 +65,23 @@ async def known_run(call: HttpCall[Any, Any]) -> RunRecord:
     if record is None:
         raise RunNotFound(call.path["run_id"])
     return record
+
+
+async def leased_task(call: HttpCall[Any, Any], text: str, fence: int) -> TaskId:
+    """The id of a task whose lease is the caller's."""
+    task_id = ids.from_text(text)
+    task = None if task_id is None else await call.coordinator.queries.tasks.by_id(task_id)
+    if task is None:
+        raise TaskNotFound(text)
+    access.check_queue(call.caller, task.lane.queue, of=f"task {text!r}")
+    if task.state is not TaskState.RUNNING or task.fence != fence:
+        raise StaleLease(text)
+    if task.worker_id is not None:
+        access.check_worker(call.caller, task.worker_id)
+        holder = await call.coordinator.queries.workers.by_id(task.worker_id)
+        if holder is not None and holder.worker.incarnation == task.incarnation:
+            registry.check_owner(holder.worker, call.caller)
+    return task.id
 
 
 @routes.get("/api/runs/{run_id}/tokens", Action.READ, errors=(RunNotFound,))
