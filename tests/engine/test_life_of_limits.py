@@ -9,9 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.core.commands import CancelTasks, PruneHistory, RetryTasks
-from rota.core.flows.commands import (
-    PutLimit,
-)
+from rota.core.flows.commands import ChangeSettings, PutLimit, QueueChange
 from rota.core.flows.model import Concurrency, Rate
 from rota.core.ids import TaskId
 from rota.core.tasks.model import NewTask, TaskRecord, TaskState
@@ -42,6 +40,15 @@ OPTIONS = st.fixed_dictionaries(
         "delay_ms": st.sampled_from([None, 700]),
     },
 )
+SETTINGS = st.sampled_from(
+    [
+        QueueChange(aging_ms=1_000),
+        QueueChange(aging_ms=None),
+        QueueChange(fairness="time"),
+        QueueChange(max_running=3),
+        QueueChange(max_running=None, fairness="tasks"),
+    ]
+)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("submit"), st.lists(OPTIONS, min_size=1, max_size=4)),
@@ -55,6 +62,7 @@ STEPS = st.lists(
         st.tuples(st.just("beat"), st.just(0)),
         st.tuples(st.just("turn"), st.sampled_from([100, 700])),
         st.tuples(st.just("limit"), st.integers(0, 2)),
+        st.tuples(st.just("settings"), SETTINGS),
         st.tuples(st.just("reload"), st.just(0)),
         st.tuples(st.just("prune"), st.just(0)),
     ),
@@ -109,6 +117,8 @@ class Crowd:
             await engine.turn(argument)
         elif step == "limit":
             await engine.execute(PutLimit(key="a", limit=max(1, argument)))
+        elif step == "settings":
+            await engine.execute(ChangeSettings(queue="default", change=argument))
         else:
             await self._maintain(step)
 

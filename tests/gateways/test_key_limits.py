@@ -146,7 +146,9 @@ async def test_a_setting_that_makes_no_sense_is_refused_by_name(
 
 async def test_the_tenants_of_a_queue_are_listed_with_their_shares(api: Api) -> None:
     worker = await api.register()
-    await api.client.patch("/api/queues/default", json={"weights": {"ann": 2}, "fairness": "time"})
+    await api.client.patch(
+        "/api/queues/default", json={"weights": {"ann": 2}, "fairness": "time", "aging_ms": 1_000}
+    )
     for tenant in ("ann", "ann", "ann", "bob"):
         await api.submit(fair_key=tenant)
     await worker.lease(most=1)

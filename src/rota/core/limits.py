@@ -39,6 +39,7 @@ MAX_QUEUED = 1_000_000_000  # that `max_queued` of a queue may be
 MAX_WEIGHTS = 1_000  # tenants of a queue with a weight of their own
 MIN_TENANT_WEIGHT = 0.01  # of a tenant; 1 is the usual one
 MAX_TENANT_WEIGHT = 100  # of a tenant
+MAX_AGING_MS = 24 * 3600 * 1000  # that one point of priority may be worth
 MAX_TARGET_WAIT_MS = 31 * 24 * 3600 * 1000  # that `target_wait_ms` of a queue may be
 MAX_TENANTS_SHOWN = 100  # tenants of a queue in one answer, those with the most tasks
 

@@ -11,6 +11,7 @@ from rota.messages.base import Answer, Request
 
 LimitValue = Annotated[int, Meta(ge=0, le=limits.MAX_RATE)]
 PeriodMs = Annotated[int, Meta(ge=1, le=limits.MAX_RATE_PERIOD_MS)]
+AgingMs = Annotated[int, Meta(ge=1, le=limits.MAX_AGING_MS)]
 TargetMs = Annotated[int, Meta(ge=1, le=limits.MAX_TARGET_WAIT_MS)]
 Cost = Annotated[int, Meta(ge=1, le=limits.MAX_RATE)]
 
@@ -74,6 +75,9 @@ class QueuePatch(Request, frozen=True, kw_only=True):
     ) = UNSET
     # What tenants share by their weights: starts (`tasks`), or the time of workers (`time`).
     fairness: Fairness | UnsetType | None = UNSET
+    # What one point of priority is worth: a task that has waited so much longer goes first. Null: a
+    # higher priority always goes first. Tasks keep the place that they had when they came.
+    aging_ms: AgingMs | UnsetType | None = UNSET
     # How long tasks should wait at most. Longer waits are reported, and change nothing.
     target_wait_ms: TargetMs | UnsetType | None = UNSET
     paused: bool | UnsetType = UNSET

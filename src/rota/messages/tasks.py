@@ -89,6 +89,7 @@ class QueueView(Answer, frozen=True, kw_only=True):
     rate: QueueRate | None = None
     weights: dict[str, float] = {}
     fairness: Fairness = "tasks"
+    aging_ms: int | None = None
     target_wait_ms: int | None = None
     # Since when a task waits longer than `target_wait_ms`; null: none does.
     target_missed_ms: int | None = None

@@ -93,6 +93,11 @@ _add_verb("resume", calls.resume_queue, "Give out the tasks of a paused queue ag
     help="What tenants share: starts, or the time of workers.  [default: tasks]",
 )
 @click.option(
+    "--aging",
+    metavar="TIME|none",
+    help="What one point of priority is worth, as 1m; none: higher priorities always go first.",
+)
+@click.option(
     "--target-wait",
     metavar="TIME|none",
     help="How long tasks should wait at most, as 30s or 5m; longer waits are reported.",
@@ -122,6 +127,8 @@ def set_settings(
         raise click.UsageError("--burst goes with --rate")
     if given["fairness"] is not None:
         change["fairness"] = given["fairness"]
+    if given["aging"] is not None:
+        change["aging_ms"] = _duration("--aging", given["aging"])
     if given["target_wait"] is not None:
         change["target_wait_ms"] = _duration("--target-wait", given["target_wait"])
     if weights:
@@ -199,6 +206,7 @@ def _facts(queue: QueueView) -> Facts:
             ("max queued", "-" if queue.max_queued is None else queue.max_queued),
             ("rate", "-" if rate is None else rate_text(rate.limit, rate.per_ms)),
             ("fairness", queue.fairness),
+            ("aging", duration(queue.aging_ms)),
             ("target wait", _target(queue)),
             *((f"weight of {tenant}", weight) for tenant, weight in queue.weights.items()),
         ]

@@ -97,8 +97,11 @@ def leases_to_repeat(
 
 
 def turn(task: TaskRecord) -> tuple[int, TaskId]:
-    """The sort key of queued tasks: higher priority first, then first come."""
-    return -task.priority, task.id
+    """The sort key of queued tasks: higher priority first, then first come.
+
+    A priority that ages has been turned into a rank when the task was submitted.
+    """
+    return -task.priority if task.rank is None else task.rank, task.id
 
 
 def groups(calls: Sequence[LeaseCall]) -> list[list[LeaseCall]]:

@@ -72,6 +72,7 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     weights: dict[str, float] | UnsetType | None = UNSET
     fairness: Fairness | UnsetType | None = UNSET
     target_wait_ms: int | UnsetType | None = UNSET
+    aging_ms: int | UnsetType | None = UNSET
 
 
 class ChangeSettings(CommandBase[QueueSettings], frozen=True, kw_only=True, tag="ChangeSettings"):
@@ -189,4 +190,7 @@ def changed_settings(before: QueueSettings, change: QueueChange) -> QueueSetting
         value = getattr(change, name)
         if value is not UNSET:
             given[name] = getattr(DEFAULT_SETTINGS, name) if value is None else value
-    return msgspec.structs.replace(before, **given)
+    after = msgspec.structs.replace(before, **given)
+    if (after.aging_ms is None) == (before.aging_ms is None):
+        return after
+    return msgspec.structs.replace(after, era=before.era + 1)

@@ -1,6 +1,7 @@
 """A set of flows in the order in which they are served.
 
-Theory of operation. The flow with the highest priority comes first. Within one priority, the tenant
+Theory of operation. The flow with the highest priority comes first. Where priorities age, there is
+one level for all: a rank orders the tasks of one tenant. Within one level, the tenant
 with the lowest virtual time comes first, and within one tenant the flow with the oldest task. Each
 start moves the virtual time of its tenant on by its cost over the tenant's weight. So every tenant
 that has work gets its share of the starts, within one start (start-time fair queueing).
@@ -17,8 +18,9 @@ from rota.core.flows.model import FlowSpec
 from rota.core.ids import TaskId
 
 Place = tuple[int, TaskId]  # rank and id of a queued task: what comes first is lower
-Order = tuple[int, float, Place]  # of flows of a queue: rank, virtual time, place
+Order = tuple[int, float, Place]  # of flows of a queue: level, virtual time, place
 FIRST: Place = (-(2**63), TaskId(0))  # before every task
+ERA = 2**64  # between the levels of two eras; a rank is far less
 LEARNING_RATE = 0.2  # weight of the newest attempt in the expected time of the next one
 
 
@@ -100,11 +102,22 @@ class Flow:
         self.holders: dict[TaskId, Place] = {}  # queued tasks that have kept their slot
 
 
+def level_of(flow: Flow, place: Place) -> int:
+    """The level of a flow: what has a lower one comes first, whosever it is.
+
+    What was submitted before ageing was begun or ended comes before what was submitted since.
+    """
+    era = flow.spec.era
+    if era == 0:
+        return place[0]
+    return era * ERA if era % 2 else era * ERA + place[0]
+
+
 class FairQueue:
     def __init__(self) -> None:
         self._flows: dict[int, tuple[Place, Flow]] = {}  # by number, with the current entry
-        self._of_tenant: dict[Tenant, list[tuple[Place, int]]] = {}  # heaps
-        self._tenants: list[tuple[int, float, str, Tenant]] = []  # a heap
+        self._of_tenant: dict[Tenant, list[tuple[int, Place, int]]] = {}  # heaps, by level
+        self._tenants: list[tuple[int, float, str, Tenant]] = []  # a heap, by level
         self._entries: dict[Tenant, tuple[int, float]] = {}  # the entry of each that counts
 
     def __len__(self) -> int:
@@ -123,7 +136,8 @@ class FairQueue:
         if known is not None and known[0] == place:
             return
         self._flows[flow.number] = place, flow
-        heapq.heappush(self._of_tenant.setdefault(flow.tenant, []), (place, flow.number))
+        entry = level_of(flow, place), place, flow.number
+        heapq.heappush(self._of_tenant.setdefault(flow.tenant, []), entry)
         self._enter(flow.tenant)
 
     def discard(self, flow: Flow) -> None:
@@ -132,8 +146,8 @@ class FairQueue:
     def first(self) -> Flow | None:
         """The flow that is served next."""
         while self._tenants:
-            rank, virtual_time, _, tenant = self._tenants[0]
-            if self._entries.get(tenant) != (rank, virtual_time):
+            level, virtual_time, _, tenant = self._tenants[0]
+            if self._entries.get(tenant) != (level, virtual_time):
                 heapq.heappop(self._tenants)  # a newer entry counts
                 continue
             flow = self._first_of(tenant)
@@ -141,8 +155,8 @@ class FairQueue:
                 heapq.heappop(self._tenants)
                 del self._entries[tenant], self._of_tenant[tenant]
                 continue
-            now = self._flows[flow.number][0][0], tenant.virtual_time
-            if now == (rank, virtual_time):
+            now = level_of(flow, self._flows[flow.number][0]), tenant.virtual_time
+            if now == (level, virtual_time):
                 return flow
             self._entries[tenant] = now
             heapq.heapreplace(self._tenants, (*now, tenant.key, tenant))
@@ -154,13 +168,13 @@ class FairQueue:
         if flow is None:
             return None
         place = self._flows[flow.number][0]
-        return (place[0], flow.tenant.virtual_time, place), flow
+        return (level_of(flow, place), flow.tenant.virtual_time, place), flow
 
     def _enter(self, tenant: Tenant) -> None:
         """Enter a tenant, or enter it again when it comes earlier than its entry says."""
         flow = self._first_of(tenant)
         assert flow is not None
-        now = self._flows[flow.number][0][0], tenant.virtual_time
+        now = level_of(flow, self._flows[flow.number][0]), tenant.virtual_time
         known = self._entries.get(tenant)
         if known is None or now < known:
             self._entries[tenant] = now
@@ -170,7 +184,7 @@ class FairQueue:
         """The first flow of a tenant; entries that no longer count are dropped."""
         heap = self._of_tenant[tenant]
         while heap:
-            place, number = heap[0]
+            _, place, number = heap[0]
             known = self._flows.get(number)
             if known is not None and known[0] == place:
                 return known[1]

@@ -119,6 +119,8 @@ class FlowSpec(Struct, frozen=True, array_like=True):
     tenant: str = ""  # of fairness inside the queue; empty: the tasks without a `fair_key`
     slots: tuple[Slot, ...] = ()
     charges: tuple[Charge, ...] = ()
+    # Of the queue when the task was submitted: odd while priorities age, 0 before they ever did.
+    era: int = 0
 
     @property
     def keys(self) -> list[str]:

@@ -33,10 +33,21 @@ class QueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     weights: dict[FairKey, Weight] = {}  # of tenants; 1 for those that are not listed
     fairness: Fairness = "tasks"  # what tenants have equal parts of: starts, or time of workers
     target_wait_ms: int | None = None  # how long tasks should wait at most
+    aging_ms: int | None = None  # what one point of priority is worth; None: higher ones go first
+    era: int = 0  # how often ageing was begun or ended
 
 
 DEFAULT_SETTINGS = QueueSettings()
 QUEUE_KEY = "\x01queue:"  # before the name of a queue in the keys of its own limits
+
+
+def rank_of(settings: QueueSettings, *, priority: int, created_at_ms: int) -> int | None:
+    """The place of a task in a queue whose priorities age; None: the priority is its place.
+
+    A task that has waited `aging_ms` longer is worth one point of priority more. The rank says so
+    without being changed: it is the moment at which a task of priority 0 would have the same place.
+    """
+    return None if settings.aging_ms is None else created_at_ms - priority * settings.aging_ms
 
 
 def limits_of_queue(queue: str, settings: QueueSettings) -> list[LimitRecord]:

@@ -317,6 +317,7 @@ class TaskRecord(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True
     run: int | None = None  # of the workflow, with the token; filled in where it is needed
     token: int | None = None
     flow: int | None = None  # the number of its flow, while it is live
+    rank: int | None = None  # its place in the queue, if its priority ages
 
     @property
     def last_error(self) -> TaskError | None:

@@ -89,14 +89,15 @@ class _Writer:
     def add(self, decisions: Sequence[AddTask]) -> None:
         held = self._held
         flows = held.flows.numbers_for(self._tx, decisions, now_ms=self._now_ms)
-        opened = self._tasks.add(decisions, is_queued=self._queues_new, flows=flows)
+        ranks = held.flows.ranks_for(decisions)
+        opened = self._tasks.add(decisions, is_queued=self._queues_new, flows=flows, ranks=ranks)
         self.applied.opened |= opened
         if not self._queues_new:
             return
         for one in decisions if held.flows.depths else ():
             held.flows.count_queued(one.task.queue, int(one.due_at_ms is None))
         if flows:
-            held.flows.note_added(decisions, flows, self._run_tokens)
+            held.flows.note_added(decisions, flows, self._run_tokens, ranks)
             decisions = [one for one in decisions if one.id not in flows]
         if held.windows.may_cover(opened, decisions):
             held.windows.note_added(decisions, self._run_tokens)
@@ -108,10 +109,12 @@ class _Writer:
         for one in decisions:
             first.setdefault(one.id, one.before)
             last[one.id] = one
+        if self._held.flows.is_used:
+            # A task that this batch has added does not know its flow and its rank yet.
+            stored = self._tasks.by_ids([one for one, task in first.items() if task.flow is None])
+            first |= stored
         whole = [structs.replace(one, before=first[one.id]) for one in last.values()]
-        flows = self._held.flows.numbers_for(
-            self._tx, [AddTask(one.id, one.task, one.at_ms) for one in whole], now_ms=self._now_ms
-        )
+        flows = self._held.flows.numbers_instead(self._tx, whole, now_ms=self._now_ms)
         places = self._tasks.replace(whole, flows)
         queued = TaskState.QUEUED
         self._held.note_left([task for task in first.values() if task.state is queued])
@@ -138,10 +141,11 @@ class _Writer:
         self._note_queued(self._tasks.queue([*ids], now_ms=self._now_ms))
 
     def revive(self, decisions: Sequence[ReviveTask]) -> None:
-        flows = self._held.flows.numbers_again(
-            self._tx, [self._known[one.id] for one in decisions], now_ms=self._now_ms
-        )
-        self._note_queued(self._tasks.revive(decisions, now_ms=self._now_ms, flows=flows))
+        tasks = [self._known[one.id] for one in decisions]
+        flows = self._held.flows.numbers_again(self._tx, tasks, now_ms=self._now_ms)
+        ranks = self._held.flows.ranks_again(tasks)
+        places = self._tasks.revive(decisions, now_ms=self._now_ms, flows=flows, ranks=ranks)
+        self._note_queued(places)
 
     def _note_queued(self, places: Sequence[QueuedPlace]) -> None:
         self._held.note_queued(places)

@@ -2,7 +2,8 @@
 
 Within such a queue the tasks without a `fair_key` are one more tenant, and the queued tasks of a
 lane that have no flow at all are like one flow without limits. Between queues, the order is that of
-all tasks: higher priority first, then the oldest.
+all tasks: higher priority first, then the oldest. A task whose priority ages counts as one of
+priority 0 there, because its rank means nothing in another queue.
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ class FairPicker:
         while len(chosen) < most:
             best = self._best(pickers)
             other = others[passed] if passed < len(others) else None
-            if other is not None and (best is None or turn(other) < best[1][1]):
+            if other is not None and (best is None or turn(other) < _between_queues(best[1])):
                 chosen.append(other)
                 passed += 1
             elif best is not None:
@@ -93,7 +94,9 @@ class FairPicker:
             if self._is_closed(queue):
                 continue
             picked = picker.first()
-            if picked is not None and (best is None or picked[1] < best[1][1]):
+            if picked is None:
+                continue
+            if best is None or _between_queues(picked) < _between_queues(best[1]):
                 best = queue, picked
         return best
 
@@ -136,3 +139,8 @@ class FairPicker:
         flowing = [one for one in places if one[0] >= FIRST_FLOW]
         found = self._windows.tasks(self._tx, plain) | self._flows.windows.tasks(self._tx, flowing)
         return [one if isinstance(one, TaskRecord) else found[one[1][1]] for one in chosen]
+
+
+def _between_queues(picked: Picked) -> Place:
+    flow, place = picked
+    return (0, place[1]) if flow.spec.era % 2 else place

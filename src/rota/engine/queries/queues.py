@@ -39,6 +39,7 @@ class QueueFigures(Struct, frozen=True, kw_only=True):
     rate: QueueRate | None = None
     weights: dict[str, float] = {}
     fairness: Fairness = "tasks"
+    aging_ms: int | None = None
     target_wait_ms: int | None = None
     target_missed_ms: int | None = None  # since when it waits longer; None: it does not
 
@@ -129,6 +130,7 @@ def _figures(
         rate=settings.rate,
         weights=settings.weights,
         fairness=settings.fairness,
+        aging_ms=settings.aging_ms,
         target_wait_ms=settings.target_wait_ms,
         target_missed_ms=missed_ms,
     )

@@ -19,7 +19,7 @@ from itertools import islice
 import msgspec
 
 from rota.core import limits as core_limits
-from rota.core.decisions import AddTask
+from rota.core.decisions import AddTask, ReplaceTask
 from rota.core.dispatch.matching import turn
 from rota.core.flows.declaring import declare, is_forgettable
 from rota.core.flows.fair_queue import FairQueue, Flow, Place
@@ -29,6 +29,7 @@ from rota.core.flows.queue_settings import (
     QUEUE_KEY,
     QueueSettings,
     limits_of_queue,
+    rank_of,
 )
 from rota.core.ids import TaskId
 from rota.core.snapshot import added_task
@@ -70,6 +71,7 @@ class HeldFlows:
         self._numbers: dict[tuple[int, FlowSpec], int] = {}
         self._specs: dict[int, tuple[int, FlowSpec]] = {}
         self._named: dict[str, int] = {}  # by key: the flows that name it
+        self._eras: dict[str, int] = {}  # of queues whose priorities age, or have aged
         self._unnamed: set[str] = set()  # keys of limits that no flow names
         self._to_check: list[int] = []  # flows that may be unused
         self._last = FIRST_FLOW
@@ -100,7 +102,12 @@ class HeldFlows:
 
     def is_managed(self, queue: str) -> bool:
         """Whether a new task of a queue has to be queued before it can be leased."""
-        return queue in self.flows_of_queue or queue in self.queue_specs or queue in self.depths
+        return (
+            queue in self.flows_of_queue
+            or queue in self.queue_specs
+            or queue in self.depths
+            or queue in self._eras
+        )
 
     def settings_of(self, queue: str) -> QueueSettings:
         return self.settings.get(queue, DEFAULT_SETTINGS)
@@ -199,8 +206,48 @@ class HeldFlows:
             if one.task.fair_key is not None
             or one.task.concurrency is not None
             or one.task.rate is not None
+            or one.task.queue in self._eras
         ]
         return self._numbers_of(tx, tasks, now_ms=now_ms) if tasks else {}
+
+    def numbers_instead(
+        self, tx: Transaction, replaced: Sequence[ReplaceTask], *, now_ms: int
+    ) -> dict[int, int]:
+        """Return the flow of each waiting task that has new contents, and has one.
+
+        Its rank stays, so its era does, too.
+        """
+        tasks = []
+        for one in replaced:
+            era = 0 if one.before.flow is None else self._specs[one.before.flow][1].era
+            if era or flow_of(one.task) is not None:
+                tasks.append((AddTask(one.id, one.task, one.at_ms), era))
+        return self._numbers_in(tx, tasks, now_ms=now_ms) if tasks else {}
+
+    def ranks_for(self, added: Iterable[AddTask]) -> dict[int, int]:
+        """Return the rank of each new task whose priority ages."""
+        if not self._eras:
+            return {}
+        return {
+            one.id: rank
+            for one in added
+            if (rank := self._rank(one.task.queue, one.task.priority, one.created_at_ms))
+            is not None
+        }
+
+    def ranks_again(self, tasks: Iterable[TaskRecord]) -> dict[int, int]:
+        """Return the rank of each finished task that is queued again, and whose priority ages."""
+        if not self._eras:
+            return {}
+        return {
+            one.id: rank
+            for one in tasks
+            if (rank := self._rank(one.lane.queue, one.priority, one.created_at_ms)) is not None
+        }
+
+    def _rank(self, queue: str, priority: int, created_at_ms: int) -> int | None:
+        settings = self.settings_of(queue)
+        return rank_of(settings, priority=priority, created_at_ms=created_at_ms)
 
     def numbers_again(
         self, tx: Transaction, tasks: Iterable[TaskRecord], *, now_ms: int
@@ -209,19 +256,28 @@ class HeldFlows:
         again = [
             AddTask(task.id, _as_new(task), task.created_at_ms)
             for task in tasks
-            if flow_of(task.options) is not None
+            if flow_of(task.options) is not None or task.lane.queue in self._eras
         ]
         return self._numbers_of(tx, again, now_ms=now_ms) if again else {}
 
     def _numbers_of(
         self, tx: Transaction, added: Sequence[AddTask], *, now_ms: int
     ) -> dict[int, int]:
+        eras = self._eras
+        tasks = [(one, eras.get(one.task.queue, 0)) for one in added]
+        return self._numbers_in(tx, tasks, now_ms=now_ms)
+
+    def _numbers_in(
+        self, tx: Transaction, added: Sequence[tuple[AddTask, int]], *, now_ms: int
+    ) -> dict[int, int]:
+        """Return the flow of each task, which has limits or a tenant, or an era."""
         numbers: dict[int, int] = {}
         new: list[StoredFlow] = []
-        for one in added:
+        for one, era in added:
             task = one.task
-            spec = flow_of(task)
-            assert spec is not None
+            spec = flow_of(task) or NO_SPEC
+            if era:
+                spec = msgspec.structs.replace(spec, era=era)
             lane = self._lanes.number(tx, task.queue, task.name, task.requires)
             number = self._numbers.get((lane, spec))
             if number is None:
@@ -317,13 +373,16 @@ class HeldFlows:
         added: Iterable[AddTask],
         numbers: Mapping[int, int],
         run_tokens: Mapping[TaskId, tuple[int, int]],
+        ranks: Mapping[int, int],
     ) -> None:
         """Note new tasks that are queued; `numbers` has the flow of each that has one."""
         for one in added:
             number = numbers.get(one.id)
             if number is not None and one.due_at_ms is None:
                 lane = self._lanes.by_number[self._specs[number][0]]
-                task = msgspec.structs.replace(added_task(one, lane), flow=number)
+                task = msgspec.structs.replace(
+                    added_task(one, lane), flow=number, rank=ranks.get(one.id)
+                )
                 self._enter(number, turn(task), of_run(task, run_tokens.get(one.id)))
 
     def note_queued(self, places: Iterable[QueuedPlace]) -> None:
@@ -550,6 +609,8 @@ class HeldFlows:
 
     def _use_settings(self, queue: str, settings: QueueSettings) -> None:
         self.settings[queue] = settings
+        if settings.era:
+            self._eras[queue] = settings.era
         records = limits_of_queue(queue, settings)
         for record in records:
             known = self.limits.by_key.get(record.key)

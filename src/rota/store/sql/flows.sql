@@ -32,7 +32,8 @@ SELECT id FROM ready WHERE lane = :flow ORDER BY rank, id LIMIT :limit
 SELECT r.lane, r.rank, r.id
   FROM kept_slot AS k
  CROSS JOIN task AS t ON t.id = k.id
- CROSS JOIN ready AS r ON r.lane = t.flow AND r.rank = -t.priority AND r.id = t.id
+ CROSS JOIN ready AS r ON r.lane = t.flow AND r.id = t.id
+                       AND r.rank = coalesce(t.rank, -t.priority)
  WHERE k.incarnation IS NULL
 
 -- name: limits

@@ -9,8 +9,8 @@ VALUES (:id, :lane, :priority, :payload, :options, :key, :created_at_ms)
 
 -- name: add_in_flow
 -- Insert a task that belongs to a flow.
-INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, flow)
-VALUES (:id, :lane, :priority, :payload, :options, :key, :created_at_ms, :flow)
+INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, flow, rank)
+VALUES (:id, :lane, :priority, :payload, :options, :key, :created_at_ms, :flow, :rank)
 
 -- name: queue_new
 -- Queue a new task.
@@ -20,7 +20,7 @@ VALUES (:lane, :rank, :id, 0, 0, :since_ms)
 -- name: queue_range
 -- Queue new tasks whose ids follow each other.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT coalesce(flow, lane), -priority, id, 0, 0, created_at_ms FROM task
+SELECT coalesce(flow, lane), coalesce(rank, -priority), id, 0, 0, created_at_ms FROM task
  WHERE id BETWEEN :first AND :last
 
 -- name: add_scheduled
@@ -60,7 +60,7 @@ SELECT lane FROM open WHERE lane IS NOT NULL
 SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
        CASE WHEN length(t.payload) <= :most_bytes THEN t.payload END,
        t.options, t.key, t.created_at_ms,
-       w.run, w.token, t.flow
+       w.run, w.token, t.flow, t.priority, t.rank
   FROM ready AS r CROSS JOIN task AS t ON t.id = r.id
   LEFT JOIN run_task AS w ON w.task = r.id
  WHERE r.lane = :lane AND (r.rank, r.id) > (:rank, :id)
@@ -70,10 +70,11 @@ SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
 -- name: queued
 -- Those of these tasks that are queued.
 SELECT t.lane, r.rank, r.id, r.fence, r.attempt, t.payload, t.options, t.key, t.created_at_ms,
-       w.run, w.token, t.flow
+       w.run, w.token, t.flow, t.priority, t.rank
   FROM carray(:ids) AS wanted
  CROSS JOIN task AS t ON t.id = wanted.value
- CROSS JOIN ready AS r ON r.lane = coalesce(t.flow, t.lane) AND r.rank = -t.priority AND r.id = t.id
+ CROSS JOIN ready AS r ON r.lane = coalesce(t.flow, t.lane) AND r.id = t.id
+                       AND r.rank = coalesce(t.rank, -t.priority)
   LEFT JOIN run_task AS w ON w.task = r.id
 
 -- name: dequeue
@@ -87,7 +88,7 @@ DELETE FROM ready WHERE lane = :lane AND rank = :rank AND id BETWEEN :first AND 
 -- name: dequeue_one
 -- Take one task out of the queue.
 DELETE FROM ready
- WHERE (lane, rank, id) = (SELECT coalesce(flow, lane), -priority, id FROM task WHERE id = :id)
+ WHERE (lane, rank, id) = (SELECT coalesce(flow, lane), coalesce(rank, -priority), id FROM task WHERE id = :id)
 
 -- name: unschedule_one
 -- Take one task out of the schedule.
@@ -187,7 +188,9 @@ DELETE FROM lease WHERE id = :id AND fence = :fence
 
 -- name: attempt_logs
 -- Of live tasks: logs of ended attempts, what the time limit to start is made of, and the place.
-SELECT id, log, options, created_at_ms, coalesce(flow, lane), -priority FROM task WHERE id IN carray(:ids)
+SELECT id, log, options, created_at_ms, coalesce(flow, lane),
+       coalesce(rank, -priority)
+  FROM task WHERE id IN carray(:ids)
 
 -- name: set_log
 -- Store the log of ended attempts of a live task.
@@ -196,7 +199,7 @@ UPDATE task SET log = :log WHERE id = :id
 -- name: requeue
 -- Queue a task that was leased.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT coalesce(flow, lane), -priority, id, :fence, :attempt, :since_ms FROM task WHERE id = :id
+SELECT coalesce(flow, lane), coalesce(rank, -priority), id, :fence, :attempt, :since_ms FROM task WHERE id = :id
 
 -- name: reschedule
 -- Schedule a task that was leased.
@@ -223,7 +226,7 @@ SELECT min(due_at_ms) FROM scheduled
 -- name: queue_scheduled
 -- Queue scheduled tasks.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT coalesce(t.flow, t.lane), -t.priority, t.id, s.fence, s.attempt, :since_ms
+SELECT coalesce(t.flow, t.lane), coalesce(t.rank, -t.priority), t.id, s.fence, s.attempt, :since_ms
   FROM carray(:ids) AS wanted
  CROSS JOIN scheduled AS s INDEXED BY scheduled_by_id ON s.id = wanted.value
  CROSS JOIN task AS t ON t.id = s.id
@@ -258,11 +261,12 @@ DELETE FROM start_limit WHERE start_by_ms <= :now_ms AND id IN carray(:ids)
 SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t.log,
        coalesce(l.fence, r.fence, s.fence), coalesce(l.attempt, r.attempt, s.attempt),
        l.incarnation, coalesce(l.holder, w.id), l.started_at_ms, l.deadline_ms, l.progress,
-       l.partial, s.due_at_ms, t.flow
+       l.partial, s.due_at_ms, t.flow, t.rank
   FROM carray(:ids) AS wanted
  CROSS JOIN task AS t ON t.id = wanted.value
   LEFT JOIN lease AS l ON l.id = t.id
-  LEFT JOIN ready AS r ON r.lane = coalesce(t.flow, t.lane) AND r.rank = -t.priority AND r.id = t.id
+  LEFT JOIN ready AS r ON r.lane = coalesce(t.flow, t.lane) AND r.id = t.id
+                       AND r.rank = coalesce(t.rank, -t.priority)
   LEFT JOIN scheduled AS s ON s.id = t.id
   LEFT JOIN worker AS w ON w.incarnation = l.incarnation
 
@@ -275,14 +279,15 @@ SELECT h.id, h.lane, h.priority, h.payload, h.options, h.key, h.created_at_ms, h
 
 -- name: revive
 -- Insert a finished task as a live one.
-INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, log, flow)
-SELECT id, lane, priority, payload, coalesce(:options, options), key, created_at_ms, :log, :flow
+INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, log, flow, rank)
+SELECT id, lane, priority, payload, coalesce(:options, options), key, created_at_ms, :log, :flow,
+       :rank
   FROM history WHERE id = :id
 
 -- name: queue_revived
 -- Queue a finished task that was revived.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT coalesce(:flow, lane), -priority, id, fence, 0, :since_ms FROM history WHERE id = :id
+SELECT coalesce(:flow, lane), coalesce(:rank, -priority), id, fence, 0, :since_ms FROM history WHERE id = :id
 
 -- name: drop_history
 -- Delete finished tasks.
@@ -335,7 +340,8 @@ SELECT id FROM ready
 -- name: queued_in_flows
 -- Queued tasks of one lane that belong to flows, newest first.
 SELECT t.id
-  FROM task AS t CROSS JOIN ready AS r ON r.lane = t.flow AND r.rank = -t.priority AND r.id = t.id
+  FROM task AS t CROSS JOIN ready AS r ON r.lane = t.flow AND r.id = t.id
+                                      AND r.rank = coalesce(t.rank, -t.priority)
  WHERE t.flow IS NOT NULL AND t.lane = :lane AND t.id < :before ORDER BY t.id DESC LIMIT :limit
 
 -- name: lanes_with_flows
@@ -408,4 +414,4 @@ SELECT count(*) FROM history WHERE state = 'cancelled' AND lane IN carray(:lanes
 
 -- name: places
 -- The places of these live tasks in the queue.
-SELECT coalesce(flow, lane), -priority, id FROM task WHERE id IN carray(:ids)
+SELECT coalesce(flow, lane), coalesce(rank, -priority), id FROM task WHERE id IN carray(:ids)

@@ -47,10 +47,11 @@ def insert(
     *,
     is_queued: bool,
     flows: Mapping[int, int],
+    ranks: Mapping[int, int],
 ) -> set[int]:
     """Write new tasks; returns the lanes with a task that can be leased now.
 
-    Flows: the number of the flow of each task that has one.
+    Flows: the number of the flow of each task that has one. Ranks: of those whose priority ages.
     """
     lane_of = lanes.number
     rows, open_lanes, special = [], set(), []
@@ -75,14 +76,14 @@ def insert(
         if not is_plain and _is_special(one):
             special.append(one)
     if flows:
-        in_flows = [(*row, flows[row[0]]) for row in rows if row[0] in flows]
-        tx.pipeline_many("tasks.add_in_flow", (*TASK_COLUMNS, "flow"), in_flows)
+        in_flows = [(*row, flows[row[0]], ranks.get(row[0])) for row in rows if row[0] in flows]
+        tx.pipeline_many("tasks.add_in_flow", (*TASK_COLUMNS, "flow", "rank"), in_flows)
     plain = [row for row in rows if row[0] not in flows] if flows else rows
     if plain:
         tx.pipeline_many("tasks.add", TASK_COLUMNS, plain)
     if is_queued and len(added) < MANY:
         places = [
-            (flows.get(number, lane), -priority, number, created_at_ms)
+            (flows.get(number, lane), ranks.get(number, -priority), number, created_at_ms)
             for one, (number, lane, priority, *_, created_at_ms) in zip(added, rows, strict=True)
             if one.due_at_ms is None
         ]

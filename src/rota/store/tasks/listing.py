@@ -101,7 +101,7 @@ class Listing:
     def count_ahead(self, task: TaskRecord, *, limit: int) -> int:
         """The number of tasks ahead of a queued one in its lane, counted up to `limit`."""
         lane = self._lanes.number_of(task.lane) if task.flow is None else task.flow
-        rank = -task.priority
+        rank = -task.priority if task.rank is None else task.rank
         return int(
             self._tx.value("tasks.count_ahead", lane=lane, rank=rank, id=task.id, limit=limit)
         )

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from rota.core import limits
 from rota.core.ids import TaskId
 from rota.core.tasks.model import (
     DEFAULT_OPTIONS,
@@ -29,7 +28,7 @@ _decode_log = msgspec.json.Decoder(tuple[EndedAttempt, ...]).decode
 
 LaneTable = Mapping[int, Lane]
 Place = tuple[int, TaskId]  # of a task in the queue of its lane: rank and id
-FIRST_PLACE: Place = (-limits.MAX_PRIORITY - 1, TaskId(0))  # before every task
+FIRST_PLACE: Place = (-(2**62), TaskId(0))  # before every task
 FIRST_FLOW = 2**40  # flows are numbered from here on, above every lane
 
 
@@ -37,7 +36,7 @@ class QueuedPlace(NamedTuple):
     """The place of a task in the queue."""
 
     lane: int  # or the flow of the task, if it has one
-    rank: int  # the negated priority
+    rank: int  # the negated priority, unless it ages
     id: TaskId
 
 
@@ -49,7 +48,7 @@ def queued(rows: Iterable[Row], lanes: LaneTable) -> list[TaskRecord]:
             id=number,
             lane=lanes[lane],
             state=state,
-            priority=-rank,
+            priority=priority,
             payload=payload,
             options=DEFAULT_OPTIONS if options is None else decode_options(options),
             key=key,
@@ -59,10 +58,11 @@ def queued(rows: Iterable[Row], lanes: LaneTable) -> list[TaskRecord]:
             run=run,
             token=token,
             flow=flow,
+            rank=rank,
         )
         for (
             lane,
-            rank,
+            _,
             number,
             fence,
             attempt,
@@ -73,6 +73,8 @@ def queued(rows: Iterable[Row], lanes: LaneTable) -> list[TaskRecord]:
             run,
             token,
             flow,
+            priority,
+            rank,
         ) in rows
     ]
 
@@ -95,7 +97,11 @@ def live(row: Row, lanes: LaneTable) -> TaskRecord:
     else:
         state = TaskState.QUEUED if due_at_ms is None else TaskState.SCHEDULED
     return msgspec.structs.replace(
-        _common(row, lanes, state), deadline_ms=row[13], due_at_ms=due_at_ms, flow=row[17]
+        _common(row, lanes, state),
+        deadline_ms=row[13],
+        due_at_ms=due_at_ms,
+        flow=row[17],
+        rank=row[18],
     )
 
 

@@ -75,13 +75,16 @@ class TaskStore:
         *,
         is_queued: bool = True,
         flows: Mapping[int, int] = NO_FLOWS,
+        ranks: Mapping[int, int] = NO_FLOWS,
     ) -> set[int]:
         """Write new tasks; returns the lanes with a task that can be leased now.
 
         With `is_queued` False, no task is put into the queue; see `queue_new`. `flows` has the
-        number of the flow of each task that has one.
+        number of the flow of each task that has one, `ranks` the rank of those that age.
         """
-        return bulk.insert(self._tx, self._lanes, added, is_queued=is_queued, flows=flows)
+        return bulk.insert(
+            self._tx, self._lanes, added, is_queued=is_queued, flows=flows, ranks=ranks
+        )
 
     def queue_new(self, ids: Iterable[int]) -> None:
         """Queue tasks that were added without; their ids rise."""
@@ -365,7 +368,9 @@ class TaskStore:
             if is_queued:
                 row = (before.fence, 0, one.at_ms, one.id)
                 tx.pipeline_many("tasks.requeue", ("fence", "attempt", "since_ms", "id"), [row])
-                places.append(QueuedPlace(flows.get(one.id, lane), -new.priority, one.id))
+                # A rank that ages stays as it is: the task keeps its place.
+                rank = -new.priority if before.rank is None else before.rank
+                places.append(QueuedPlace(flows.get(one.id, lane), rank, one.id))
             else:
                 due_at_ms = before.due_at_ms if one.due_at_ms is None else one.due_at_ms
                 tx.pipeline_exactly(1, "tasks.move_scheduled", due_at_ms=due_at_ms, id=one.id)
@@ -386,11 +391,12 @@ class TaskStore:
         *,
         now_ms: int,
         flows: Mapping[int, int] = NO_FLOWS,
+        ranks: Mapping[int, int] = NO_FLOWS,
     ) -> list[QueuedPlace]:
         """Queue finished tasks again; returns their places.
 
         Fences continue to rise, start limits begin again. `flows` has the number of the flow of
-        each task that has one.
+        each task that has one, `ranks` the rank of those that age.
         """
         revived_ids = [one.id for one in revived]
         ids: list[int] = [*revived_ids]
@@ -400,22 +406,23 @@ class TaskStore:
                 None if one.options is None else _encode(one.options),
                 _log_of(before[one.id]),
                 flows.get(one.id),
+                ranks.get(one.id),
                 one.id,
             )
             for one in revived
         ]
-        self._tx.pipeline_each("tasks.revive", ("options", "log", "flow", "id"), rows)
+        self._tx.pipeline_each("tasks.revive", ("options", "log", "flow", "rank", "id"), rows)
         self._limit_starts(
             (one.id, one.options, before[one.id].created_at_ms)
             for one in revived
             if one.options is not None
         )
-        queued = [(flows.get(number), now_ms, number) for number in ids]
-        self._tx.pipeline_each("tasks.queue_revived", ("flow", "since_ms", "id"), queued)
+        queued = [(flows.get(number), ranks.get(number), now_ms, number) for number in ids]
+        self._tx.pipeline_each("tasks.queue_revived", ("flow", "rank", "since_ms", "id"), queued)
         self._tx.pipeline("tasks.drop_history", ids=ids)
         numbers = self._numbers([before[one] for one in revived_ids])
         return [
-            QueuedPlace(flows.get(one, number), -before[one].priority, one)
+            QueuedPlace(flows.get(one, number), ranks.get(one, -before[one].priority), one)
             for number, one in zip(numbers, revived_ids, strict=True)
         ]
 

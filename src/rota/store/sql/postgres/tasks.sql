@@ -8,10 +8,10 @@ SELECT * FROM unnest(:id::bigint[], :lane::bigint[], :priority::bigint[], :paylo
                      :created_at_ms::bigint[])
 
 -- name: add_in_flow
-INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, flow)
+INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, flow, rank)
 SELECT * FROM unnest(:id::bigint[], :lane::bigint[], :priority::bigint[], :payload::bytea[],
                      :options::bytea[], :key::text[],
-                     :created_at_ms::bigint[], :flow::bigint[])
+                     :created_at_ms::bigint[], :flow::bigint[], :rank::bigint[])
 
 -- name: queue_new
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
@@ -41,7 +41,7 @@ DELETE FROM ready
  USING (SELECT r.place FROM unnest(:id::bigint[]) AS wanted (id)
          CROSS JOIN LATERAL (SELECT * FROM task WHERE task.id = wanted.id OFFSET 0) AS t
          CROSS JOIN LATERAL (SELECT ctid AS place FROM ready
-                              WHERE lane = coalesce(t.flow, t.lane) AND rank = -t.priority AND id = t.id
+                              WHERE lane = coalesce(t.flow, t.lane) AND rank = coalesce(t.rank, -t.priority) AND id = t.id
                              OFFSET 0) AS r) AS found
  WHERE ready.ctid = found.place
 
@@ -113,7 +113,7 @@ UPDATE task SET log = found.log
 
 -- name: requeue
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT coalesce(t.flow, t.lane), -t.priority, t.id, one.fence, one.attempt, one.since_ms
+SELECT coalesce(t.flow, t.lane), coalesce(t.rank, -t.priority), t.id, one.fence, one.attempt, one.since_ms
   FROM unnest(:fence::bigint[], :attempt::bigint[], :since_ms::bigint[], :id::bigint[])
     AS one (fence, attempt, since_ms, id)
  CROSS JOIN task AS t ON t.id = one.id
@@ -124,23 +124,24 @@ SELECT * FROM unnest(:due_at_ms::bigint[], :id::bigint[], :fence::bigint[], :att
 
 -- name: queue_scheduled
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT coalesce(t.flow, t.lane), -t.priority, t.id, s.fence, s.attempt, :since_ms::bigint
+SELECT coalesce(t.flow, t.lane), coalesce(t.rank, -t.priority), t.id, s.fence, s.attempt, :since_ms::bigint
   FROM unnest(:ids::bigint[]) AS wanted (value)
  CROSS JOIN scheduled AS s ON s.id = wanted.value
  CROSS JOIN task AS t ON t.id = s.id
 
 -- name: revive
-INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, log, flow)
+INSERT INTO task (id, lane, priority, payload, options, key, created_at_ms, log, flow, rank)
 SELECT h.id, h.lane, h.priority, h.payload, coalesce(one.options, h.options), h.key,
-       h.created_at_ms, one.log, one.flow
-  FROM unnest(:options::bytea[], :log::bytea[], :flow::bigint[], :id::bigint[])
-    AS one (options, log, flow, id)
+       h.created_at_ms, one.log, one.flow, one.rank
+  FROM unnest(:options::bytea[], :log::bytea[], :flow::bigint[], :rank::bigint[], :id::bigint[])
+    AS one (options, log, flow, rank, id)
  CROSS JOIN history AS h ON h.id = one.id
 
 -- name: queue_revived
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
-SELECT coalesce(one.flow, h.lane), -h.priority, h.id, h.fence, 0, one.since_ms
-  FROM unnest(:flow::bigint[], :since_ms::bigint[], :id::bigint[]) AS one (flow, since_ms, id)
+SELECT coalesce(one.flow, h.lane), coalesce(one.rank, -h.priority), h.id, h.fence, 0, one.since_ms
+  FROM unnest(:flow::bigint[], :rank::bigint[], :since_ms::bigint[], :id::bigint[])
+    AS one (flow, rank, since_ms, id)
  CROSS JOIN history AS h ON h.id = one.id
 
 -- name: note_progress
