@@ -77,6 +77,7 @@ def _check_flows(held: HeldFlows, fresh: HeldFlows) -> None:
     ours, theirs = held.limits, fresh.limits
     assert ours.by_key == theirs.by_key
     assert ours.running == theirs.running
+    assert +ours.owned == theirs.owned
     assert ours.waiting == theirs.waiting
     assert ours.slots == theirs.slots
     assert ours.kept == theirs.kept

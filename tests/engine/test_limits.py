@@ -1,23 +1,44 @@
 """Limits on how many tasks of a key run at once, on a running coordinator."""
 
+import asyncio
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from msgspec import Raw
 
-from rota.core.commands import CancelTasks, CompleteJob, PruneHistory, RetryTasks, StartJob
+from rota.core import limits as core_limits
+from rota.core.access import Caller, Scope
+from rota.core.commands import (
+    CancelTasks,
+    CompleteJob,
+    PruneHistory,
+    RetryTasks,
+    StartJob,
+    SubmitTasks,
+)
 from rota.core.flows.commands import (
     DropLimit,
     PutLimit,
 )
 from rota.core.flows.model import Concurrency, Rate
-from rota.core.tasks.model import TaskState
-from rota.errors import Invalid, KeyBusy, LimitKindConflict
+from rota.core.tasks.model import NewTask, TaskState
+from rota.errors import Invalid, KeyBusy, LimitKindConflict, TooMany
 from tests.conftest import TurnedClock
+from tests.engine.flows import Flows
 from tests.engine.limiting import failed, fleet, limit, submit
 from tests.engine.running import Engine, done, running
 
 ONE = Concurrency(key="one")
+TWO_STEPS = """
+name: two
+initial_node: first
+nodes:
+  first: {task: first}
+  second: {task: second, fair_key: x}
+transitions:
+  - {from: first, to: second}
+"""
 
 
 async def test_no_more_tasks_of_a_key_run_than_its_limit_allows(engine: Engine) -> None:
@@ -395,3 +416,81 @@ async def test_flows_and_limits_without_tasks_are_forgotten(engine: Engine) -> N
 
     assert {*held.limits.by_key} == {"kept", "pinned"}
     assert len(held._specs) == 1
+
+
+# --- how many keys and flows there may be ---------------------------------------------------------
+
+
+def bound(queue: str) -> Caller:
+    return Caller(name=queue, scopes=(Scope.SUBMIT,), queues=(queue,))
+
+
+async def named_by(engine: Engine, caller: Caller | None, *keys: str) -> None:
+    queue = "default" if caller is None or caller.queues is None else caller.queues[0]
+    tasks = [NewTask(name="work", queue=queue, concurrency=Concurrency(key=key)) for key in keys]
+    await engine.execute(SubmitTasks(tasks, by=caller))
+
+
+async def test_a_token_binding_has_a_share_of_the_keys(engine: Engine) -> None:
+    worker = await fleet(engine)
+    with patch.object(core_limits, "MAX_LIMIT_KEYS_PER_BINDING", 2):
+        await named_by(engine, bound("a"), "a1", "a2")
+        with pytest.raises(TooMany, match="one binding"):
+            await named_by(engine, bound("a"), "a3")
+        await named_by(engine, bound("a"), "a1")
+        await named_by(engine, bound("b"), "b1", "b2")
+        await named_by(engine, None, "c1", "c2", "c3")
+        engine.coordinator.leading.pipeline._held._is_certain = False
+        with pytest.raises(TooMany):
+            await named_by(engine, bound("a"), "a3")
+        for task in await engine.lease(worker):
+            await engine.report(worker, done(task))
+        for task in await engine.lease(worker):
+            await engine.report(worker, done(task))
+        await engine.execute(PruneHistory(0))
+        await engine.execute(PruneHistory(0))
+
+        await named_by(engine, bound("a"), "a4", "a5")
+
+
+async def test_submissions_of_one_batch_share_what_is_left_of_the_keys(engine: Engine) -> None:
+    with patch.object(core_limits, "MAX_LIMIT_KEYS_PER_BINDING", 2):
+        await submit(engine, concurrency=ONE)
+        outcomes = await asyncio.gather(
+            *[named_by(engine, bound("a"), f"a{number}") for number in range(4)],
+            return_exceptions=True,
+        )
+
+    assert [type(one) for one in outcomes] == [type(None)] * 2 + [TooMany] * 2
+
+
+async def test_a_key_that_is_new_in_one_batch_has_the_kind_of_the_first_that_names_it(
+    engine: Engine,
+) -> None:
+    outcomes = await asyncio.gather(
+        submit(engine, concurrency=Concurrency(key="k")),
+        submit(engine, rate=Rate(key="k", limit=1)),
+        return_exceptions=True,
+    )
+
+    assert isinstance(outcomes[1], LimitKindConflict)
+    assert (await limit(engine, "k")).record.kind == "concurrency"
+
+
+async def test_too_many_flows_refuse_submissions_but_no_report_of_a_run(
+    engine: Engine,
+) -> None:
+    worker = await fleet(engine)
+    flows = Flows(engine)
+    await flows.start(TWO_STEPS)
+    with patch.object(core_limits, "MAX_FLOWS", 1):
+        await submit(engine, fair_key="a")
+        await submit(engine, fair_key="a")
+        with pytest.raises(TooMany, match="combinations"):
+            await submit(engine, fair_key="b")
+        leased = await engine.lease(worker)
+        outcomes = [await engine.report(worker, done(task)) for task in leased]
+        more = await engine.lease(worker)
+
+    assert outcomes == [["accepted"]] * 3
+    assert [task.lane.name for task in more] == ["second"]

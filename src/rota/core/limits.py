@@ -28,6 +28,7 @@ LANE_SWEEP_INTERVAL_MS = 60_000  # between two searches for lanes without tasks,
 MAX_LIMIT_KEY_LENGTH = 300  # characters of the key of a limit, or of a tenant
 MAX_LIMITS_PER_TASK = 4  # concurrency limits of one task, and as many rate limits
 MAX_LIMIT_KEYS = 200_000  # keys of limits that are known at once; idle ones are forgotten
+MAX_LIMIT_KEYS_PER_BINDING = 25_000  # of those, that bound tokens of one binding have named first
 MAX_DECLARING_NAMES = 32  # task names whose last value for one limit is remembered
 MAX_FLOWS = 400_000  # distinct (lane, tenant, limits) sets of live tasks
 MAX_CONCURRENCY = 1_000_000  # tasks that a concurrency limit may let run at once

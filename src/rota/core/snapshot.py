@@ -22,7 +22,7 @@ from rota.core.decisions import (
     ReplaceTask,
     RequeueTask,
 )
-from rota.core.flows.model import LimitUse
+from rota.core.flows.model import FlowSpec, LimitKind, LimitUse
 from rota.core.ids import TaskId
 from rota.core.tasks.inbox import InboxItem
 from rota.core.tasks.keys import KeyPlace
@@ -90,6 +90,12 @@ class Snapshot(Struct, kw_only=True):
     lane_room: LaneRoom | None = None  # None: every new task finds its lane
     limits: dict[str, LimitUse] = {}  # those that new tasks name; unknown ones are left out
     new_keys: int = MOST_KEYS  # keys of limits that may still be added
+    owned_keys: dict[str, int] = {}  # keys of limits that each binding has named first
+    new_kinds: dict[str, LimitKind] = {}  # of the keys that this batch has added
+    # Combinations of lane and flow that may still be added, and those that are known; None: more
+    # than the batch has tasks.
+    new_flows: int | None = None
+    known_flows: set[tuple[Lane, FlowSpec]] = set()
     lingering: set[TaskId] = set()  # cancelled tasks whose worker still has their slot
     job_slots: dict[TaskId, tuple[str, ...]] = {}  # the keys whose slots a job takes when it starts
     slot_room: dict[str, int] = {}  # slots that are free, of those keys

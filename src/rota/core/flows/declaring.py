@@ -1,6 +1,6 @@
 """What tasks declare about limits, and what they may use."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -31,9 +31,12 @@ def check_use(record: LimitRecord, wanted: Concurrency | Rate, by: Caller | None
         raise Forbidden(f"the limit {record.key!r} belongs to another token binding")
 
 
-def check_kinds(named: Iterable[Concurrency | Rate]) -> None:
-    """Refuse the limits of one submission if they name a key as limits of both kinds."""
-    kinds: dict[str, LimitKind] = {}
+def check_kinds(named: Iterable[Concurrency | Rate], known: Mapping[str, LimitKind]) -> None:
+    """Refuse the limits of one submission if they name a key as limits of both kinds.
+
+    Known: the kinds of keys that other submissions of the same batch have named first.
+    """
+    kinds: dict[str, LimitKind] = dict(known)
     for wanted in named:
         kind = kind_of(wanted)
         if kinds.setdefault(wanted.key, kind) != kind:
@@ -61,7 +64,7 @@ def declare(
     if record is None:
         record = LimitRecord(key=wanted.key, kind=kind_of(wanted), limit=0, owner=owner)
     elif record.kind != kind_of(wanted) or record.declared.get(name) == values:
-        # Two kinds of one key are refused, unless they are new in the same batch: the first counts.
+        # Submissions of another kind are refused. A node of a run is not: the first kind counts.
         return None
     declared = {key: one for key, one in record.declared.items() if key != name}
     while len(declared) >= limits.MAX_DECLARING_NAMES:

@@ -15,7 +15,7 @@ from rota.core.access import Caller
 from rota.core.commands import SubmitTasks
 from rota.core.context import Context
 from rota.core.decisions import AddTask, Decision, FinishTask, QueueTask, ReplaceTask
-from rota.core.flows.declaring import check_kinds, check_use
+from rota.core.flows.declaring import check_kinds, check_use, kind_of
 from rota.core.flows.model import (
     Concurrency,
     Rate,
@@ -46,6 +46,7 @@ from rota.core.tasks.model import (
     TaskRecord,
     TaskState,
     due_at_ms,
+    flow_of,
     lane_of,
     options_of,
     retried_options,
@@ -92,10 +93,7 @@ def submit(
         for task in unique:
             check_unique(task)
         _check_conflicts(snapshot, command, context)
-    if has_limits:
-        named = [one for task in command.tasks for one in named_limits(task.concurrency, task.rate)]
-        check_kinds(named)
-        _take_keys(snapshot, named)
+    _take_keys_and_flows(snapshot, command.tasks, command.by, has_limits=has_limits)
     if has_limits or snapshot.queue_room:
         _check_room(snapshot, command, context)
     if snapshot.lane_room is not None:
@@ -114,9 +112,32 @@ def submit(
     return decisions, submitted
 
 
-def _take_keys(snapshot: Snapshot, named: Iterable[Concurrency | Rate]) -> None:
+def _take_keys_and_flows(
+    snapshot: Snapshot, tasks: Sequence[NewTask], by: Caller | None, *, has_limits: bool
+) -> None:
+    """Find room for what the limits and tenants of new tasks take up in memory."""
+    if has_limits:
+        named = [one for task in tasks for one in named_limits(task.concurrency, task.rate)]
+        check_kinds(named, snapshot.new_kinds)
+        _take_keys(snapshot, named, by)
+    if snapshot.new_flows is not None:
+        _take_flows(snapshot, tasks, snapshot.new_flows)
+
+
+def _take_keys(snapshot: Snapshot, named: Iterable[Concurrency | Rate], by: Caller | None) -> None:
     """Find room for the keys of limits that are not known yet."""
-    new = {one.key for one in named if one.key not in snapshot.limits}
+    known, added = snapshot.limits, snapshot.new_kinds
+    new = {one.key: kind_of(one) for one in named if not (one.key in known or one.key in added)}
+    if by is not None and by.is_bound and new:
+        owned = snapshot.owned_keys.get(by.binding, 0) + len(new)
+        most = limits.MAX_LIMIT_KEYS_PER_BINDING
+        if owned > most:
+            raise TooMany(
+                f"{most} keys of limits may be named by the tokens of one binding, and this "
+                "submission has more; use fewer keys, or let the tasks of some finish first",
+                limit=most,
+            )
+        snapshot.owned_keys[by.binding] = owned
     if len(new) > snapshot.new_keys:
         most = limits.MAX_LIMIT_KEYS
         raise TooMany(
@@ -125,6 +146,23 @@ def _take_keys(snapshot: Snapshot, named: Iterable[Concurrency | Rate]) -> None:
             limit=most,
         )
     snapshot.new_keys -= len(new)
+    snapshot.new_kinds |= new
+
+
+def _take_flows(snapshot: Snapshot, tasks: Iterable[NewTask], room: int) -> None:
+    """Find room for the combinations of lane, tenant and limits that are not known yet."""
+    new = {
+        (lane_of(task), spec) for task in tasks if (spec := flow_of(task)) is not None
+    } - snapshot.known_flows
+    if len(new) > room:
+        most = limits.MAX_FLOWS
+        raise TooMany(
+            f"live tasks have {most} combinations of limits and tenants, and no more may be; "
+            "finish some of them first",
+            limit=most,
+        )
+    snapshot.new_flows = room - len(new)
+    snapshot.known_flows |= new
 
 
 def _check_use(snapshot: Snapshot, task: NewTask, by: Caller | None) -> None:
@@ -414,11 +452,13 @@ def _without_conflicts(
 
 
 def _check_limits_of(snapshot: Snapshot, task: NewTask) -> None:
-    """Refuse a task of the inbox whose limits are of another kind, or full where it cannot wait.
+    """Refuse a task of the inbox whose limits are of another kind, too many, or full.
 
     `max_queued` does not count here: the task is committed already, and is not lost.
     """
     _check_use(snapshot, task, None)
+    has_limits = task.concurrency is not None or task.rate is not None
+    _take_keys_and_flows(snapshot, [task], None, has_limits=has_limits)
     for wanted in listed_concurrency(task.concurrency):
         use = snapshot.limits.get(wanted.key)
         if use is not None:

@@ -150,7 +150,12 @@ def _load_limits(
     flows = held.flows
     limits = flows.limits
     _load_slots(flows, snapshot, commands)
+    new = _new_tasks(snapshot, commands)
     snapshot.new_keys -= len(limits.by_key)
+    snapshot.owned_keys = dict(limits.owned)
+    snapshot.new_flows = flows.room_for(len(new))
+    if snapshot.new_flows is not None:
+        snapshot.known_flows = flows.known_among(new)
     snapshot.lingering = {
         task_id
         for command in commands
@@ -158,7 +163,7 @@ def _load_limits(
         for task_id in command.ids
         if limits.kept.get(task_id) is not None
     }
-    for task in _new_tasks(snapshot, commands):
+    for task in new:
         for one in named_limits(task.concurrency, task.rate):
             record = limits.by_key.get(one.key)
             if record is not None and one.key not in snapshot.limits:

@@ -33,12 +33,19 @@ from rota.core.flows.queue_settings import (
 )
 from rota.core.ids import TaskId
 from rota.core.snapshot import added_task
-from rota.core.tasks.model import NewTask, TaskOptions, TaskRecord, flow_of, of_run
+from rota.core.tasks.model import (
+    Lane,
+    NewTask,
+    TaskOptions,
+    TaskRecord,
+    flow_of,
+    lane_of,
+    of_run,
+)
 from rota.engine.working_set.held_leases import HeldLeases
 from rota.engine.working_set.held_limits import HeldLimits, Openings
 from rota.engine.working_set.held_tenants import HeldTenants
 from rota.engine.working_set.lane_windows import LaneWindow, LaneWindows
-from rota.errors import TooMany
 from rota.store.database import Transaction
 from rota.store.tasks.flows import FlowStore, StoredFlow
 from rota.store.tasks.lanes import Lanes
@@ -281,13 +288,6 @@ class HeldFlows:
             lane = self._lanes.number(tx, task.queue, task.name, task.requires)
             number = self._numbers.get((lane, spec))
             if number is None:
-                if len(self._specs) >= core_limits.MAX_FLOWS:
-                    most = core_limits.MAX_FLOWS
-                    raise TooMany(
-                        f"live tasks have {most} combinations of limits and tenants, and no more "
-                        "may be; finish some of them first",
-                        limit=most,
-                    )
                 flow = StoredFlow(self._last + 1, lane, spec)
                 self._intern(flow)
                 new.append(flow)
@@ -313,6 +313,27 @@ class HeldFlows:
                 self.limits.put(after)
                 if before is not None and after.limit != before.limit:
                     self.wake(wanted.key, now_ms=now_ms)
+
+    def room_for(self, count: int) -> int | None:
+        """How many flows submissions may add; None: as many as they like, of so many tasks.
+
+        Tasks of runs are not refused: they would refuse the report that led to them.
+        """
+        room = core_limits.MAX_FLOWS - len(self._specs)
+        return max(0, room) if room < count else None
+
+    def known_among(self, tasks: Iterable[NewTask]) -> set[tuple[Lane, FlowSpec]]:
+        """The flows of these tasks that are known, but for the era of their queue."""
+        found: set[tuple[Lane, FlowSpec]] = set()
+        for task in tasks:
+            spec, lane = flow_of(task), lane_of(task)
+            if spec is None or not self._lanes.has(lane):
+                continue
+            era = self._eras.get(task.queue, 0)
+            in_era = msgspec.structs.replace(spec, era=era)
+            if (self._lanes.number_of(lane), in_era) in self._numbers:
+                found.add((lane, spec))
+        return found
 
     def queued_tasks(self, tx: Transaction, key: str, most: int) -> list[TaskId]:
         """Queued tasks that name a limit."""

@@ -6,6 +6,7 @@ attempts. It is counted when the working set is loaded, and never stored.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from types import MappingProxyType
@@ -28,6 +29,7 @@ class HeldLimits:
 
     def __init__(self) -> None:
         self.by_key: dict[str, LimitRecord] = {}
+        self.owned: Counter[str] = Counter()  # keys, by the binding that has named them first
         self.running: dict[str, int] = {}  # slots that are taken, by key
         self.waiting: dict[str, int] = {}  # queued tasks, by key
         self.slots: dict[TaskId, FlowSpec] = {}  # by the task that has taken them
@@ -39,6 +41,7 @@ class HeldLimits:
 
     def load(self, tx: Transaction) -> None:
         self.by_key = FlowStore(tx).limits()
+        self.owned = Counter(one.owner for one in self.by_key.values() if one.owner)
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -174,12 +177,16 @@ class HeldLimits:
     # --- changes ----------------------------------------------------------------------------------
 
     def put(self, record: LimitRecord) -> None:
+        if record.owner and record.key not in self.by_key:
+            self.owned[record.owner] += 1
         self.by_key[record.key] = record
         self.changed.add(record.key)
         self.dropped.discard(record.key)
 
     def drop(self, key: str) -> None:
-        del self.by_key[key]
+        owner = self.by_key.pop(key).owner
+        if owner:
+            self.owned[owner] -= 1
         self.changed.discard(key)
         self.dropped.add(key)
 
