@@ -78,6 +78,9 @@ class WatchedDatabase:
             raise self.read_problem
         return self._inner.read(body)
 
+    def begin(self, body: Callable[[Transaction], T], *, wait_s: float) -> None:
+        """Nothing is begun without being waited for."""
+
     def administer(self, body: Callable[[Transaction], T]) -> T:
         return self._inner.administer(body)
 

@@ -170,6 +170,9 @@ class SharedHandle:
             self.epoch = None
             raise NotLeader
 
+    def begin(self, body: Callable[[Transaction], T], *, wait_s: float) -> None:
+        """Nothing is begun without being waited for."""
+
     def administer(self, body: Callable[[Transaction], T]) -> T:
         self.check()
         return self._store.inner.write(body)

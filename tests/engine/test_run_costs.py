@@ -75,6 +75,9 @@ class CountedDatabase:
     def read(self, body: Callable[[Transaction], T]) -> T:
         return self._inner.read(body)
 
+    def begin(self, body: Callable[[Transaction], T], *, wait_s: float) -> None:
+        """Nothing is begun without being waited for."""
+
     def administer(self, body: Callable[[Transaction], T]) -> T:
         return self._inner.administer(body)
 

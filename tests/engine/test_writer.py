@@ -1,6 +1,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rota.engine.commit.request import Delivery, QueuedCommand
 from rota.engine.commit.writer import (
     ALONE_AFTER,
     MOST_PER_BATCH,
+    REMOTE_QUICK_S,
     InlineWriter,
     ThreadWriter,
     Writer,
@@ -28,15 +30,23 @@ KINDS = pytest.mark.parametrize("kind", [InlineWriter, ThreadWriter])
 class Bench:
     """A writer whose batches are noted instead of carried out."""
 
-    def __init__(self, kind: type[InlineWriter] | type[ThreadWriter]) -> None:
+    def __init__(
+        self, kind: type[InlineWriter] | type[ThreadWriter], *, is_remote: bool = False
+    ) -> None:
+        self.is_slow = False  # the store is not waited for on the loop
         self.batches: list[list[QueuedCommand]] = []
         self.threads: list[str] = []
+        self.begun: list[int] = []  # the sizes of batches that were begun on the loop
         self.may_run = threading.Event()
         self.may_run.set()
         self.has_begun = threading.Event()
         self.mistake: Exception | None = None
         self.on_delivery: Callable[[], object] | None = None
-        self.writer: Writer = kind(self._run, self._deliver)
+        self.writer: Writer = (
+            ThreadWriter(self._run, self._deliver, begin=self._begin)
+            if is_remote
+            else kind(self._run, self._deliver)
+        )
         self.writer.start(asyncio.get_running_loop())
 
     def _run(self, entries: Sequence[QueuedCommand]) -> Delivery:
@@ -47,6 +57,13 @@ class Bench:
         self.batches.append(list(entries))
         self.threads.append(threading.current_thread().name)
         return Delivery([(entry, Done()) for entry in entries])
+
+    def _begin(
+        self, entries: Sequence[QueuedCommand], *, wait_s: float
+    ) -> Delivery | Callable[[], Delivery]:
+        assert wait_s < 1
+        self.begun.append(len(entries))
+        return partial(self._run, entries) if self.is_slow else self._run(entries)
 
     def _deliver(self, delivery: Delivery) -> None:
         on_delivery, self.on_delivery = self.on_delivery, None
@@ -264,3 +281,70 @@ async def test_a_mistake_in_a_batch_of_the_loops_is_answered_too() -> None:
     bench.mistake = None
     await soon(bench.put(LIGHT))
     await bench.writer.stop()
+
+
+# --- a store that is reached over a network -------------------------------------------------------
+
+
+async def test_over_a_network_only_a_lone_command_runs_on_the_loop() -> None:
+    bench = Bench(ThreadWriter, is_remote=True)
+    await grown_lonely(bench)
+    assert set(bench.threads[:-1]) == {"rota-writer"}
+    bench.begun.clear()
+
+    assert bench.put(LIGHT, is_alone=True).done()
+    await settle()
+    await soon(asyncio.gather(*(bench.put(LIGHT) for _ in range(3))))
+    await soon(bench.put(HEAVY))
+    await bench.writer.stop()
+
+    here = threading.current_thread().name
+    assert bench.threads[-3:] == [here, "rota-writer", "rota-writer"]
+    assert bench.begun == [1]
+
+
+async def test_the_thread_finishes_what_the_loop_did_not_wait_for() -> None:
+    bench = Bench(ThreadWriter, is_remote=True)
+    await grown_lonely(bench)
+    bench.batches.clear()
+    bench.is_slow = True
+    bench.may_run.clear()
+    bench.has_begun.clear()
+
+    futures = [bench.put(LIGHT, is_alone=True)]
+    await asyncio.to_thread(bench.has_begun.wait, 30)
+    futures += [bench.put(LIGHT) for _ in range(3)]
+    await settle()
+    assert not any(one.done() for one in futures)
+    assert bench.writer.weight == 4
+    bench.may_run.set()
+    await soon(asyncio.gather(*futures))
+    await bench.writer.stop()
+
+    assert [len(entries) for entries in bench.batches] == [1, 3]
+    assert bench.threads[-2:] == ["rota-writer", "rota-writer"]
+    assert bench.writer.weight == 0
+
+
+async def test_a_stop_waits_for_what_the_loop_has_begun() -> None:
+    bench = Bench(ThreadWriter, is_remote=True)
+    await grown_lonely(bench)
+    bench.is_slow = True
+
+    future = bench.put(LIGHT, is_alone=True)
+    await bench.writer.stop()
+
+    assert future.done()
+
+
+async def test_over_a_slow_network_nothing_runs_on_the_loop() -> None:
+    bench = Bench(ThreadWriter, is_remote=True)
+    await grown_lonely(bench)
+    bench.begun.clear()
+    assert isinstance(bench.writer, ThreadWriter)
+    bench.writer._usual_s = 2 * REMOTE_QUICK_S
+
+    assert not bench.put(LIGHT, is_alone=True).done()
+    await bench.writer.stop()
+
+    assert bench.begun == []

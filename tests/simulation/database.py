@@ -73,6 +73,9 @@ class SimulatedDatabase:
     def _connection(self) -> apsw.Connection:
         return self._store._writer
 
+    def begin(self, body: Callable[[Transaction], T], *, wait_s: float) -> None:
+        """Nothing is begun without being waited for."""
+
     def administer(self, body: Callable[[Transaction], T]) -> T:
         return self.write(body)
 

@@ -63,7 +63,9 @@ class Leading:
         self.writer: Writer = (
             InlineWriter(pipeline.run, deliver)
             if parts.is_inline
-            else ThreadWriter(pipeline.run, deliver, is_remote=parts.database.is_shared)
+            else ThreadWriter(
+                pipeline.run, deliver, begin=pipeline.begin if parts.database.is_shared else None
+            )
         )
         self.duties = DutyScheduler(
             execute,

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from rota.store.leadership import Elections
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Row = tuple[Any, ...]
 Parameters = Mapping[str, object]
 
@@ -98,6 +99,22 @@ def check_count(query: str, changed: int, expected: int) -> None:
     assert changed == expected, f"{query} changed {changed} rows, not {expected}"
 
 
+class StoreIsSlow(Exception):  # noqa: N818
+    """The database did not answer in the time that the caller would wait for it."""
+
+
+class Commit(Protocol[T_co]):
+    """A transaction whose body has run, and whose commit was sent."""
+
+    def finish(self, *, wait_s: float | None = None) -> T_co:
+        """Wait for the commit, as `Database.write` does; any thread may call this.
+
+        Raises `StoreIsSlow` when it is not answered within `wait_s`: the commit is still under way,
+        and this has to be called again.
+        """
+        ...
+
+
 class Database(Protocol):
     """A store of durable state. Only one handle of it writes: that of the leader."""
 
@@ -117,6 +134,14 @@ class Database(Protocol):
         Raises `Unavailable` when the database cannot be used. The message states whether nothing
         was changed, or the outcome is unknown because the connection was lost in the commit.
         Raises `NotLeader` when this handle does not lead, or not any more: nothing was changed.
+        """
+        ...
+
+    def begin(self, body: Callable[[Transaction], T], *, wait_s: float) -> Commit[T] | None:
+        """Run the body in a transaction and send its commit, as `write` does otherwise.
+
+        None: the body was not run, since the database would have to be waited for first. Raises
+        `StoreIsSlow` when a read of the body was not answered within `wait_s`: nothing was changed.
         """
         ...
 

@@ -6,6 +6,8 @@ pipeline tries its commands again one by one.
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -24,7 +26,7 @@ from rota.engine.shards.cache import ShardCache
 from rota.engine.working_set.working_set import WorkingSet
 from rota.errors import RotaError, Unavailable
 from rota.store.dashboard import DashboardStore
-from rota.store.database import Database, Transaction
+from rota.store.database import Commit, Database, StoreIsSlow, Transaction
 from rota.store.locks import LockStore
 from rota.store.tasks.lanes import Lanes
 from rota.store.workflow.artifacts import ArtifactStore
@@ -41,6 +43,16 @@ OUR_MISTAKES = (
     ValueError,
     AttributeError,
 )
+
+
+_Executed = tuple[Batch, WriterState]
+
+
+class _Begun(NamedTuple):
+    """When the execution of a batch has begun."""
+
+    steady_ms: int
+    seconds: float  # of `time.perf_counter`
 
 
 class Pipeline:
@@ -128,19 +140,71 @@ class Pipeline:
     def run(self, entries: Sequence[QueuedCommand]) -> Delivery:
         """Execute a batch in one transaction; if that fails, each command in its own."""
         self.lease_calls.waitlist.sweep()
+        begun = self._begin_timing()
         try:
-            batch, after = self._commit(entries)
+            committed = self._database.write(partial(self._execute, entries))
         except Exception as error:  # noqa: BLE001 - after any error the other commands must go on
-            self._metrics.failed_batches += 1
+            return self._fail(entries, begun, error)
+        return self._deliver(entries, begun, committed)
+
+    def begin(
+        self, entries: Sequence[QueuedCommand], *, wait_s: float
+    ) -> Delivery | Callable[[], Delivery]:
+        """Execute a batch on the event loop, which waits for the store no longer than `wait_s`.
+
+        Returns what is left to do when the store takes longer, or when something went wrong: a call
+        that may wait, on another thread.
+        """
+        self.lease_calls.waitlist.sweep()
+        begun = self._begin_timing()
+        commit: Commit[_Executed] | None = None
+        try:
+            if not self._is_stale:  # else everything has to be read again
+                commit = self._database.begin(partial(self._execute, entries), wait_s=wait_s)
+            if commit is None:
+                return partial(self.run, entries)
+            committed = commit.finish(wait_s=wait_s)
+        except StoreIsSlow:
+            if commit is not None:
+                return partial(self._finish, entries, begun, commit)
             self._forget_uncommitted()
-            if isinstance(error, Unavailable):
-                return self._away(entries, error)
-            if len(entries) > 1:
-                return self._one_by_one(entries)
-            if isinstance(error, OUR_MISTAKES) and not self._held.is_fresh:
-                return self._on_fresh_state(entries[0], error)
-            return Delivery([(entries[0], self._broken(entries[0], error))])
-        # Outside the `try`: a committed batch must never be tried again.
+            return partial(self.run, entries)
+        except Exception as error:  # noqa: BLE001 - as in `run`
+            return partial(self._fail, entries, begun, error)
+        return self._deliver(entries, begun, committed)
+
+    def _finish(
+        self, entries: Sequence[QueuedCommand], begun: _Begun, commit: Commit[_Executed]
+    ) -> Delivery:
+        """Wait for a commit that was sent."""
+        try:
+            committed = commit.finish()
+        except Exception as error:  # noqa: BLE001 - as in `run`
+            return self._fail(entries, begun, error)
+        return self._deliver(entries, begun, committed)
+
+    def _fail(self, entries: Sequence[QueuedCommand], begun: _Begun, error: Exception) -> Delivery:
+        """Execute the commands of a failed batch one by one, or reply why they were not."""
+        self._shards.note_busy(begun.steady_ms, self._steady_clock.now_ms())
+        self._metrics.failed_batches += 1
+        self._forget_uncommitted()
+        if isinstance(error, Unavailable):
+            return self._away(entries, error)
+        if len(entries) > 1:
+            return self._one_by_one(entries)
+        if isinstance(error, OUR_MISTAKES) and not self._held.is_fresh:
+            return self._on_fresh_state(entries[0], error)
+        return Delivery([(entries[0], self._broken(entries[0], error))])
+
+    def _deliver(
+        self, entries: Sequence[QueuedCommand], begun: _Begun, committed: _Executed
+    ) -> Delivery:
+        """Take over what a committed batch has changed. It must never be tried again."""
+        self._shards.note_busy(begun.steady_ms, self._steady_clock.now_ms())
+        self._is_stale = False
+        self._held.commit()
+        self._metrics.commit_seconds += time.perf_counter() - begun.seconds
+        batch, after = committed
         self.store_problem = None
         self._state = after
         self._runs.touched.clear()
@@ -200,41 +264,32 @@ class Pipeline:
                 break
         return delivery
 
-    def _commit(self, entries: Sequence[QueuedCommand]) -> tuple[Batch, WriterState]:
-        begun_ms = self._steady_clock.now_ms()
+    def _begin_timing(self) -> _Begun:
+        return _Begun(self._steady_clock.now_ms(), time.perf_counter())
 
-        def body(tx: Transaction) -> tuple[Batch, WriterState]:
-            if self._is_stale:
-                self._state = self._load(tx)
-            self._held.begin(tx, self._lanes)
-            batch = Batch.begin(
-                tx,
-                [entry.command for entry in entries],
-                context=Context(
-                    now_ms=self._clock.now_ms(),
-                    steady_ms=self._steady_clock.now_ms(),
-                    rules=self._rules,
-                    dice=self._dice,
-                ),
-                state=self._state,
-                held=self._held,
-                lanes=self._lanes,
-                runs=self._runs,
-                services=self._shards,
-                locks=self._locks,
-                waitlist=self.lease_calls.waitlist,
-            )
-            return batch, execute(batch)
-
-        started = time.perf_counter()
-        try:
-            committed = self._database.write(body)
-        finally:
-            self._shards.note_busy(begun_ms, self._steady_clock.now_ms())
-        self._is_stale = False
-        self._held.commit()
-        self._metrics.commit_seconds += time.perf_counter() - started
-        return committed
+    def _execute(self, entries: Sequence[QueuedCommand], tx: Transaction) -> _Executed:
+        """Execute a batch inside its transaction."""
+        if self._is_stale:
+            self._state = self._load(tx)
+        self._held.begin(tx, self._lanes)
+        batch = Batch.begin(
+            tx,
+            [entry.command for entry in entries],
+            context=Context(
+                now_ms=self._clock.now_ms(),
+                steady_ms=self._steady_clock.now_ms(),
+                rules=self._rules,
+                dice=self._dice,
+            ),
+            state=self._state,
+            held=self._held,
+            lanes=self._lanes,
+            runs=self._runs,
+            services=self._shards,
+            locks=self._locks,
+            waitlist=self.lease_calls.waitlist,
+        )
+        return batch, execute(batch)
 
     def _broken(self, entry: QueuedCommand, error: Exception) -> Exception:
         if isinstance(error, RotaError):

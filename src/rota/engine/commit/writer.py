@@ -11,14 +11,19 @@ fast. The loop is blocked for no longer than such a batch takes. Only one batch 
 A caller that is alone does not even wait for the next turn of the loop: no other caller could share
 the commit. The writer judges by the recent commands. As soon as two arrive within one turn of the
 loop, it gathers callers again, until `ALONE_AFTER` batches in a row had one command.
+
+A store that is reached over a network may be silent for seconds. There only the command of a caller
+that is alone runs on the loop, and only while the store usually answers at once. The loop waits for
+it for a moment. Then the thread waits for the rest.
 """
 
 import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -31,9 +36,28 @@ MOST_LIGHT_ENTRIES = 64  # a batch of more commands than this is not cheap
 QUICK_S = 0.004  # cheap batches that take longer than this on average go to the thread
 DURATION_SHARE = 0.1  # the weight of the newest duration in that average
 ALONE_AFTER = 16  # batches of one command in a row, after which a caller counts as alone
+REMOTE_QUICK_S = 0.001  # as `QUICK_S`, for a store that is reached over a network
+REMOTE_WAIT_S = 0.004  # the longest wait of the loop for such a store, after which the thread waits
 
 Run = Callable[[Sequence[QueuedCommand]], Delivery]
 Deliver = Callable[[Delivery], None]
+Ran = TypeVar("Ran")
+
+
+class Begin(Protocol):
+    def __call__(
+        self, entries: Sequence[QueuedCommand], *, wait_s: float
+    ) -> Delivery | Callable[[], Delivery]:
+        """Run a batch, waiting no longer than this; or return what is left to do and may wait."""
+        ...
+
+
+class Unfinished(NamedTuple):
+    """A batch for the thread, which the loop may have begun."""
+
+    entries: Sequence[QueuedCommand]
+    finish: Callable[[], Delivery]
+    begun_s: float
 
 
 class Writer(Protocol):
@@ -57,14 +81,14 @@ class Writer(Protocol):
 
 
 class ThreadWriter:
-    def __init__(self, run: Run, deliver: Deliver, *, is_remote: bool = False) -> None:
-        """Is remote: a commit waits for a network, so no batch runs on the loop."""
-        self._is_remote = is_remote
+    def __init__(self, run: Run, deliver: Deliver, *, begin: Begin | None = None) -> None:
+        """Begin: runs a batch on the loop, where a commit waits for a network."""
+        self._begin = begin
         self._run = run
         self._deliver = deliver
         self._gathered: list[QueuedCommand] = []  # for the next batch on the loop
         self._handed_over = 0  # commands with the thread; 0: it is idle
-        self._waiting: SimpleQueue[QueuedCommand | None] = SimpleQueue()
+        self._waiting: SimpleQueue[QueuedCommand | Unfinished | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="rota-writer", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._usual_s = 0.0  # the average duration of recent cheap batches
@@ -87,7 +111,7 @@ class ThreadWriter:
             if not self._gathered:
                 self._loop.call_soon(self._set_out)
             self._gathered.append(entry)
-        elif entry.is_cheap and not self._is_remote and len(self._gathered) < MOST_LIGHT_ENTRIES:
+        elif entry.is_cheap and not self._begin and len(self._gathered) < MOST_LIGHT_ENTRIES:
             # With the thread it would wait as well. Here it runs on the loop as soon as the thread
             # is idle. Otherwise a steady stream of cheap commands would keep the thread busy.
             self._gathered.append(entry)
@@ -136,34 +160,43 @@ class ThreadWriter:
             self._run_here(entries)
 
     def _is_trifle(self, entries: Sequence[QueuedCommand]) -> bool:
-        return (
-            not self._handed_over
-            and not self._is_remote
-            and len(entries) <= MOST_LIGHT_ENTRIES
-            and self._usual_s < QUICK_S
-            and all(entry.is_cheap for entry in entries)
-        )
+        if self._handed_over:
+            return False
+        if self._begin is not None:
+            is_small = len(entries) == 1 and self._ones >= ALONE_AFTER
+            is_quick = self._usual_s < REMOTE_QUICK_S
+        else:
+            is_small = len(entries) <= MOST_LIGHT_ENTRIES
+            is_quick = self._usual_s < QUICK_S
+        return is_small and is_quick and all(entry.is_cheap for entry in entries)
 
     def _run_here(self, entries: Sequence[QueuedCommand]) -> None:
         self._is_busy = True
+        begun_s = time.perf_counter()
         try:
-            delivery, seconds = self._timed(entries)
-            self._note_duration(seconds)
-            self._arrive(delivery, sum(entry.weight for entry in entries))
+            done = self._guarded(entries, partial(self._begin_or_run, entries))
+            if isinstance(done, Delivery):
+                self._note_duration(time.perf_counter() - begun_s)
+                self._arrive(done, sum(entry.weight for entry in entries))
+            else:
+                self._handed_over += len(entries)
+                self._waiting.put(Unfinished(entries, done, begun_s))
         finally:
             self._is_busy = False
 
-    def _timed(self, entries: Sequence[QueuedCommand]) -> tuple[Delivery, float]:
-        """Run a batch; return its delivery and its duration in seconds."""
-        started = time.perf_counter()
+    def _begin_or_run(self, entries: Sequence[QueuedCommand]) -> Delivery | Callable[[], Delivery]:
+        if self._begin is None:
+            return self._run(entries)
+        return self._begin(entries, wait_s=REMOTE_WAIT_S)
+
+    def _guarded(self, entries: Sequence[QueuedCommand], run: Callable[[], Ran]) -> Ran | Delivery:
         try:
-            delivery = self._run(entries)
+            return run()
         except Exception as error:
             # A bug of the engine, after the commit. The callers get the error, and the writer goes
             # on.
             log.exception("batch_delivery_failed")
-            delivery = Delivery([(entry, error) for entry in entries])
-        return delivery, time.perf_counter() - started
+            return Delivery([(entry, error) for entry in entries])
 
     def _note_duration(self, seconds: float) -> None:
         self._usual_s += (seconds - self._usual_s) * DURATION_SHARE
@@ -177,14 +210,20 @@ class ThreadWriter:
         assert self._loop is not None
         is_last = False
         while not is_last:
-            entries, is_last = self._take()
-            if entries:
-                delivery, seconds = self._timed(entries)
-                self._loop.call_soon_threadsafe(self._come_back, delivery, entries, seconds)
+            first = self._waiting.get()
+            if isinstance(first, Unfinished):
+                batch = first
+            else:
+                entries, is_last = self._take(first)
+                batch = Unfinished(entries, partial(self._run, entries), time.perf_counter())
+            if batch.entries:
+                delivery = self._guarded(batch.entries, batch.finish)
+                seconds = time.perf_counter() - batch.begun_s
+                self._loop.call_soon_threadsafe(self._come_back, delivery, batch.entries, seconds)
 
-    def _take(self) -> tuple[list[QueuedCommand], bool]:
-        """Wait for a command, and take all that wait with it; True: the writer is to end."""
-        entry = self._waiting.get()
+    def _take(self, first: QueuedCommand | None) -> tuple[list[QueuedCommand], bool]:
+        """Take all commands that wait with the first; True: the writer is to end."""
+        entry = first
         entries: list[QueuedCommand] = []
         weight = 0
         while entry is not None:
@@ -193,9 +232,12 @@ class ThreadWriter:
             if weight >= MOST_PER_BATCH:
                 return entries, False
             try:
-                entry = self._waiting.get_nowait()
+                following = self._waiting.get_nowait()
             except Empty:
                 return entries, False
+            # The loop begins a batch only while the thread has nothing to do.
+            assert not isinstance(following, Unfinished)
+            entry = following
         return entries, True
 
     def _come_back(

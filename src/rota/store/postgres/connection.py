@@ -13,6 +13,7 @@ from psycopg import pq
 from psycopg.abc import Buffer
 from psycopg.pq import ExecStatus, Format
 
+from rota.store.database import StoreIsSlow
 from rota.store.postgres.link import (
     CONNECT_TIMEOUT_S,
     FAILED,
@@ -42,6 +43,8 @@ class PostgresConnection(PostgresLink):
         # What was pipelined and not waited for: the text of a statement to prepare, or None for
         # one to run.
         self._pipelined: list[bytes | None] = []
+        self._is_synced = False  # whether the end of the pipelined statements was sent
+        self._received: list[pq.abc.PGresult] = []  # of the pipelined statements, until the last
         try:
             self.is_direct = self._is_direct()
         except StatementRefused:  # such as a FATAL notice of a server that is shutting down
@@ -97,8 +100,22 @@ class PostgresConnection(PostgresLink):
         """Run a statement without parameters after the pipelined ones; returns its result."""
         if not self.is_direct:
             return self.script(text)[-1]
+        self.send_last(text)
+        return self.last_result()
+
+    def send_last(self, text: bytes) -> None:
+        """Send a statement without parameters after the pipelined ones, without waiting."""
+        assert self.is_direct
         try:
             self._pipeline(text, (), (), Format.TEXT)
+            self._sync()
+            self.pgconn.flush()
+        except psycopg.Error as error:
+            raise self._lost(reason_of(error)) from error
+
+    def last_result(self) -> pq.abc.PGresult:
+        """Wait for all that was sent; returns the last result. Goes on after `StoreIsSlow`."""
+        try:
             return self._drain()[-1]
         except psycopg.Error as error:
             raise self._lost(reason_of(error)) from error
@@ -108,10 +125,10 @@ class PostgresConnection(PostgresLink):
         self._deferred = ()
         if self.is_open and self._pipelined:
             # An error of them does not matter any more.
-            with contextlib.suppress(ConnectionLost, StatementRefused, psycopg.Error):
+            with contextlib.suppress(ConnectionLost, StatementRefused, StoreIsSlow, psycopg.Error):
                 self._drain()
         if self.is_open and not self.is_idle:
-            with contextlib.suppress(ConnectionLost, StatementRefused):
+            with contextlib.suppress(ConnectionLost, StatementRefused, StoreIsSlow):
                 self.script(b"ROLLBACK")
         if self.is_open and not self.is_idle:
             self.close()
@@ -148,14 +165,21 @@ class PostgresConnection(PostgresLink):
         self._pipelined.append(None)
         self.pgconn.send_query_prepared(name, values, formats, answer)
 
+    def _sync(self) -> None:
+        if not self._is_synced:
+            self.pgconn.pipeline_sync()
+            self._is_synced = True
+
     def _drain(self) -> list[pq.abc.PGresult]:
-        """Wait for all pipelined statements; raises the first error."""
+        """Wait for all pipelined statements; raises the first error.
+
+        After `StoreIsSlow` it is called again, and goes on with what has not come yet.
+        """
         if not self._pipelined:
             return []
-        pipelined, self._pipelined = self._pipelined, []
-        self.pgconn.pipeline_sync()
+        self._sync()
         self._flush()
-        results: list[pq.abc.PGresult] = []
+        results = self._received
         while True:
             is_lost = not self.is_open
             result = self._next()
@@ -169,6 +193,8 @@ class PostgresConnection(PostgresLink):
             results.append(result)
             if result.status in FAILED and not self.is_open:
                 break
+        pipelined, self._pipelined, self._received = self._pipelined, [], []
+        self._is_synced = False
         pairs = list(zip(pipelined, results, strict=False))
         for text, result in pairs:
             if text is not None and result.status != ExecStatus.COMMAND_OK:

@@ -4,12 +4,12 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 
 from rota.errors import NotLeader, StoreError, Unavailable
-from rota.store.database import Transaction
+from rota.store.database import StoreIsSlow, Transaction
 from rota.store.postgres import schema
 from rota.store.postgres.address import Address, PostgresOptions
 from rota.store.postgres.connection import PostgresConnection
@@ -38,7 +38,7 @@ class PostgresDatabase:
         self._queries = postgres_queries()
         self._settings = settings_of(address, options)
         self.elections = PostgresElections(address, options)
-        self._guard = threading.RLock()  # one write at a time
+        self._guard = threading.Lock()  # one write at a time
         self._state = threading.Lock()
         self._writer: StoreSession | None = None
         self._readers: list[StoreSession] = []
@@ -88,11 +88,64 @@ class PostgresDatabase:
                 self.elections.begin_session(self._lost_backend)
                 self._is_unsettled = False
                 term = self.elections.term()
-            try:
+            with self._under(term):
                 return self._run(body, self.elections.fence(term))
-            except NotLeader:
-                self.elections.depose(term)
-                raise
+
+    def begin(
+        self, body: Callable[[Transaction], T], *, wait_s: float
+    ) -> "PostgresCommit[T] | None":
+        # Either end of the commit may be on another thread, so the guard belongs to no thread.
+        if not self._guard.acquire(blocking=False):
+            return None
+        commit: PostgresCommit[T] | None = None
+        try:
+            commit = self._begin(body, wait_s)
+        finally:
+            if commit is None:
+                self._guard.release()
+        return commit
+
+    def _begin(self, body: Callable[[Transaction], T], wait_s: float) -> "PostgresCommit[T] | None":
+        connection = self._writer
+        if (
+            self._is_unsettled
+            or connection is None
+            or not connection.is_direct
+            or not connection.is_alive()
+        ):
+            return None
+        term = self.elections.term()
+        with self._under(term), connection.waiting_at_most(wait_s):
+            connection.begin_write(self.elections.fence(term))
+            answer = self._execute(connection, body)
+            try:
+                connection.send_commit()
+            except ConnectionLost as lost:
+                raise self._lose_commit(connection, lost) from lost
+        return PostgresCommit(self, connection, term, answer)
+
+    def end_commit(
+        self, connection: StoreSession, term: tuple[int, int], *, wait_s: float | None
+    ) -> None:
+        """Wait for a commit that was sent; after `StoreIsSlow` it is still under way."""
+        is_over = True
+        try:
+            with self._under(term), connection.waiting_at_most(wait_s):
+                self._commit(connection, connection.end_commit)
+        except StoreIsSlow:
+            is_over = False
+            raise
+        finally:
+            if is_over:
+                self._guard.release()
+
+    @contextlib.contextmanager
+    def _under(self, term: tuple[int, int]) -> Iterator[None]:
+        try:
+            yield
+        except NotLeader:
+            self.elections.depose(term)
+            raise
 
     def administer(self, body: Callable[[Transaction], T]) -> T:
         with self._guard:
@@ -101,16 +154,19 @@ class PostgresDatabase:
     def _run(self, body: Callable[[Transaction], T], *first: bytes) -> T:
         """Run the body in a transaction that begins with these statements, and commit it."""
         connection = self._begin_write(*first)
+        answer = self._execute(connection, body)
+        self._commit(connection, connection.commit)
+        return answer
+
+    def _execute(self, connection: StoreSession, body: Callable[[Transaction], T]) -> T:
         try:
-            answer = body(PostgresTransaction(connection, self._queries))
+            return body(PostgresTransaction(connection, self._queries))
         except (ConnectionLost, StatementRefused) as error:
             self._roll_back(connection)
             raise to_error(error) from error
         except BaseException:
             self._roll_back(connection)
             raise
-        self._commit(connection)
-        return answer
 
     def _begin_write(self, *first: bytes) -> StoreSession:
         """A connection on which a transaction begins with its next statement, or has begun."""
@@ -138,20 +194,24 @@ class PostgresDatabase:
             raise to_error(refused) from refused
         return connection
 
-    def _commit(self, connection: StoreSession) -> None:
+    def _commit(self, connection: StoreSession, commit: Callable[[], None]) -> None:
         try:
-            connection.commit()
+            commit()
         except ConnectionLost as lost:
-            self._drop_writer()
-            if lost.is_refused:
-                raise to_error(lost) from lost
-            self._set_unavailable(str(lost))
-            self._is_unsettled = True
-            self._lost_backend = connection.backend
-            raise unknown(str(lost)) from lost
+            raise self._lose_commit(connection, lost) from lost
         except StatementRefused as refused:
             self._roll_back(connection)
             raise to_error(refused) from refused
+
+    def _lose_commit(self, connection: StoreSession, lost: ConnectionLost) -> Exception:
+        """Give up a connection that was lost in its commit; returns the error to raise."""
+        self._drop_writer()
+        if lost.is_refused:
+            return to_error(lost)
+        self._set_unavailable(str(lost))
+        self._is_unsettled = True
+        self._lost_backend = connection.backend
+        return unknown(str(lost))
 
     def _roll_back(self, connection: StoreSession) -> None:
         connection.roll_back()
@@ -260,3 +320,23 @@ class PostgresDatabase:
             self._readers.append(connection)
             self._problem = self._reconnecting = None
         log.info("store_available", store=self.address.shown)
+
+
+class PostgresCommit(Generic[T]):
+    """A transaction of the leader whose commit was sent."""
+
+    def __init__(
+        self,
+        database: PostgresDatabase,
+        connection: StoreSession,
+        term: tuple[int, int],
+        answer: T,
+    ) -> None:
+        self._database = database
+        self._connection = connection
+        self._term = term
+        self._answer = answer
+
+    def finish(self, *, wait_s: float | None = None) -> T:
+        self._database.end_commit(self._connection, self._term, wait_s=wait_s)
+        return self._answer

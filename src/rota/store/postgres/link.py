@@ -6,7 +6,8 @@ somewhat longer than that: behind a proxy, or when a machine fails, no other tim
 
 import contextlib
 import select
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 
 import psycopg
 from psycopg import pq
@@ -15,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.pq import ExecStatus, Format, TransactionStatus
 
 from rota.addresses import without_secrets_of
-from rota.store.database import Row
+from rota.store.database import Row, StoreIsSlow
 from rota.store.postgres.parameters import TextLoader
 
 CONNECT_TIMEOUT_S = 5
@@ -85,6 +86,7 @@ class PostgresLink:
         self.pgconn: pq.abc.PGconn = self._connection.pgconn
         self._reader = Transformer(self._connection)
         self._limit_s = limit_ms / 1000 + grace_s
+        self._gives_up_at_s: float | None = None  # when a wait ends, though the line is good
         self._poll = select.poll()
         self._poll.register(self.pgconn.socket, select.POLLIN)
 
@@ -106,6 +108,15 @@ class PostgresLink:
         except psycopg.Error:
             pass
         return False
+
+    @contextlib.contextmanager
+    def waiting_at_most(self, wait_s: float | None) -> Iterator[None]:
+        """Raise `StoreIsSlow` when the server is waited for beyond this; None: as usual."""
+        self._gives_up_at_s = None if wait_s is None else time.monotonic() + wait_s
+        try:
+            yield
+        finally:
+            self._gives_up_at_s = None
 
     def rows(self, result: pq.abc.PGresult) -> list[Row]:
         self._reader.set_pgresult(result, set_loaders=True, format=Format.BINARY)
@@ -166,6 +177,11 @@ class PostgresLink:
 
     def _wait(self) -> None:
         """Wait until the server takes or sends something: its silence has a limit."""
+        if self._gives_up_at_s is not None:
+            left_s = self._gives_up_at_s - time.monotonic()
+            if left_s <= 0 or not self._poll.poll(left_s * 1000):
+                raise StoreIsSlow
+            return
         if not self._poll.poll(self._limit_s * 1000):
             raise self._lost("the database does not answer")
 

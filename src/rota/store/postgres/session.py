@@ -7,6 +7,8 @@ message that begins a transaction also sets what it needs, and is waited for.
 
 from collections.abc import Mapping
 
+from psycopg import pq
+
 from rota.store.postgres.address import Address, PostgresOptions
 from rota.store.postgres.connection import PostgresConnection
 from rota.store.postgres.link import CONNECT_TIMEOUT_S, GRACE_S, StatementRefused
@@ -83,8 +85,19 @@ class StoreSession(PostgresConnection):
         self.script(b"; ".join((READ, SNAPSHOT if self.is_direct else self._local)))
 
     def commit(self) -> None:
-        result = self.finish(COMMIT)
-        assert result.command_status == COMMIT, "a broken transaction was to be committed"
+        _check_commit(self.finish(COMMIT))
+
+    def send_commit(self) -> None:
+        """Send the commit of a transaction on a direct connection, without waiting for it."""
+        self.send_last(COMMIT)
+
+    def end_commit(self) -> None:
+        """Wait for the commit that was sent; goes on after `StoreIsSlow`."""
+        _check_commit(self.last_result())
+
+
+def _check_commit(result: pq.abc.PGresult) -> None:
+    assert result.command_status == COMMIT, "a broken transaction was to be committed"
 
 
 def _settings_script(settings: Mapping[str, str], *, is_local: bool) -> bytes:

@@ -200,6 +200,9 @@ class SqliteDatabase:
                 raise
             return answer
 
+    def begin(self, body: Callable[[Transaction], T], *, wait_s: float) -> None:
+        """A file is not waited for in this way: `write` does it all."""
+
     def administer(self, body: Callable[[Transaction], T]) -> T:
         return self.write(body)
 
