@@ -28,7 +28,7 @@ DOCUMENTS_EVERY = 25
 VISIT_EVERY, VISIT_ROUNDS = 60, 35  # a third consumer comes, and goes again: shards move
 GOODS = ("tea", "cups", "pot", "honey", "scones", "lemon", "tray", "spoons", "jam", "cloth")
 NAMES = ("ada", "bob", "cleo", "dan", "eve", "fay")
-LABELS_EVERY, LABELS = 14, 14  # of each branch at once: more than the printer does in that time
+LABELS = 12  # that each branch always has waiting, so that the weights decide
 DOCUMENTS = ["invoices", "flaky letters", "returns", "missing page", "reviews"]
 
 
@@ -121,23 +121,27 @@ class Shop:
     def _share_the_printer(self, shop: Any) -> None:
         """One label at a time, by the weights of the branches."""
         settings = {"max_running": 1, "weights": shop.LABEL_WEIGHTS}
+        self._ask("PATCH", f"/api/queues/{shop.LABELS}", settings)
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
         request = urllib.request.Request(
-            f"{self._url}/api/queues/{shop.LABELS}",
-            data=json.dumps(settings).encode(),
+            self._url + path,
+            data=None if body is None else json.dumps(body).encode(),
             headers={"content-type": "application/json"},
-            method="PATCH",
+            method=method,
         )
-        with urllib.request.urlopen(request, timeout=STOP_S):
-            pass
+        with urllib.request.urlopen(request, timeout=STOP_S) as answer:
+            return json.load(answer)
 
     def _ship(self, shop: Any, number: int) -> None:
         for _ in range(random.randrange(4)):
             shop.ask_carrier.enqueue(1_000 + number)
         shop.pack_parcel.enqueue(random.choice(NAMES[:3]), 1_000 + number)
-        if number % LABELS_EVERY == 0:
-            for order in range(LABELS):
-                for branch in shop.LABEL_WEIGHTS:
-                    shop.print_label.enqueue(branch, 100 * number + order)
+        tenants = self._ask("GET", f"/api/queues/{shop.LABELS}/tenants")["items"]
+        waiting = {one["key"]: one["waiting"] for one in tenants}
+        for branch in shop.LABEL_WEIGHTS:
+            for order in range(LABELS - waiting.get(branch, 0)):
+                shop.print_label.enqueue(branch, 100 * number + order)
 
     def _order(self, workflows: Any, waiting: dict[int, Any], number: int) -> None:
         order, lines = workflows["order"], random.sample(GOODS, random.randrange(2, 9))

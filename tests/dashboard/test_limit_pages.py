@@ -174,6 +174,46 @@ async def test_the_settings_of_a_queue_are_shown_and_changed(api: Api) -> None:
     assert queue["rate"]["limit"] == 5
 
 
+async def test_tenants_of_a_queue_are_shown_with_their_shares(api: Api) -> None:
+    await api.client.patch("/api/queues/reports", json={"weights": {"ann": 3}})
+    worker = await api.register(max_concurrent_tasks=4)
+    for tenant in ("ann", "bob"):
+        for _ in range(8):
+            await api.submit(queue="reports", fair_key=tenant)
+    await worker.lease(4)
+    async with visiting(api) as visit:
+        page = await visit.open("/queues?queue=reports")
+
+        tenants = page.locator(".panel", has_text="reports: tenants")
+        ann = tenants.locator("tbody tr", has_text="ann").locator("td")
+        await expect(ann).to_have_text(["ann", "3", " 75 %", "75 %", "5", "3"])
+        bob = tenants.locator("tbody tr", has_text="bob").locator("td")
+        await expect(bob).to_have_text(["bob", "1", " 25 %", "25 %", "7", "1"])
+
+
+async def test_a_missed_target_is_on_the_overview_and_on_the_queue(api: Api) -> None:
+    await api.submit(queue="mail")
+    async with visiting(api) as visit:
+        page = await visit.open("/queues?queue=mail")
+        settings = page.locator(".panel", has_text="mail: settings")
+        await settings.get_by_role("button", name="change").click()
+        await page.get_by_label("seconds that tasks should wait at most").fill("30")
+        await page.get_by_label("fairness").select_option("time")
+        await page.get_by_role("dialog").get_by_role("button", name="change").click()
+        await expect(settings).to_contain_text("30 s")
+        await expect(settings).to_contain_text("is met")
+        await expect(settings).to_contain_text("time of workers")
+
+        await api.turn(31_000)
+        await expect(settings).to_contain_text("missed since")
+        await expect(page.locator("tbody tr").first).to_contain_text("longer than 30 s since")
+        await visit.open("/")
+        line = page.locator("a.alert", has_text="the target of their queue")
+        await expect(line).to_contain_text("Tasks of mail wait longer than 30 s")
+        await line.click()
+        await heading(page, "Queues")
+
+
 async def test_a_reader_sees_limits_and_changes_none(tmp_path: Path) -> None:
     secret, admin = token_in(tmp_path, "read"), token_in(tmp_path, "admin")
     async with served(tmp_path, require_token=True, zmq_port=None) as api, visiting(api) as visit:

@@ -20,7 +20,7 @@ export default function Overview({ overview }) {
   return html`<${Header} title="Overview" />
     <${Figures} overview=${overview} queues=${queues.data?.items || []} />
     ${isUnused(overview) && html`<${FirstSteps} />`}
-    <${CannotStart} overview=${overview} backlog=${backlog} />
+    <${CannotStart} overview=${overview} backlog=${backlog} queues=${queues.data?.items || []} />
     <${Failing} failures=${failures.data?.items || []} />
     <${Charts} series=${series.data} />
     <div class="grid">
@@ -46,8 +46,12 @@ function Figures({ overview, queues }) {
 }
 
 /** What cannot start or waits for long, and everything else that needs a look. */
-function troubles(overview, backlog) {
+function troubles(overview, backlog, queues) {
   const found = [];
+  for (const one of queues.filter((queue) => queue.target_missed_ms)) {
+    found.push({ key: `target ${one.name}`, tone: "red", href: link("/queues", { queue: one.name }),
+      title: html`Tasks of <b>${one.name}</b> wait longer than ${duration(one.target_wait_ms)}, the target of their queue`, note: html`since <${Time} at=${one.target_missed_ms} />${one.oldest_age_ms !== null && html` · the oldest has waited for ${duration(one.oldest_age_ms)}`}` });
+  }
   for (const one of backlog.filter((lane) => lane.queued && lane.why.is_stuck)) {
     found.push({ key: `stuck ${one.queue} ${one.name} ${one.requires}`, tone: "red", href: link("/tasks", { state: "queued", queue: one.queue, name: one.name }),
       title: html`${plural(one.queued, "task")} <b>${one.name}</b> in <b>${one.queue}</b> cannot start: ${one.why.text}`,
@@ -68,9 +72,9 @@ function troubles(overview, backlog) {
   return found;
 }
 
-function CannotStart({ overview, backlog }) {
+function CannotStart({ overview, backlog, queues }) {
   if (!backlog.data) return html`<${Panel} title="Cannot start"><${Problem} of=${backlog} /><//>`;
-  const found = troubles(overview, backlog.data.items);
+  const found = troubles(overview, backlog.data.items, queues);
   return html`<${Panel} title="Cannot start">
     <${Alerts} items=${found} />
     ${!found.length && html`<p class="alert"><i class="dot" data-tone=${backlog.problem ? "grey" : "green"} aria-hidden="true"></i><span>${backlog.problem ? "Not known: the coordinator does not answer." : "Nothing is stuck. Every task that waits has a worker that will take it."}</span></p>`}

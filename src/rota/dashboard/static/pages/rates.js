@@ -1,5 +1,7 @@
-// Rates in words, and periods in seconds. Pure functions.
+// Rates and fairness in words, and periods in seconds. Pure functions.
 import { whole } from "../format.js";
+
+export const FAIRNESS = { tasks: "tenants get starts by their weights", time: "tenants get time of workers by their weights" };
 
 export const seconds = (ms) => ms / 1000;
 export const toMs = (text) => Math.round(Number(text) * 1000);
