@@ -44,7 +44,12 @@ GIVEN = {
 
 
 def test_every_task_option_is_in_the_sdk() -> None:
-    assert set(Options.__annotations__) == OPTIONS
+    assert set(Options.__annotations__) == OPTIONS | written_forms(OPTIONS)
+
+
+def written_forms(fields: set[str]) -> set[str]:
+    """The names under which durations and moments may be given as programs write them."""
+    return {name.removesuffix("_ms") for name in fields if name.endswith("_ms")}
 
 
 def test_every_task_option_is_shown() -> None:
@@ -75,7 +80,9 @@ def test_every_task_option_is_on_the_command_line() -> None:
 
 
 def test_every_field_of_a_node_is_in_the_sdk() -> None:
-    assert set(NodeOptions.__annotations__) == set(NodeDefinition.__struct_fields__)
+    fields = set(NodeDefinition.__struct_fields__)
+
+    assert set(NodeOptions.__annotations__) == fields | written_forms(fields)
 
 
 @pytest.mark.parametrize("kind", NODE_KINDS)

@@ -293,3 +293,38 @@ def test_a_wait_for_a_task_that_fails_prints_its_traceback(rota: Command, client
 
     assert ended.exit_code == ExitCode.FAILED
     assert '  File "shop.py", line 7' in ended.stderr
+
+
+def test_times_are_given_with_their_unit(rota: Command) -> None:
+    flags = ("--delay", "1h30m", "--attempt-timeout", "30s", "--start-within", "2d")
+    task = document(rota("submit", "add", "--queue", "timed", *flags, "--json"))
+
+    assert (task["delay_ms"], task["timeout_ms"]) == (5_400_000, 30_000)
+    assert task["start_within_ms"] == 172_800_000
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (("--delay", "5"), "is no duration; write it as 30s"),
+        (("--delay", "5m", "--delay-ms", "5"), "give --delay or --delay-ms, not both"),
+        (("--wait-timeout", "soon"), "is no duration; write it as 30s"),
+    ],
+)
+def test_a_time_that_is_unclear_is_refused(
+    rota: Command, flags: tuple[str, ...], text: str
+) -> None:
+    ended = rota("submit", "add", *flags)
+
+    assert ended.exit_code == ExitCode.UNUSABLE
+    assert text in ended.stderr
+
+
+def test_the_limit_of_an_attempt_is_not_mistaken_for_that_of_the_wait(
+    rota: Command, client: Client
+) -> None:
+    with served(client, "limits", ok=True, result=Raw(b"1")):
+        ended = rota("submit", "add", "--queue", "limits", "--wait", "--timeout-ms", "60000")
+
+    assert ended.stdout == "1\n"
+    assert "--timeout-ms limits each attempt; --wait-timeout limits the wait" in ended.stderr

@@ -9,9 +9,39 @@ import click
 import msgspec
 from msgspec import Raw
 
+from rota.errors import Invalid
+from rota.sdk.options.durations import UNITS_MS, milliseconds
+
 _RATE = re.compile(r"(\d+)/(\d*)(ms|s|m|h|d)")
-_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)")
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Milliseconds(click.ParamType[int]):
+    """A time of an option in milliseconds: a number of them, or a text such as `30s`."""
+
+    name = "time"
+
+    def __init__(self, *, min: int = 0, max: int | None = None) -> None:  # noqa: A002 - as click has them
+        self._range = click.IntRange(min, max)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, str) and not value.lstrip("-").isdigit():
+            try:
+                value = milliseconds(value, "it")
+            except Invalid as error:
+                self.fail(error.detail.removeprefix("it: "), param, ctx)
+        return int(self._range.convert(value, param, ctx))
+
+
+class WrittenDuration(click.ParamType[int]):
+    """A time with its unit, in milliseconds: `30s`, `5m`, `1h30m`."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return milliseconds(value, "it")
+        except Invalid as error:
+            self.fail(error.detail.removeprefix("it: "), param, ctx)
 
 
 def json_value(option: str, given: str | None) -> Raw | None:
@@ -75,16 +105,15 @@ def rate(option: str, given: str) -> tuple[int, int]:
             f"{option}: {given!r} is no rate; write it as 10/1s, 600/m or 5/500ms"
         )
     limit, count, unit = found.groups()
-    return int(limit), int(count or 1) * _UNITS_MS[unit]
+    return int(limit), int(count or 1) * UNITS_MS[unit]
 
 
 def duration_ms(option: str, given: str) -> int:
     """A time in milliseconds: `30s`, `5m`, `1500ms`."""
-    found = _DURATION.fullmatch(given)
-    if found is None:
-        raise click.UsageError(f"{option}: {given!r} is no time; write it as 30s, 5m or 1500ms")
-    count, unit = found.groups()
-    return int(count) * _UNITS_MS[unit]
+    try:
+        return milliseconds(given, option)
+    except Invalid as error:
+        raise click.UsageError(error.detail) from None
 
 
 def concurrency_fields(option: str, given: str) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from rota import settings
+from rota.cli.inputs import Milliseconds, WrittenDuration
 from rota.core import limits
 from rota.settings import Settings
 
@@ -20,12 +22,52 @@ json_flag = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document on stdout, and nothing else."
 )
 yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-wait_timeout_option = click.option(
+
+
+def duration_option(
+    written: str, number: str, *, default_ms: int | None = None, description: str
+) -> Callable[[Function], Function]:
+    """Add an option for a time: one that takes it with its unit, and one in milliseconds.
+
+    The command gets milliseconds, under the name of the second one.
+    """
+    name = number.removeprefix("--").replace("-", "_")
+    key = f"rota.{name}"
+
+    def keep(context: click.Context, _: click.Parameter, value: int | None) -> None:
+        if value is not None:
+            context.meta[key] = value
+
+    def choose(context: click.Context, _: click.Parameter, value: int | None) -> int | None:
+        given = context.meta.pop(key, None)
+        if given is None:
+            return value
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"give {written} or {number}, not both")
+        return int(given)
+
+    def decorate(function: Function) -> Function:
+        function = click.option(
+            number,
+            name,
+            type=Milliseconds(),
+            default=default_ms,
+            show_default=default_ms is not None,
+            callback=choose,
+            help="The same in milliseconds.",
+        )(function)
+        return click.option(
+            written, type=WrittenDuration(), expose_value=False, callback=keep, help=description
+        )(function)
+
+    return decorate
+
+
+wait_timeout_option = duration_option(
+    "--wait-timeout",
     "--wait-timeout-ms",
-    type=click.IntRange(min=0),
-    default=3_600_000,
-    show_default=True,
-    help="Longest wait for the end; after it the exit code is 4.",
+    default_ms=3_600_000,
+    description="Longest wait for the end, as 30s or 5m; after it the exit code is 4.",
 )
 
 

@@ -35,6 +35,7 @@ from rota.sdk.task import (
     Place,
     Submission,
     Task,
+    TimeLimit,
     template_of,
 )
 from rota.sdk.worker.background import BackgroundWorkers
@@ -248,7 +249,7 @@ class Rota:
         on_failure: "Callback | None" = None,
         on_complete: "Callback | None" = None,
         key: str | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: TimeLimit = None,
     ) -> "GroupHandle[R]":
         """Run many calls, made by `task.bind(…)`, at once, and a callback when all have ended.
 
@@ -267,7 +268,7 @@ class Rota:
         on_failure: "Callback | None" = None,
         on_complete: "Callback | None" = None,
         key: str | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: TimeLimit = None,
     ) -> "GroupHandle[R]":
         """As `group`, for async code."""
         exchange = self._start_group(members, on_success, on_failure, on_complete, key, timeout_ms)
@@ -280,7 +281,7 @@ class Rota:
         on_failure: "Callback | None",
         on_complete: "Callback | None",
         key: str | None,
-        timeout_ms: int | None,
+        timeout_ms: TimeLimit,
     ) -> "Exchange[GroupHandle[R]]":
         from rota.sdk.groups import generated, handles  # noqa: PLC0415 - as workflows
 
@@ -294,7 +295,12 @@ class Rota:
 
     @overload
     def chain(
-        self, first: Submission[R], /, *, key: str | None = None, timeout_ms: int | None = None
+        self,
+        first: Submission[R],
+        /,
+        *,
+        key: str | None = None,
+        timeout_ms: TimeLimit = None,
     ) -> "ChainHandle[R]": ...
     @overload
     def chain(
@@ -304,7 +310,7 @@ class Rota:
         /,
         *,
         key: str | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: TimeLimit = None,
     ) -> "ChainHandle[R]": ...
     @overload
     def chain(
@@ -315,7 +321,7 @@ class Rota:
         /,
         *,
         key: str | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: TimeLimit = None,
     ) -> "ChainHandle[R]": ...
     @overload
     def chain(
@@ -324,7 +330,7 @@ class Rota:
         /,
         *links: "Callback",
         key: str | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: TimeLimit = None,
     ) -> "ChainHandle[Any]": ...
 
     def chain(
@@ -333,7 +339,7 @@ class Rota:
         /,
         *links: "Callback",
         key: str | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: TimeLimit = None,
     ) -> Any:
         """Run a call, and then each further task with the result of the one before it.
 
@@ -347,7 +353,7 @@ class Rota:
         /,
         *links: "Callback",
         key: str | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: TimeLimit = None,
     ) -> "ChainHandle[Any]":
         """As `chain`, for async code."""
         return await self.client.arun(self._start_chain(first, links, key, timeout_ms))
@@ -357,7 +363,7 @@ class Rota:
         first: Submission[Any],
         links: "Sequence[Callback]",
         key: str | None,
-        timeout_ms: int | None,
+        timeout_ms: TimeLimit,
     ) -> "Exchange[ChainHandle[Any]]":
         from rota.sdk.groups import generated, handles  # noqa: PLC0415 - as workflows
 

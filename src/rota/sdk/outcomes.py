@@ -14,6 +14,7 @@ from rota.core import limits
 from rota.core.tasks.model import TaskError
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.encoding import encode
+from rota.sdk.options.durations import Duration, milliseconds
 
 MAX_TRACEBACK_LENGTH = 8_000  # of its end, which names the error
 
@@ -31,9 +32,10 @@ class HandlerAnswer(Exception):  # noqa: N818 - not an error: what the handler a
 
 
 class Snooze(HandlerAnswer):
-    """Run the task again in `ms` milliseconds; this attempt does not count."""
+    """Run the task again in `ms` milliseconds, or after a duration; this attempt does not count."""
 
-    def __init__(self, ms: int) -> None:
+    def __init__(self, ms: int | Duration) -> None:
+        ms = ms if isinstance(ms, int) else milliseconds(ms, "ms")
         super().__init__(f"snooze for {ms} ms")
         if not 0 <= ms <= limits.MAX_DELAY_MS:
             raise ValueError(f"a snooze lasts 0 to {limits.MAX_DELAY_MS} ms, not {ms}")
@@ -41,12 +43,16 @@ class Snooze(HandlerAnswer):
 
 
 class RateLimited(HandlerAnswer):
-    """Run the task again in `retry_after_ms` milliseconds; this attempt does not count.
+    """Run the task again in `retry_after_ms` milliseconds, or after a duration.
+
+    This attempt does not count.
 
     Until then, but at most for a day, no task starts that names a rate of this task.
     """
 
-    def __init__(self, retry_after_ms: int) -> None:
+    def __init__(self, retry_after_ms: int | Duration) -> None:
+        if not isinstance(retry_after_ms, int):
+            retry_after_ms = milliseconds(retry_after_ms, "retry_after")
         super().__init__(f"rate limited for {retry_after_ms} ms")
         if not 0 <= retry_after_ms <= limits.MAX_DELAY_MS:
             most = limits.MAX_DELAY_MS
@@ -55,12 +61,18 @@ class RateLimited(HandlerAnswer):
 
 
 class Retry(HandlerAnswer):
-    """Fail the attempt; retry in `in_ms` milliseconds, or after the usual back-off."""
+    """Fail the attempt; retry in `in_ms` milliseconds, `after` a duration, or as `backoff` says."""
 
     def __init__(
-        self, reason: str = "the handler asked for a retry", *, in_ms: int | None = None
+        self,
+        reason: str = "the handler asked for a retry",
+        *,
+        in_ms: int | None = None,
+        after: Duration | None = None,
     ) -> None:
         super().__init__(reason)
+        if after is not None:
+            in_ms = milliseconds(after, "after")
         if in_ms is not None and not 0 <= in_ms <= limits.MAX_DELAY_MS:
             raise ValueError(f"a retry waits 0 to {limits.MAX_DELAY_MS} ms, not {in_ms}")
         self.in_ms = in_ms

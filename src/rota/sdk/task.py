@@ -8,6 +8,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import (
     Annotated,
     Any,
@@ -39,11 +40,18 @@ from rota.sdk.arguments import (
 )
 from rota.sdk.client.client import Client
 from rota.sdk.handles import PendingHandle, TaskHandle
+from rota.sdk.options.durations import Duration, in_milliseconds
+from rota.sdk.options.other_names import (
+    METHODS_ELSEWHERE,
+    options_of_apply_async,
+    unknown_option,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
+TimeLimit = int | Duration | None  # of a run, in milliseconds if it is a number
 Place = Literal["thread", "process", "loop"]
 _DEFAULTS = NewTask(name="defaults")
 
@@ -55,9 +63,13 @@ class Options(TypedDict, total=False):
     priority: int  # higher first
     requires: Sequence[str]  # capabilities that the worker must have
     delay_ms: int
+    delay: Duration  # here and below: as the option with `_ms`, such as "5m" or a timedelta
     run_at_ms: int
+    run_at: datetime
     timeout_ms: int  # of one attempt
+    timeout: Duration
     start_within_ms: int
+    start_within: Duration
     max_attempts: int
     backoff: Backoff | Mapping[str, Any]
     key: str  # a second task with the same key is a duplicate of the first
@@ -69,6 +81,9 @@ class Options(TypedDict, total=False):
     concurrency: Concurrency | Sequence[Concurrency]  # how many tasks of a key run at once
     rate: Rate | Sequence[Rate]  # how many tasks of a key start in a period
     fair_key: str  # the tenant of the task, between which its queue is fair
+
+
+NAMES = frozenset(Options.__annotations__)
 
 
 class BatchPolicy(Struct, frozen=True, kw_only=True):
@@ -229,6 +244,23 @@ class Task(Generic[P, R]):
         handle: TaskHandle[R] = self.app.enqueue_many([self.bind(*args, **kwargs)])[0]
         return handle
 
+    def apply_async(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+    ) -> TaskHandle[R]:
+        """Celery's `apply_async`; elsewhere, write `task.using(…).enqueue(…)`.
+
+        It takes `countdown`, `eta`, `expires`, `time_limit`, `queue`, `priority` and `task_id`.
+        """
+        changed = self.using(**options_of_apply_async(options)) if options else self
+        call = changed.bind_call(args, kwargs or {})
+        handle: TaskHandle[R] = self.app.enqueue_many([call])[0]
+        return handle
+
+    def __getattr__(self, name: str) -> Any:
+        hint = METHODS_ELSEWHERE.get(name)
+        text = f"a task has no {name!r}" + ("" if hint is None else f": {hint}")
+        raise AttributeError(text, name=name, obj=self)
+
 
 class PartialCall(Generic[R]):
     """A task with some of its arguments; the first one is the result of other tasks."""
@@ -284,7 +316,12 @@ def node_options_of(task: NewTask) -> dict[str, Any]:
 
 def template_of(name: str, options: Options, base: NewTask | None = None) -> NewTask:
     """A new task without its payload, its options checked."""
-    given = {field: _plain(value) for field, value in options.items()}
+    known = NewTask.__struct_fields__
+    written = in_milliseconds(options, known)
+    unknown = [option for option in written if option not in known]
+    if unknown:
+        raise Invalid(f"task {name!r}: {unknown_option(unknown[0], NAMES)}", task=name)
+    given = {field: _plain(value) for field, value in written.items()}
     try:
         checked = msgspec.convert({"name": name, **given}, NewTask)
     except msgspec.ValidationError as error:

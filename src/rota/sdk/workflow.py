@@ -20,7 +20,12 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 import msgspec
 
 from rota.core.flows.model import Concurrency, Rate
-from rota.core.workflow.definition.model import Definition, DefinitionProblem
+from rota.core.workflow.definition.model import (
+    Definition,
+    DefinitionProblem,
+    NodeDefinition,
+    Synchronization,
+)
 from rota.core.workflow.definition.parser import convert
 from rota.errors import Invalid
 from rota.messages import RunRequest, WorkflowView
@@ -29,6 +34,7 @@ from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange
 from rota.sdk.definitions import invalid, yaml_of
 from rota.sdk.encoding import encode
+from rota.sdk.options.durations import Duration, in_milliseconds, optional_milliseconds
 from rota.sdk.run import RunHandle
 from rota.sdk.task import App, Task
 
@@ -47,6 +53,7 @@ class WorkflowOptions(TypedDict, total=False):
     initial_node: str  # by default the first node
     on_no_route: Literal["end", "fail"]
     timeout_ms: int
+    timeout: Duration  # here and below: as the option with `_ms`, such as "5m" or a timedelta
     max_depth: int
 
 
@@ -59,6 +66,7 @@ class NodeOptions(TypedDict, total=False):
     approval: Mapping[str, Any] | bool
     signal: Mapping[str, Any] | str  # a signal's name, for its own run, or a mapping
     sleep_ms: int
+    sleep: Duration
     end: Literal["completed", "failed", "cancelled"]
     input: Expressions
     output: Expressions  # "state.a" or "output.b" -> expression over `result`
@@ -68,6 +76,7 @@ class NodeOptions(TypedDict, total=False):
     priority: int
     retry: Mapping[str, Any]
     timeout_ms: int
+    timeout: Duration
     on_error: Sequence[Mapping[str, Any]]
     compensate: Task[..., Any] | str
     concurrency: Concurrency | Mapping[str, Any] | Sequence[Concurrency | Mapping[str, Any]]
@@ -96,6 +105,7 @@ class JoinOptions(TypedDict, total=False):
     wait_for: Literal["any", "all"] | int | Mapping[str, Any]
     merge: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     timeout_ms: int
+    timeout: Duration
     on_timeout: Literal["fail", "proceed"]
     late: Literal["cancel", "absorb"]
     on_branch_failure: Literal["fail", "continue"]
@@ -107,7 +117,8 @@ class Workflow:
 
     def __init__(self, app: App, document: Mapping[str, Any]) -> None:
         self._app = app
-        self._document: dict[str, Any] = {"nodes": {}, "transitions": [], **document}
+        written = in_milliseconds(document, Definition.__struct_fields__)
+        self._document: dict[str, Any] = {"nodes": {}, "transitions": [], **written}
         self._definition: Definition | None = None
         self._deployed: tuple[Client, Definition, WorkflowView] | None = None
 
@@ -137,7 +148,8 @@ class Workflow:
         """
         if node_id in self._document["nodes"]:
             raise Invalid(f"workflow {self.name!r} has a node {node_id!r} already", node=node_id)
-        given = {name: _plain(value) for name, value in options.items()}
+        written = in_milliseconds(options, NodeDefinition.__struct_fields__)
+        given = {name: _plain(value) for name, value in written.items()}
         if isinstance(given.get("wait_for"), str):
             given["wait_for"] = {"event": given["wait_for"]}
         if isinstance(given.get("signal"), str):
@@ -176,7 +188,8 @@ class Workflow:
         """
         if not of:
             raise Invalid("a fan-out that is joined needs an id: transition(…, id=…)")
-        synchronization = {"joins_transition": of, **_plain(rule)}
+        written = in_milliseconds(rule, Synchronization.__struct_fields__)
+        synchronization = {"joins_transition": of, **_plain(written)}
         wanted = synchronization.get("wait_for")
         if isinstance(wanted, int):
             synchronization["wait_for"] = {"m_of_n": wanted}
@@ -230,7 +243,7 @@ class Workflow:
         input: Any = None,  # noqa: A002 - what it is called everywhere
         *,
         key: str | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: int | Duration | None = None,
         version: int | None = None,
     ) -> RunHandle:
         """Start a run, and deploy the definition first if necessary.
@@ -247,7 +260,7 @@ class Workflow:
         input: Any = None,  # noqa: A002 - as above
         *,
         key: str | None = None,
-        timeout_ms: int | None = None,
+        timeout_ms: int | Duration | None = None,
         version: int | None = None,
     ) -> RunHandle:
         """As `start`, for async code."""
@@ -262,7 +275,11 @@ class Workflow:
         return view
 
     def _start(
-        self, run_input: Any, version: int | None, key: str | None, timeout_ms: int | None
+        self,
+        run_input: Any,
+        version: int | None,
+        key: str | None,
+        timeout_ms: int | Duration | None,
     ) -> Exchange[RunHandle]:
         if self.is_built:
             version = self._deployed_version() or (yield from self.deploying()).version
@@ -271,7 +288,7 @@ class Workflow:
             version=version,
             input=None if run_input is None else msgspec.Raw(encode(run_input)),
             key=key,
-            timeout_ms=timeout_ms,
+            timeout_ms=optional_milliseconds(timeout_ms, "timeout_ms"),
         )
         view = yield run_calls.start_run(request)
         return RunHandle.of(view, lambda: self._app.client)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from rota.cli.inputs import labels_of
+from rota.cli.inputs import Milliseconds, labels_of
 from rota.core import limits
 from rota.core.dispatch.autoscaling import DEFAULT_SCALE_POLICY, PoolPolicy
 from rota.sdk.worker.poller import LeaseTransport
@@ -55,13 +55,15 @@ _WORKER_OPTIONS = (
     _names_option("--labels", "Labels to list it with, as KEY=VALUE,… or words."),
     _option(
         "--drain-timeout-ms",
-        type=click.IntRange(min=0),
+        type=Milliseconds(),
         default=int(DRAIN_S * 1000),
         help="How long running tasks may take to finish after a stop was asked for.",
     ),
     _option(
         "--heartbeat-interval-ms",
-        type=click.IntRange(limits.MIN_HEARTBEAT_INTERVAL_MS, limits.MAX_HEARTBEAT_INTERVAL_MS),
+        type=Milliseconds(
+            min=limits.MIN_HEARTBEAT_INTERVAL_MS, max=limits.MAX_HEARTBEAT_INTERVAL_MS
+        ),
         default=5_000,
         help="How often it sends a heartbeat; its lease is three times as long.",
     ),
@@ -83,25 +85,25 @@ _POOL_OPTIONS = (
     ),
     _option(
         "--scale-target-ms",
-        type=click.IntRange(1, limits.MAX_TIMEOUT_MS),
+        type=Milliseconds(min=1, max=limits.MAX_TIMEOUT_MS),
         default=DEFAULT_SCALE_POLICY.target_ms,
         help="How soon a pool should have run all waiting tasks.",
     ),
     _option(
         "--scale-interval-ms",
-        type=click.IntRange(100, 3_600_000),
+        type=Milliseconds(min=100, max=3_600_000),
         default=1_000,
         help="How often a pool asks how many workers are wanted.",
     ),
     _option(
         "--shrink-after-ms",
-        type=click.IntRange(min=0),
+        type=Milliseconds(),
         default=_POOL.shrink_after_ms,
         help="How long fewer workers must have been wanted before a pool stops one.",
     ),
     _option(
         "--cool-down-ms",
-        type=click.IntRange(min=0),
+        type=Milliseconds(),
         default=_POOL.cool_down_ms,
         help="How long a pool waits after a change before it stops the next worker.",
     ),

@@ -12,6 +12,7 @@ from rota.sdk.client import run_calls
 from rota.sdk.client.requests import Exchange, wait_for_end
 from rota.sdk.encoding import encode
 from rota.sdk.groups.generated import GeneratedRun
+from rota.sdk.options.durations import Duration, optional_milliseconds
 from rota.sdk.run import RunFailed, RunHandle, output_of
 from rota.sdk.task import App
 from rota.sdk.workflow import Workflow
@@ -129,7 +130,7 @@ class ChainHandle(Generic[R]):
 
 
 def start(
-    app: App, generated: GeneratedRun, *, key: str | None, timeout_ms: int | None
+    app: App, generated: GeneratedRun, *, key: str | None, timeout_ms: int | Duration | None
 ) -> Exchange[RunHandle]:
     """Start a run. The definition is stored by the first run that needs it.
 
@@ -140,7 +141,7 @@ def start(
         workflow=workflow.name,
         input=msgspec.Raw(encode(generated.input)),
         key=key,
-        timeout_ms=timeout_ms,
+        timeout_ms=optional_milliseconds(timeout_ms, "timeout_ms"),
     )
     try:
         view: RunView = yield run_calls.start_run(request)

@@ -11,6 +11,7 @@ code does not have any more is shown as orphaned, and goes on.
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -25,6 +26,8 @@ from rota.messages.schedules import CodeScheduleItem, ScheduleSync, ScheduleSync
 from rota.sdk.client.requests import Exchange
 from rota.sdk.client.schedule_calls import sync_schedules
 from rota.sdk.encoding import encode
+from rota.sdk.options.durations import Duration, in_milliseconds
+from rota.sdk.options.other_names import unknown_option
 from rota.sdk.task import Task
 from rota.sdk.workflow import Workflow
 
@@ -36,17 +39,23 @@ class ScheduleOptions(TypedDict, total=False):
 
     name: str  # by default that of the task or workflow
     every_ms: int  # instead of a cron expression, or beside it
+    every: Duration  # here and below: as the option with `_ms`, such as "5m" or a timedelta
     offset_ms: int
+    offset: Duration
     at_ms: Sequence[int]
     timezone: str  # an IANA name
     exclude: Sequence[str]  # cron expressions, and dates such as 2026-12-25
     starts_at_ms: int
+    starts_at: datetime
     ends_at_ms: int
+    ends_at: datetime
     max_firings: int
     missed: MissedPolicy
     catch_up_ms: int
+    catch_up: Duration
     overlap: OverlapPolicy
     jitter_ms: int
+    jitter: Duration
     pause_on_failure: int
     with_times: bool  # the call gets `scheduled_for_ms` and `previous_success_ms`
     args: Sequence[Any]  # of the task's calls
@@ -70,9 +79,14 @@ def declare(
     if not isinstance(target, Task | Workflow):
         raise Invalid("@app.schedule goes above @app.task, or is called with a workflow")
     name = options.get("name") or target.name
-    fields: dict[str, Any] = {
-        field: value for field, value in options.items() if field not in OWN_OPTIONS
-    }
+    known = ScheduleSpec.__struct_fields__
+    fields = in_milliseconds(
+        {field: value for field, value in options.items() if field not in OWN_OPTIONS}, known
+    )
+    unknown = [field for field in fields if field not in known]
+    if unknown:
+        text = unknown_option(unknown[0], ScheduleOptions.__annotations__)
+        raise Invalid(f"schedule {name!r}: {text}", schedule=name)
     if cron:
         fields["cron"] = cron[0] if len(cron) == 1 else tuple(cron)
     try:

@@ -15,11 +15,12 @@ from typing import IO, Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 from msgspec import Struct
 
 from rota.cli.connection import connected
 from rota.cli.inputs import concurrency_fields, json_value, labels_of, rate_fields
-from rota.cli.options import wait_timeout_option
+from rota.cli.options import duration_option, wait_timeout_option
 from rota.cli.render.output import ExitCode, Refusal, is_terminal, note, show, visible
 from rota.core.tasks.model import FINISHED
 from rota.errors import Invalid, Overloaded, RotaError, Unavailable
@@ -43,10 +44,20 @@ MAX_TRIES_WHEN_OVERLOADED = 60
 @click.option("--queue", help="Queue to wait in.  [default: default]")
 @click.option("--priority", type=int, help="Higher goes first.  [default: 0]")
 @click.option("--requires", multiple=True, help="Capability a worker must have; repeat for more.")
-@click.option("--delay-ms", type=int, help="Do not start before this much time has passed.")
+@duration_option(
+    "--delay", "--delay-ms", description="Do not start before this much time has passed, as 5m."
+)
 @click.option("--run-at-ms", type=int, help="Do not start before this moment (Unix time in ms).")
-@click.option("--timeout-ms", type=int, help="Most time one attempt may take.")
-@click.option("--start-within-ms", type=int, help="Fail when not started within this time.")
+@duration_option(
+    "--attempt-timeout",
+    "--timeout-ms",
+    description="Most time that one attempt may take, as 30s; --wait-timeout limits the wait.",
+)
+@duration_option(
+    "--start-within",
+    "--start-within-ms",
+    description="Fail when not started within this time, as 1h.",
+)
 @click.option(
     "--on-expiry",
     type=click.Choice(["fail", "discard"]),
@@ -109,6 +120,8 @@ def submit(
     if name is None:
         raise click.UsageError("say which task: rota submit NAME, or --file FILE")
 
+    if wait and "timeout_ms" in given and _is_default("wait_timeout_ms"):
+        note("--timeout-ms limits each attempt; --wait-timeout limits the wait")
     (task,) = client.run(calls.submit([new_task(name, given)]))
     if task.duplicate:
         note(f"task {task.id} had this key already")
@@ -118,6 +131,10 @@ def submit(
         _finish(ended, why, as_json=as_json)
     else:
         show(task, as_json=as_json, render=lambda task: task.id)
+
+
+def _is_default(option: str) -> bool:
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.DEFAULT
 
 
 def new_task(name: str, fields: dict[str, Any]) -> NewTask:

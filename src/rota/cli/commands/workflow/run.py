@@ -13,7 +13,7 @@ from rota.cli.commands.workflow.validate import valid_definition
 from rota.cli.commands.workflow.watch import wait_until_ended, watch_until_ended
 from rota.cli.connection import connected
 from rota.cli.inputs import json_value
-from rota.cli.options import wait_timeout_option
+from rota.cli.options import duration_option, wait_timeout_option
 from rota.cli.render.output import ExitCode, Refusal, is_terminal, json_text, note, show, visible
 from rota.cli.render.run_model import describe_error
 from rota.messages import RunRequest, RunView
@@ -28,7 +28,11 @@ from rota.sdk.definitions import is_name
     "--input", "input_text", help="The input as JSON; @FILE reads a file, - stdin.  [default: {}]"
 )
 @click.option("--key", help="Idempotency key: the same key again gives the run it named first.")
-@click.option("--timeout-ms", type=click.IntRange(min=1), help="Most time the run may take.")
+@duration_option(
+    "--timeout",
+    "--timeout-ms",
+    description="Most time that the run may take, as 10m; --wait-timeout limits the wait.",
+)
 @click.option("--watch", is_flag=True, help="Show the progress of the run until its end.")
 @click.option("--wait", is_flag=True, help="Wait until the run has ended, and print its output.")
 @wait_timeout_option

@@ -1,0 +1,1 @@
+"""Options as programs write them: durations, and names known from other systems."""
