@@ -47,6 +47,7 @@ from rota.core.flows.commands import (
     CloseLimit,
     ConsumeLimit,
     DropLimit,
+    LookAtBlocked,
     LookAtLimits,
     LookAtTenants,
     PutLimit,
@@ -281,6 +282,7 @@ EXAMPLES: list[Command] = [
     CloseLimit(key="a/b", for_ms=5),
     LookAtLimits(keys=("a", "b")),
     LookAtTenants(queue="mail", most=5),
+    LookAtBlocked(),
     WatchTargets(),
     ChangeSettings(
         queue="mail",

@@ -38,10 +38,10 @@ def test_every_type_is_a_noun_and_what_became_of_it_with_a_meaning(kind: str) ->
 
 
 def test_types_are_named_one_by_one_or_by_their_beginning() -> None:
-    several = types_of(["queue-*", "task-failed"])
+    several = types_of(["token-*", "task-failed"])
 
     assert types_of(["task-failed"]) == frozenset({"task-failed"})
-    assert several == frozenset({"queue-paused", "queue-resumed", "task-failed"})
+    assert several == frozenset({"token-created", "token-revoked", "task-failed"})
     assert types_of(["*"]) == frozenset(EVENT_KINDS)
 
 

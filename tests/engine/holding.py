@@ -88,6 +88,12 @@ def _check_flows(held: HeldFlows, fresh: HeldFlows) -> None:
     assert {number: flow.queued for number, flow in held.open.items()} == {
         number: flow.queued for number, flow in fresh.open.items()
     }
+    assert held.blocked_count == sum(one.blocked_by is not None for one in held.open.values())
+    blocking: dict[int, Counter[str]] = {}
+    for one in held.open.values():
+        if one.blocked_by is not None:
+            blocking.setdefault(one.lane, Counter())[one.blocked_by] += 1
+    assert held._blocking == blocking
     for flow in held.open.values():
         assert flow.holders == fresh.open[flow.number].holders
         places = [key for key, lanes in held._blocked.items() if flow in lanes.get(flow.lane, ())]

@@ -58,8 +58,8 @@ async def test_a_full_queue_refuses_new_tasks(engine: Engine) -> None:
 # --- targets --------------------------------------------------------------------------------------
 
 
-async def told(engine: Engine) -> list[tuple[str, Any]]:
-    wanted = EventFilter(types=types_of(["queue-target*"]))
+async def told(engine: Engine, kind: str = "queue-target*") -> list[tuple[str, Any]]:
+    wanted = EventFilter(types=types_of([kind]))
     found = await engine.coordinator.queries.events.after(0, wanted, limit=100)
     return [(one.type, one.data) for one in found.items]
 
@@ -128,3 +128,17 @@ async def test_a_queue_without_a_target_misses_none(engine: Engine) -> None:
 
     assert await missed_since(engine) is None
     assert len(await told(engine)) == 1
+
+
+async def test_a_queue_that_refuses_submissions_says_so_once_a_minute(engine: Engine) -> None:
+    await change(engine, max_queued=1)
+    await submit(engine)
+    for _ in range(3):
+        with pytest.raises(QueueFull):
+            await submit(engine)
+    await engine.turn(60_000)
+    with pytest.raises(QueueFull):
+        await submit(engine)
+
+    assert await told(engine, "queue-full") == [("queue-full", {"max_queued": 1})] * 2
+    assert engine.coordinator.metrics().refusals["queue_full"] == 4

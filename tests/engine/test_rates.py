@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 
+from rota.core.events import EventFilter, types_of
 from rota.core.flows.commands import (
     CloseLimit,
     ConsumeLimit,
     DropLimit,
     PutLimit,
 )
-from rota.core.flows.model import Rate
+from rota.core.flows.model import Concurrency, Rate
 from rota.core.tasks.model import TaskRecord
-from rota.errors import LimitNotFound
+from rota.errors import KeyBusy, LimitNotFound
 from tests.conftest import TurnedClock
 from tests.engine.limiting import fleet, limit, submit
 from tests.engine.running import Engine, done, running
@@ -167,3 +168,66 @@ async def test_only_known_limits_can_be_used(engine: Engine) -> None:
     for command in (ConsumeLimit(key="r"), CloseLimit(key="r", for_ms=1), DropLimit(key="r")):
         with pytest.raises(LimitNotFound):
             await engine.execute(command)
+
+
+# --- events and metrics ---------------------------------------------------------------------------
+
+
+async def told(engine: Engine, kind: str) -> list[tuple[str, str, Any]]:
+    found = await engine.coordinator.queries.events.after(
+        0, EventFilter(types=types_of([kind])), limit=100
+    )
+    return [(one.type, one.subject, one.data) for one in found.items]
+
+
+async def test_a_closed_rate_is_told_once_while_it_is_closed(engine: Engine) -> None:
+    worker = await fleet(engine)
+    await submit(engine, 3, rate=Rate(key="api", limit=1_000, burst=10))
+    tasks = await engine.lease(worker)
+    until_ms = engine.clock.now_ms() + 10_000
+    for task in tasks:
+        await engine.report(worker, done(task, snooze_ms=10_000, rate_limited=True))
+    await engine.turn(10_000)
+    await engine.execute(CloseLimit(key="api", for_ms=5_000))
+
+    assert await told(engine, "limit-closed") == [
+        ("limit-closed", "api", {"until_ms": until_ms}),
+        ("limit-closed", "api", {"until_ms": until_ms + 5_000}),
+    ]
+
+
+async def test_what_operators_do_to_limits_is_told_and_what_tasks_declare_is_not(
+    engine: Engine,
+) -> None:
+    await submit(engine, concurrency=Concurrency(key="a", limit=2))
+    await submit(engine, concurrency=Concurrency(key="a", limit=3))
+    await engine.execute(PutLimit(key="a", limit=5))
+    await engine.execute(PutLimit(key="r", limit=10, per_ms=1_000))
+    await engine.execute(DropLimit(key="a"))
+    await engine.execute(DropLimit(key="r"))
+
+    changed = {"kind": "concurrency", "limit": 5, "was": 3, "pinned": True}
+    assert await told(engine, "limit-*") == [
+        ("limit-changed", "a", changed),
+        (
+            "limit-changed",
+            "r",
+            {"kind": "rate", "limit": 10, "per_ms": 1_000, "burst": 1, "pinned": True},
+        ),
+        ("limit-changed", "a", {"kind": "concurrency", "limit": 3, "was": 5, "pinned": False}),
+        ("limit-deleted", "r", {}),
+    ]
+
+
+async def test_flows_that_limits_make_wait_are_counted_by_kind(engine: Engine) -> None:
+    worker = await fleet(engine)
+    await submit(engine, 50, concurrency=Concurrency(key="a"))
+    await submit(engine, 50, rate=Rate(key="r", limit=1, per_ms=60_000))
+    await engine.lease(worker)
+    await engine.lease(worker)
+    with pytest.raises(KeyBusy):
+        await submit(engine, concurrency=Concurrency(key="a", on_full="reject"))
+
+    metrics = engine.coordinator.metrics()
+    assert metrics.refusals == {"concurrency": 1, "rate": 1, "key_busy": 1}
+    assert metrics.working_set.flows.blocked_count == 2

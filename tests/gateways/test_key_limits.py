@@ -291,3 +291,25 @@ async def test_a_bound_token_is_not_told_how_many_tasks_of_others_run(tmp_path: 
 
     assert told["text"] == "limit 'k': no slot is free"
     assert shown["text"] == "limit 'k': 1 of 1 running"
+
+
+async def test_the_backlog_names_the_limit_that_all_tasks_of_a_lane_wait_for(api: Api) -> None:
+    worker = await api.register()
+    for _ in range(3):
+        await api.submit(name="one", concurrency=ONE)
+    for number in range(3):
+        await api.submit(name="many", concurrency={"key": f"k{number}"})
+        await api.submit(name="many", concurrency={"key": f"k{number}"})
+    await api.submit(name="limited", rate={**OPENAI, "limit": 1})
+    await api.submit(name="limited", rate={**OPENAI, "limit": 1})
+    await worker.lease(most=100)
+
+    rows = (await api.get("/api/backlog")).json()["items"]
+
+    why = {row["name"]: row["why"] for row in rows}
+    assert why["one"]["code"] == "limit_full"
+    assert why["one"]["text"] == "limit 'user:1': 1 of 1 running"
+    assert why["one"]["limit_key"] == "user:1"
+    assert why["many"]["text"].endswith(": 1 of 1 running, and 2 other limits")
+    assert why["limited"]["code"] == "rate_closed"
+    assert why["limited"]["opens_at_ms"] == api.clock.now_ms() + 1_000

@@ -128,6 +128,12 @@ EVENT_KINDS: dict[str, EventKind] = {
     ),
     "queue-paused": EventKind(meaning="A queue gives out no more work.", subject="queue"),
     "queue-resumed": EventKind(meaning="A queue gives out work again.", subject="queue"),
+    "queue-full": EventKind(
+        meaning="Submissions are refused, because a queue has `max_queued` tasks. At most once a "
+        "minute for each queue.",
+        subject="queue",
+        data=("max_queued",),
+    ),
     "queue-target-missed": EventKind(
         meaning="A task of a queue waits, or has waited, longer than its `target_wait_ms`.",
         subject="queue",
@@ -137,6 +143,21 @@ EVENT_KINDS: dict[str, EventKind] = {
         meaning="No task of a queue waits longer than its `target_wait_ms` any more.",
         subject="queue",
         data=("target_wait_ms", "missed_for_ms"),
+    ),
+    "limit-changed": EventKind(
+        meaning="An operator set, pinned or unpinned a limit. Values that tasks declare are no "
+        "events.",
+        subject="limit",
+        data=("kind", "limit", "was", "per_ms", "burst", "pinned"),
+    ),
+    "limit-deleted": EventKind(
+        meaning="An operator unpinned a limit that no task names.", subject="limit"
+    ),
+    "limit-closed": EventKind(
+        meaning="A rate lets nothing start for a while, because a handler was rate limited. Not "
+        "repeated while it is closed.",
+        subject="limit",
+        data=("until_ms",),
     ),
     "workflow-put": EventKind(
         meaning="A workflow has a new version.", subject="workflow", data=("version",)

@@ -65,6 +65,7 @@ WHY: dict[str, str | None] = {
     "CloseLimit": "it is closed for a little longer",
     "LookAtLimits": "it changes nothing",
     "LookAtTenants": "it changes nothing",
+    "LookAtBlocked": "it changes nothing",
     "WatchTargets": "a duty",
     "ChangeSettings": "it names the state",
     "ConsumeLimit": None,  # it would be counted twice

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from rota.core.dispatch.wait_reasons import Explanation
 from rota.core.flows import rates
-from rota.core.flows.commands import LimitState
+from rota.core.flows.commands import BlockedLane, LimitState
 from rota.core.flows.model import Charge, FlowSpec, Slot, flow_spec
 from rota.core.flows.queue_settings import QUEUE_KEY, QueueSettings, limits_of_queue
 from rota.core.tasks.model import FINISHED, TaskRecord
@@ -32,6 +32,26 @@ def explain_queue(queue: str, settings: QueueSettings, *, running: int) -> Expla
         return None
     text = f"max_running of queue {queue!r}: {running} of {most} running"
     return Explanation(code="limit_full", text=text)
+
+
+def explain_blocked(blocked: BlockedLane, *, shows_counts: bool) -> Explanation:
+    """The limit that all queued tasks of a lane wait for, or one of several."""
+    state = blocked.limit
+    record = state.record
+    name = _name_of(blocked.lane.queue, state)
+    if record.limit == 0 and blocked.keys == 1:
+        return _paused(name, record.key)
+    if state.opens_at_ms is not None:
+        text = f"next start at {_clock_time(state.opens_at_ms)}"
+    else:
+        text = f"{state.running} of {record.limit} running" if shows_counts else "no slot is free"
+    others = "" if blocked.keys == 1 else f", and {blocked.keys - 1} other limits"
+    return Explanation(
+        code="limit_full" if record.kind == "concurrency" else "rate_closed",
+        text=f"{name}: {text}{others}",
+        limit_key=record.key,
+        opens_at_ms=state.opens_at_ms if blocked.keys == 1 else None,
+    )
 
 
 def explain_limits(
@@ -116,9 +136,13 @@ def _has_kept_slot(task: TaskRecord) -> bool:
 
 
 def _name(task: TaskRecord, state: LimitState) -> str:
+    return _name_of(task.lane.queue, state)
+
+
+def _name_of(queue: str, state: LimitState) -> str:
     is_rate = state.record.kind == "rate"
     if state.record.key.startswith(QUEUE_KEY):
-        return f"{'rate' if is_rate else 'max_running'} of queue {task.lane.queue!r}"
+        return f"{'rate' if is_rate else 'max_running'} of queue {queue!r}"
     return f"{'rate' if is_rate else 'limit'} {state.record.key!r}"
 
 

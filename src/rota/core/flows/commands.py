@@ -10,6 +10,7 @@ from rota.core.flows.declaring import with_values
 from rota.core.flows.model import LimitKind, LimitRecord, RateMode
 from rota.core.flows.queue_settings import DEFAULT_SETTINGS, Fairness, QueueRate, QueueSettings
 from rota.core.replies import CommandBase, Done
+from rota.core.tasks.model import Lane
 from rota.errors import IllegalState, Invalid
 
 
@@ -102,6 +103,22 @@ class LookAtTenants(CommandBase[TenantStates], frozen=True, kw_only=True, tag="L
     most: int
 
 
+class BlockedLane(Struct, frozen=True, kw_only=True):
+    """A lane whose queued tasks all wait for a limit."""
+
+    lane: Lane
+    limit: LimitState  # one of the limits that they wait for
+    keys: int  # how many limits they wait for
+
+
+class BlockedLanes(Struct, frozen=True):
+    items: list[BlockedLane]
+
+
+class LookAtBlocked(CommandBase[BlockedLanes], frozen=True, tag="LookAtBlocked"):
+    """Return the lanes whose queued tasks all wait for a limit."""
+
+
 class WatchTargets(CommandBase[Done], frozen=True, tag="WatchTargets"):
     """Note which queues miss their target for how long tasks wait, and which meet it again."""
 
@@ -114,9 +131,10 @@ FlowCommand = (
     | LookAtLimits
     | ChangeSettings
     | LookAtTenants
+    | LookAtBlocked
     | WatchTargets
 )
-FlowReply = LimitState | LimitStates | QueueSettings | TenantStates
+FlowReply = LimitState | LimitStates | QueueSettings | TenantStates | BlockedLanes
 
 
 def put_limit(before: LimitRecord | None, command: PutLimit, *, now_ms: int) -> LimitRecord:
@@ -162,7 +180,7 @@ def unpin(record: LimitRecord, *, now_ms: int) -> LimitRecord:
 
 def consume(record: LimitRecord, command: ConsumeLimit, *, now_ms: int) -> LimitRecord | None:
     """The rate after a use outside tasks; None: it is not free now, and not counted."""
-    _check_rate(record)
+    check_rate(record)
     if rates.opens_at_ms(record, command.cost, now_ms=now_ms) is not None:
         return None
     used = msgspec.structs.replace(record)
@@ -170,13 +188,7 @@ def consume(record: LimitRecord, command: ConsumeLimit, *, now_ms: int) -> Limit
     return used
 
 
-def close(record: LimitRecord, command: CloseLimit, *, now_ms: int) -> LimitRecord:
-    """The rate after a handler was told to come back later."""
-    _check_rate(record)
-    return rates.closed(record, until_ms=now_ms + command.for_ms)
-
-
-def _check_rate(record: LimitRecord) -> None:
+def check_rate(record: LimitRecord) -> None:
     if record.kind != "rate":
         raise IllegalState(
             f"the limit {record.key!r} is no rate; only rates count uses", key=record.key

@@ -77,6 +77,8 @@ class Batch(Struct, kw_only=True):
     service_gauges: dict[str, ServiceGauges] = {}  # from a sweep
     # Of schedules, by queue and outcome.
     firings: Counter[tuple[str, str]] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)  # by limits, by their kind
+    late_ms: Counter[str] = field(default_factory=Counter)  # of firings of schedules, by queue
     fenced: list[str] = []  # the service of each effect that was refused as stale
     dropped_files: list[str] = []  # of artifacts, to remove after the commit
     sessions: SessionState

@@ -7,6 +7,7 @@ from rota.core.replies import Outcomes, Taken
 from rota.core.workers.model import WorkerRecord
 from rota.engine.commit.batch import Batch
 from rota.engine.metrics.metrics import Metrics
+from rota.errors import KeyBusy, QueueFull
 
 log = structlog.get_logger("rota.engine")
 shards_log = structlog.get_logger("rota.shards")
@@ -21,6 +22,8 @@ def count_batch(metrics: Metrics, batch: Batch) -> None:
     metrics.leased += len(decisions.get(LeaseTask, ()))
     metrics.note_counts(batch.counts, now_ms)
     metrics.firings.update(batch.firings)
+    metrics.firing_delay_ms.update(batch.late_ms)
+    metrics.refusals.update(batch.refusals)
     for requeued in decisions.get(RequeueTask, ()):
         metrics.requeued[requeued.ended.ending] += 1
     for put in decisions.get(PutWorker, ()):
@@ -34,9 +37,15 @@ def count_batch(metrics: Metrics, batch: Batch) -> None:
             metrics.held_sweeps[noted.held_because] += 1
             log.warning("evictions_held", reason=noted.held_because)
     count_services(metrics, batch)
+    _count_outcomes(metrics, batch)
+
+
+def _count_outcomes(metrics: Metrics, batch: Batch) -> None:
     for outcome in batch.outcomes:
         if isinstance(outcome, Taken):
             note_taken(metrics, outcome)
+        elif isinstance(outcome, QueueFull | KeyBusy):
+            metrics.refusals[outcome.code] += 1
         elif isinstance(outcome, Outcomes):
             metrics.refused_results.update([one for one in outcome.outcomes if one != "accepted"])
 

@@ -3,8 +3,11 @@
 from typing import Any, assert_never, get_args
 
 from rota.core import limits as core_limits
+from rota.core.events import Event
 from rota.core.flows import commands as rules
 from rota.core.flows.commands import (
+    BlockedLane,
+    BlockedLanes,
     ChangeSettings,
     CloseLimit,
     ConsumeLimit,
@@ -13,6 +16,7 @@ from rota.core.flows.commands import (
     FlowReply,
     LimitState,
     LimitStates,
+    LookAtBlocked,
     LookAtLimits,
     LookAtTenants,
     PutLimit,
@@ -29,9 +33,11 @@ from rota.core.flows.queue_settings import (
 from rota.core.replies import Done
 from rota.engine.commit.batch import Domain
 from rota.engine.commit.request import earlier
-from rota.errors import LimitNotFound, TooMany
+from rota.errors import LimitNotFound, QueueFull, TooMany
 from rota.store.tasks.flows import FlowStore
 from rota.store.tasks.queues import QueueStore
+
+FULL_AGAIN_MS = 60_000  # between two events about one queue that refuses submissions
 
 
 class FlowDomain(Domain):
@@ -54,9 +60,10 @@ class FlowDomain(Domain):
             case ConsumeLimit():
                 return self._consume(command)
             case CloseLimit():
-                record = rules.close(self._known(command.key), command, now_ms=now_ms)
-                self._use(record)
-                return self._state(record)
+                record = self._known(command.key)
+                rules.check_rate(record)
+                limits = self.batch.held.flows.limits
+                return self._state(limits.close(record, until_ms=now_ms + command.for_ms))
             case LookAtLimits():
                 by_key = self.batch.held.flows.limits.by_key
                 return LimitStates(
@@ -66,7 +73,7 @@ class FlowDomain(Domain):
                 return self._reduce_of_queue(command)
 
     def _reduce_of_queue(
-        self, command: ChangeSettings | LookAtTenants | WatchTargets
+        self, command: ChangeSettings | LookAtTenants | LookAtBlocked | WatchTargets
     ) -> FlowReply | Done:
         match command:
             case ChangeSettings():
@@ -74,6 +81,8 @@ class FlowDomain(Domain):
             case LookAtTenants():
                 tenants, now_ms = self.batch.held.flows.tenants, self.batch.context.now_ms
                 return tenants.states(command.queue, command.most, now_ms=now_ms)
+            case LookAtBlocked():
+                return self._blocked_lanes()
             case WatchTargets():
                 return Done(self._watch_targets())
             case _:
@@ -84,6 +93,12 @@ class FlowDomain(Domain):
         flows = self.batch.held.flows
         if flows.settings:
             self._note_late_starts()
+            self._note_full_queues()
+        if flows.limits.closed:
+            self._tell_closed()
+        if flows.refused:
+            self.batch.refusals.update(flows.refused)
+            flows.refused.clear()
         if flows.is_used or flows.limits.dropped:
             flows.limits.flush(self.batch.tx)
             delivery, opens_ms = self.batch.delivery, flows.openings.next_ms()
@@ -99,6 +114,7 @@ class FlowDomain(Domain):
             raise TooMany(f"{most} limits are known, and no more may be", limit=most)
         record = rules.put_limit(before, command, now_ms=self.batch.context.now_ms)
         self._use(record)
+        self._tell_changed(before, record)
         return self._state(record)
 
     def _consume(self, command: ConsumeLimit) -> LimitState:
@@ -111,11 +127,14 @@ class FlowDomain(Domain):
 
     def _drop(self, key: str) -> LimitStates:
         flows, now_ms = self.batch.held.flows, self.batch.context.now_ms
-        record = rules.unpin(self._known(key), now_ms=now_ms)
+        before = self._known(key)
+        record = rules.unpin(before, now_ms=now_ms)
         if flows.is_named(key):
             self._use(record)
+            self._tell_changed(before, record)
             return LimitStates([self._state(record)])
         flows.limits.drop(key)
+        self.batch.events.append(Event(type="limit-deleted", subject=key))
         return LimitStates([])
 
     def _known(self, key: str) -> LimitRecord:
@@ -139,6 +158,36 @@ class FlowDomain(Domain):
             opens_at_ms=held.opens_at_ms(record.key, now_ms=self.batch.context.now_ms),
         )
 
+    # --- events -----------------------------------------------------------------------------------
+
+    def _tell_changed(self, before: LimitRecord | None, record: LimitRecord) -> None:
+        data: dict[str, Any] = {"kind": record.kind, "limit": record.limit}
+        if before is not None and before.limit != record.limit:
+            data["was"] = before.limit
+        if record.kind == "rate":
+            data |= {"per_ms": record.per_ms, "burst": record.burst}
+        data["pinned"] = record.is_pinned
+        self.batch.events.append(Event(type="limit-changed", subject=record.key, data=data))
+
+    def _tell_closed(self) -> None:
+        """Report the rates that were open before the batch has closed them."""
+        batch, limits = self.batch, self.batch.held.flows.limits
+        for key, before_ms in limits.closed.items():
+            record = limits.by_key.get(key)
+            if record is not None and before_ms <= batch.context.now_ms < record.closed_until_ms:
+                data = {"until_ms": record.closed_until_ms}
+                batch.events.append(Event(type="limit-closed", subject=key, data=data))
+
+    def _note_full_queues(self) -> None:
+        """Report the queues that have refused a submission, unless that is known."""
+        batch, told, now_ms = self.batch, self.batch.held.told_full, self.batch.context.now_ms
+        full = {one.facts["queue"] for one in batch.outcomes if isinstance(one, QueueFull)}
+        for queue in full:
+            if now_ms - told.get(queue, 0) >= FULL_AGAIN_MS:
+                told[queue] = now_ms
+                data = {"max_queued": batch.held.flows.settings_of(queue).max_queued}
+                batch.events.append(Event(type="queue-full", subject=queue, data=data))
+
     # --- queues -----------------------------------------------------------------------------------
 
     def _change_settings(self, command: ChangeSettings) -> QueueSettings:
@@ -152,6 +201,17 @@ class FlowDomain(Domain):
             # What runs and waits already counts, too: the next batch loads everything again.
             batch.held.is_outdated = True
         return after
+
+    def _blocked_lanes(self) -> BlockedLanes:
+        held, known = self.batch.held, self.batch.lanes.by_number
+        by_key = held.flows.limits.by_key
+        return BlockedLanes(
+            [
+                BlockedLane(lane=known[lane], limit=self._state(by_key[key]), keys=keys)
+                for lane, key, keys in held.flows.blocked_lanes()
+                if lane not in held.windows.by_lane
+            ]
+        )
 
     # --- targets ----------------------------------------------------------------------------------
 

@@ -97,6 +97,8 @@ class Metrics:
     refused_results: Counter[str] = field(default_factory=Counter)  # by outcome
     inbox: Counter[str] = field(default_factory=Counter)  # tasks taken from the inbox, by outcome
     firings: Counter[tuple[str, str]] = field(default_factory=Counter)  # by queue and outcome
+    firing_delay_ms: Counter[str] = field(default_factory=Counter)  # of all firings, by queue
+    refusals: Counter[str] = field(default_factory=Counter)  # by the kind of limit, or the error
     next_firing_ms: int | None = None  # when the next schedule is due; None: no schedule is
     evicted_workers: int = 0
     held_sweeps: Counter[str] = field(default_factory=Counter)  # by reason

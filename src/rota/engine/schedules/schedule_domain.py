@@ -313,7 +313,11 @@ class ScheduleDomain(Domain):
             data["error"] = row.reason
         kind = EVENT_TYPES[row.outcome]
         self.batch.events.append(Event(type=kind, subject=fired.record.name, data=data))
-        self.batch.firings[fired.spec.queue or "", row.outcome] += row.count
+        queue = fired.spec.queue or ""
+        self.batch.firings[queue, row.outcome] += row.count
+        delay_ms = row.fired_at_ms - row.nominal_ms
+        if row.outcome == "fired" and 0 <= delay_ms <= fired.spec.catch_up_ms:  # no backfill
+            self.batch.late_ms[queue] += delay_ms
 
 
 def _place(spec: ScheduleSpec) -> dict[str, object]:

@@ -13,6 +13,7 @@ Memory. A flow with queued tasks takes about 4 KiB, with its window and a limit 
 keys take 400 MiB. However many tasks a flow has, it holds no more than its window.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
@@ -74,6 +75,9 @@ class HeldFlows:
         self.active: dict[int, FairQueue] = {}  # by lane
         self.windows = LaneWindows(lanes, most_places=MOST_PLACES)
         self.flows_of_queue: dict[str, int] = {}  # how many flows have queued tasks
+        self.blocked_count = 0  # flows that a limit refuses
+        self._blocking: dict[int, Counter[str]] = {}  # by lane: the keys that refuse its flows
+        self.refused: Counter[str] = Counter()  # flows of this batch, by the kind of the limit
         self._blocked: dict[str, dict[int, FairQueue]] = {}  # by key and lane
         self._numbers: dict[tuple[int, FlowSpec], int] = {}
         self._specs: dict[int, tuple[int, FlowSpec]] = {}
@@ -95,6 +99,17 @@ class HeldFlows:
     def active_lanes(self) -> list[int]:
         """The lanes with a flow that may run."""
         return [lane for lane, flows in self.active.items() if flows]
+
+    def blocked_lanes(self) -> list[tuple[int, str, int]]:
+        """The lanes whose flows are all blocked, each with one of the keys, and how many they are.
+
+        A lane may have tasks without a flow beside them.
+        """
+        return [
+            (lane, next(iter(keys)), len(keys))
+            for lane, keys in self._blocking.items()
+            if not self.active.get(lane)
+        ]
 
     def managed_lanes(self, lanes: Collection[int]) -> list[int]:
         """Those of these lanes whose queue has limits, or a flow that may run in one of them.
@@ -474,6 +489,13 @@ class HeldFlows:
         if key is None:
             self._active(lane).discard(flow)
             return
+        self.blocked_count -= 1
+        of_lane = self._blocking[lane]
+        of_lane[key] -= 1
+        if not of_lane[key]:
+            del of_lane[key]
+        if not of_lane:
+            del self._blocking[lane]
         lanes = self._blocked[key]
         lanes[lane].discard(flow)
         if not lanes[lane]:
@@ -509,6 +531,11 @@ class HeldFlows:
         """Put a flow, which is in no place, under the limit that refuses it."""
         woken_by, flow.woken_by = flow.woken_by, None
         flow.blocked_by = key
+        self.blocked_count += 1
+        of_lane = self._blocking.setdefault(flow.lane, Counter())
+        of_lane[key] += 1
+        record = self.limits.by_key.get(key)
+        self.refused["concurrency" if record is None else record.kind] += 1
         self._blocked.setdefault(key, {}).setdefault(flow.lane, FairQueue()).push(flow)
         cost = next((one.cost for one in flow.spec.charges if one.key == key), None)
         if cost is not None:

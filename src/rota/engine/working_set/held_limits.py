@@ -35,6 +35,7 @@ class HeldLimits:
         self.slots: dict[TaskId, FlowSpec] = {}  # by the task that has taken them
         self.kept: dict[TaskId, int | None] = {}  # slots without a lease, with the incarnation
         self.ended: dict[TaskId, FlowSpec] = {}  # slots that this batch has freed
+        self.closed: dict[str, int] = {}  # rates that this batch has closed, and until when before
         self.changed: set[str] = set()  # keys to write
         self.dropped: set[str] = set()  # keys to delete
         self._changed_slots: dict[TaskId, KeptSlot | None] = {}  # to write, or to delete
@@ -195,14 +196,21 @@ class HeldLimits:
         for key in keys:
             record = self.by_key.get(key)
             if record is not None and record.kind == "rate":
-                self.put(rates.closed(record, until_ms=until_ms))
+                self.close(record, until_ms=until_ms)
+
+    def close(self, record: LimitRecord, *, until_ms: int) -> LimitRecord:
+        """Close a rate, and remember since when it was not closed before."""
+        closed = rates.closed(record, until_ms=until_ms)
+        self.closed.setdefault(record.key, record.closed_until_ms)
+        self.put(closed)
+        return closed
 
     def has_room_for_key(self) -> bool:
         return len(self.by_key) < core_limits.MAX_LIMIT_KEYS
 
     def flush(self, tx: Transaction) -> None:
         """Write what the batch has changed."""
-        self.ended = {}
+        self.ended, self.closed = {}, {}
         store = FlowStore(tx)
         if self.changed:
             store.put_limits(self.by_key[key] for key in sorted(self.changed))

@@ -30,6 +30,9 @@ class WorkingSet:
         self.windows = LaneWindows(Lanes())
         self.flows = HeldFlows(Lanes())
         self.schedules = HeldSchedules()
+        self.told_full: dict[
+            str, int
+        ] = {}  # queues that refuse submissions, and when that was told
         self.is_fresh = False  # whether the last batch that began has loaded it
         self._is_certain = False  # False: not what the store has, or perhaps not
         self.is_outdated = False  # True: the settings of a queue have changed

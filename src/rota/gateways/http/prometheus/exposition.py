@@ -91,11 +91,13 @@ def _within(metrics: Metrics, caller: Caller) -> Metrics:
         submitted = {one: count for one, count in metrics.submitted.items() if one in queues}
         finished = {one: count for one, count in metrics.finished.items() if one[0] in queues}
         firings = {one: count for one, count in metrics.firings.items() if one[0] in queues}
+        delays = {one: ms for one, ms in metrics.firing_delay_ms.items() if one in queues}
         metrics = dataclasses.replace(
             metrics,
             submitted=Counter(submitted),
             finished=Counter(finished),
             firings=Counter(firings),
+            firing_delay_ms=Counter(delays),
         )
     if services is not None:
         named = {name: one for name, one in metrics.services.items() if name in services}
@@ -111,6 +113,8 @@ def _copy(metrics: Metrics) -> Metrics:
         finished=Counter(metrics.finished),
         requeued=Counter(metrics.requeued),
         firings=Counter(metrics.firings),
+        firing_delay_ms=Counter(metrics.firing_delay_ms),
+        refusals=Counter(metrics.refusals),
         refused_results=Counter(metrics.refused_results),
         inbox=Counter(metrics.inbox),
         held_sweeps=Counter(metrics.held_sweeps),
@@ -156,6 +160,12 @@ COUNTERS_BY_LABEL: tuple[LabelledRow[Metrics], ...] = (
         lambda one: one.held_sweeps,
     ),
     (
+        "limit_refusals",
+        "Refusals by limits: flows that have to wait, and submissions that are refused.",
+        "kind",
+        lambda one: one.refusals,
+    ),
+    (
         "inbox_tasks",
         "Tasks taken over from the inbox, by outcome.",
         "outcome",
@@ -187,6 +197,26 @@ GAUGES: tuple[Row[Metrics], ...] = (
         "schedules",
         "Schedules that the leader knows.",
         lambda one: len(one.working_set.schedules),
+    ),
+    (
+        "limits",
+        "Limits of keys that are known.",
+        lambda one: len(one.working_set.flows.limits.by_key),
+    ),
+    (
+        "limited_tasks_running",
+        "Tasks that have a slot of a concurrency limit.",
+        lambda one: len(one.working_set.flows.limits.slots),
+    ),
+    (
+        "flows_waiting",
+        "Flows with queued tasks: tasks with the same lane, tenant and limits are one.",
+        lambda one: len(one.working_set.flows),
+    ),
+    (
+        "flows_blocked",
+        "Those of the flows with queued tasks that a limit does not let start.",
+        lambda one: one.working_set.flows.blocked_count,
     ),
     (
         "held_workers",
@@ -291,6 +321,12 @@ class _Report(Collector):
             "Times of schedules, by what came of them; the queue of runs is empty.",
             ("queue", "outcome"),
             metrics.firings.items(),
+        )
+        yield counter(
+            "schedule_delay_seconds",
+            "How much later than their time schedules have fired, summed up.",
+            ("queue",),
+            [((queue,), ms / 1000) for queue, ms in metrics.firing_delay_ms.items()],
         )
         if observed.is_whole:
             yield from _of_the_whole(observed)

@@ -8,7 +8,9 @@ from msgspec import UNSET, Meta
 from rota.core import access, limits
 from rota.core.access import Action, Caller
 from rota.core.commands import PauseQueue
-from rota.core.flows.commands import ChangeSettings, LookAtTenants, QueueChange
+from rota.core.dispatch.limit_reasons import explain_blocked
+from rota.core.dispatch.wait_reasons import Explanation
+from rota.core.flows.commands import ChangeSettings, LookAtBlocked, LookAtTenants, QueueChange
 from rota.engine.metrics.time_series import SLOT_MS, SLOTS, TimeSeries, Track
 from rota.engine.queries.dashboard import Backlog
 from rota.errors import QueueNotFound
@@ -121,15 +123,23 @@ async def backlog(call: HttpCall[None, NoQuery]) -> BacklogPage:
     now_ms = call.coordinator.clock.now_ms()
     own = call.caller.queues
     found = await call.coordinator.queries.dashboard.backlog()
+    blocked = {
+        one.lane: explain_blocked(one, shows_counts=not call.caller.is_bound)
+        for one in (await call.coordinator.execute(LookAtBlocked())).items
+    }
     views = [
-        _waiting(one, now_ms, call.caller) for one in found if own is None or one.lane.queue in own
+        _waiting(one, blocked.get(one.lane), now_ms, call.caller)
+        for one in found
+        if own is None or one.lane.queue in own
     ]
     views.sort(key=lambda view: (not view.why.is_stuck, -view.queued, view.queue, view.name))
     return BacklogPage(items=views)
 
 
-def _waiting(one: Backlog, now_ms: int, caller: Caller) -> BacklogView:
+def _waiting(one: Backlog, limit: Explanation | None, now_ms: int, caller: Caller) -> BacklogView:
+    """Limit: what all queued tasks wait for; a lane that is stuck stays so when it has room."""
     since_ms = one.figures.oldest_since_ms
+    why = one.why if limit is None or one.why.is_stuck else limit
     return BacklogView(
         queue=one.lane.queue,
         name=one.lane.name,
@@ -138,7 +148,7 @@ def _waiting(one: Backlog, now_ms: int, caller: Caller) -> BacklogView:
         scheduled=one.figures.scheduled,
         running=one.figures.running,
         oldest_age_ms=None if since_ms is None else max(0, now_ms - since_ms),
-        why=wait_reason_view(one.why, one.lane.queue, caller),
+        why=wait_reason_view(why, one.lane.queue, caller),
     )
 
 
