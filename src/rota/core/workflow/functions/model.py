@@ -30,9 +30,9 @@ OperationKind = Literal[
     "event",  # a signal
     "approval",
     "receive",  # a signal that the function answers
-    "reply",  # the answer to a received signal
-    "publish",  # a value that callers can read
-    "stream",  # a value appended to a stream that callers can read
+    "reply",  # the answer to a received signal; its result is {"number": …, "value": …}
+    "publish",  # a value that callers can read; its result is {"key": …, "value": …}
+    "stream",  # a value of a stream that callers read; its result is {"stream": …, "value": …}
     "marker",  # which branch of a code change a run takes
     "choice",  # which of several awaited operations came first
 ]
@@ -103,7 +103,10 @@ class EventRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="e
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="approval"):
-    """Wait for a person. The result is the payload of the answer, as for approval nodes."""
+    """Wait for a person. The result is the payload of the answer, as for approval nodes.
+
+    The signal that answers it has the name of the operation: `ship` for the path `x/ship#1`.
+    """
 
     title: str = ""
     form: dict[str, Any] | None = None  # JSON Schema of the answer
@@ -119,7 +122,8 @@ class Operation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: Path  # `scope/name#n`
     kind: OperationKind
     state: OperationState
-    request: Request | None = None  # of a pending operation
+    # Of a pending operation. The coordinator's log has it without payloads and inputs.
+    request: Request | None = None
     result: Any = None  # of one that is done
     error: dict[str, Any] | None = None  # of one that has failed
     arguments: str | None = None  # a hash of what it was called with
@@ -135,7 +139,9 @@ class Divergence(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     message: str
     path: str | None = None
-    recorded: list[str] = []  # the operations of that scope that the log has, as `kind path`
+    # The operations that the log has and the function did not ask for, as `kind path`: those of
+    # that scope, and of the scopes inside it. Whoever accepts the new code drops these.
+    recorded: list[str] = []
     attempted: str | None = None  # the operation that the function asked for; None: it returned
     recorded_line: int | None = None
     attempted_line: int | None = None
@@ -169,7 +175,9 @@ class Resumption(Struct, frozen=True, kw_only=True, omit_defaults=True):
     input: Any = None
     started_at_ms: int
     restarts: int = 0
-    reported: int = 0  # entries that functions of this run have reported since the last restart
+    # Entries that functions of this run have reported since the last restart, also those that were
+    # dropped meanwhile: the next report comes `after` these.
+    reported: int = 0
     # The whole log since the last restart; None: it is too large for a payload and must be read.
     log: list[Operation] | None = None
     # The entries of `log` that no function has seen. A worker that has the function in memory,
