@@ -16,6 +16,7 @@ from rota.core.flows import model as flows
 from rota.core.schedules import model as schedules
 from rota.core.workflow import decisions, events
 from rota.core.workflow.definition import model
+from rota.core.workflow.functions import model as functions
 from rota.gateways.http import openapi
 from rota.gateways.http.endpoints import ENDPOINTS
 from rota.gateways.http.resources import health, operations
@@ -32,6 +33,7 @@ STRUCTURES = (
     events,
     decisions,
     flows,
+    functions,
     schedules,
 )
 LARGEST = 2**53  # what every JSON reader can take; no limit of ours

@@ -187,6 +187,12 @@ PROBLEMS = {
     "name_out_of_scope": "a name that is not there at this place",
 }
 ERRORS = {
+    "diverged": "a function does not do what its log says; the run is paused",
+    "report_gap": "a function reported without what came before",
+    "report_invalid": "a worker reported what no function can have done",
+    "too_many_items": "a `map` of a function has too many items",
+    "too_many_operations": "a function has done too much without `ctx.restart`",
+    "too_many_stream_values": "a function has streamed too many values",
     "expression_budget": "an expression would take more steps than it may, or gives more bytes",
     "condition_failed": "a condition failed, or gave neither true nor false",
     "mapping_failed": "an input or output mapping failed",

@@ -24,9 +24,23 @@ from rota.errors import Forbidden, Invalid
 
 EXPECTED = {
     Scope.ADMIN: set(Action),
-    Scope.SUBMIT: {Action.SUBMIT, Action.READ, Action.KEEP, Action.RECALL, Action.SCALE},
-    Scope.READ: {Action.READ, Action.RECALL, Action.SCALE},
-    Scope.WORKER: {Action.WORK, Action.KEEP, Action.RECALL, Action.SCALE},
+    Scope.SUBMIT: {
+        Action.SUBMIT,
+        Action.READ,
+        Action.FOLLOW,
+        Action.KEEP,
+        Action.RECALL,
+        Action.SCALE,
+    },
+    Scope.READ: {Action.READ, Action.FOLLOW, Action.RECALL, Action.SCALE},
+    Scope.WORKER: {
+        Action.WORK,
+        Action.DEPLOY,
+        Action.FOLLOW,
+        Action.KEEP,
+        Action.RECALL,
+        Action.SCALE,
+    },
 }
 
 
@@ -72,6 +86,8 @@ def test_scopes_add_up() -> None:
         Action.SUBMIT,
         Action.READ,
         Action.WORK,
+        Action.DEPLOY,
+        Action.FOLLOW,
         Action.KEEP,
         Action.RECALL,
         Action.SCALE,

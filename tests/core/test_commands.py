@@ -90,9 +90,13 @@ from rota.core.workflow.commands import (
     CheckArtifact,
     FireRunTimers,
     ForkRun,
+    LookAtOperations,
     LookAtRun,
     PruneRuns,
+    PutCode,
     PutWorkflow,
+    ReportedOperations,
+    ReportOperations,
     SignalRun,
     StageArtifact,
     StartRun,
@@ -100,6 +104,7 @@ from rota.core.workflow.commands import (
     SteerScope,
 )
 from rota.core.workflow.definition.parser import read
+from rota.core.workflow.functions.model import CallRequest, CodeDefinition, Operation
 from rota.errors import Invalid, UnknownCommand
 from tests.engine.graphs import PARENT
 
@@ -116,6 +121,18 @@ assert DEFINITION is not None
 TASK = TaskId(2**62)
 HUGE = 10**40  # JSON has such a number, MessagePack has not
 DOCUMENT = {"items": [1, 2.5, None, "\u00fc"], "huge": HUGE}
+CODE = CodeDefinition(
+    name="order", fingerprint="f" * 16, source="def order(ctx): ...", queue="mail"
+)
+OPERATIONS = [
+    Operation(path="price#1", kind="step", state="done", result=DOCUMENT, arguments="a", line=3),
+    Operation(
+        path="x/mail[k]",
+        kind="call",
+        state="pending",
+        request=CallRequest(task="send", payload=DOCUMENT, backoff=Backoff()),
+    ),
+]
 
 # One example of each kind, with every field set to something else than its default.
 EXAMPLES: list[Command] = [
@@ -195,6 +212,14 @@ EXAMPLES: list[Command] = [
     AddSiblings(task_id=TASK, fence=1, fan_out="f", items=[DOCUMENT], key="k"),
     SignalRun(run_id=TASK, name="n", payload=DOCUMENT),
     LookAtRun(TASK),
+    PutCode(definition=CODE, by=CALLER),
+    ReportOperations(
+        worker_id="w",
+        incarnation=3,
+        items=[ReportedOperations(TASK, 2, 1, OPERATIONS)],
+        by=CALLER,
+    ),
+    LookAtOperations(run_id=TASK, after=3, limit=10, by=CALLER),
     FireRunTimers(),
     AdvanceRuns(),
     PruneRuns(5),

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from rota.core import ids
+from rota.core.workflow.definition.model import Definition
 from rota.engine.runs import counter_history
 from rota.engine.runs.projections import RunProjection
 from rota.gateways.http.views.runs import graph_view
@@ -54,7 +55,7 @@ async def test_every_moment_is_painted_as_if_the_journal_had_ended_there(
     record = await queries.runs.by_id(run_id)
     assert record is not None
     definition = await queries.workflows.definition(record.workflow, record.version)
-    assert definition is not None
+    assert isinstance(definition, Definition)
 
     for entry in entries:
         painted = (await api.get(f"/api/runs/{run['id']}/graph?at={entry.number}")).json()

@@ -25,15 +25,21 @@ class Action(StrEnum):
     WORK = "work"  # register, beat, lease, report, attach artifacts, keep checkpoints
     KEEP = "keep"  # put and delete values; acquire, renew and release locks
     RECALL = "recall"  # read values and locks
+    DEPLOY = "deploy"  # put workflows that are functions
+    FOLLOW = "follow"  # read the log of a function; a worker only of those that it runs
     SCALE = "scale"  # see how much work waits, and how many workers it wants
     OPERATE = "operate"  # pause queues, drain workers, put workflows and services, manage tokens
 
 
 ALLOWED: dict[Scope, frozenset[Action]] = {
     Scope.ADMIN: frozenset(Action),
-    Scope.SUBMIT: frozenset({Action.SUBMIT, Action.READ, Action.KEEP, Action.RECALL, Action.SCALE}),
-    Scope.READ: frozenset({Action.READ, Action.RECALL, Action.SCALE}),
-    Scope.WORKER: frozenset({Action.WORK, Action.KEEP, Action.RECALL, Action.SCALE}),
+    Scope.SUBMIT: frozenset(
+        {Action.SUBMIT, Action.READ, Action.FOLLOW, Action.KEEP, Action.RECALL, Action.SCALE}
+    ),
+    Scope.READ: frozenset({Action.READ, Action.FOLLOW, Action.RECALL, Action.SCALE}),
+    Scope.WORKER: frozenset(
+        {Action.WORK, Action.DEPLOY, Action.FOLLOW, Action.KEEP, Action.RECALL, Action.SCALE}
+    ),
 }
 
 
@@ -171,10 +177,13 @@ def is_expired(token: AccessToken, *, now_ms: int) -> bool:
     return token.expires_at_ms is not None and now_ms >= token.expires_at_ms
 
 
+def is_allowed(caller: Caller, action: Action) -> bool:
+    return any(action in ALLOWED[scope] for scope in caller.scopes)
+
+
 def check(caller: Caller, action: Action) -> None:
-    for scope in caller.scopes:
-        if action in ALLOWED[scope]:
-            return
+    if is_allowed(caller, action):
+        return
     raise Forbidden(f"token {caller.name!r} may not {action.value}", action=action.value)
 
 

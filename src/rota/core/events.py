@@ -173,7 +173,16 @@ EVENT_KINDS: dict[str, EventKind] = {
     "run-timed-out": EventKind(
         meaning="A run ran past its time limit.", subject="run", data=(*_RUN, "error")
     ),
-    "run-paused": EventKind(meaning="A run starts no more tokens.", subject="run", data=_RUN),
+    "run-long": EventKind(
+        meaning="A function has done so much that its run comes near the limit of operations.",
+        subject="run",
+        data=(*_RUN, "operations"),
+    ),
+    "run-paused": EventKind(
+        meaning="A run starts no more tokens. With an `error`, its function has diverged.",
+        subject="run",
+        data=(*_RUN, "error"),
+    ),
     "run-resumed": EventKind(
         meaning="A run continues after a pause, or after a retry: see `was`.",
         subject="run",

@@ -77,6 +77,13 @@ MAX_SCHEMA_PARTS = 5_000  # schemas in one JSON Schema
 MAX_SCHEMA_CHECKS = 10_000  # schemas that one value may be held against by one JSON Schema
 MAX_SCHEMA_STEPS = 5_000_000  # those schemas, times the parts of the value
 MAX_PATTERN_BYTES = 32 * 1024  # of a compiled pattern in a JSON Schema
+MAX_OPERATIONS = 10_000  # operations of a function since its last restart; then its run fails
+OPERATIONS_WARNING = 5_000  # operations of a function after which an event warns
+MAX_RESULT_BYTES = 1024 * 1024  # of the result of one operation; the SDK makes an artifact of more
+MAX_MAP_ITEMS = 10_000  # items of one `map` of a function
+MAX_STREAM_VALUES = 10_000  # values that a run may append to its streams; then it fails
+MAX_INLINE_LOG_BYTES = 32 * 1024  # of a function's log that comes with its task; else it is read
+MAX_OPERATIONS_PAGE_BYTES = 1024 * 1024  # of log entries in one answer; at least one is in it
 MAX_CONCURRENT_TASKS = 100_000  # tasks that one worker may hold at once
 
 MIN_HEARTBEAT_INTERVAL_MS = 100  # between two beats of a worker, at the least

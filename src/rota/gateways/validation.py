@@ -9,10 +9,12 @@ from msgspec import Raw
 from rota.core import limits
 from rota.core.tasks.model import TaskError, shortened
 from rota.core.tasks.values import check_value
-from rota.errors import Invalid
+from rota.core.workflow.functions.model import Operation
+from rota.errors import Invalid, TooLarge
 
 _PLACE = re.compile(r"^(?P<text>.*) - at (?:`key` in )?`\$(?P<path>[^`]*)`$", re.DOTALL)
 _FIELD = re.compile(r"(?:unknown|required) field `(?P<field>.*?)`$", re.DOTALL)
+_decode_operations = msgspec.json.Decoder(list[Operation]).decode
 _INDEX = re.compile(r"\[(\d+)\]")
 
 
@@ -85,3 +87,21 @@ def task_error(error: TaskError | str | None, *, most_bytes: int) -> TaskError:
         details = Raw(msgspec.json.encode(error.details))
         check_value(details, "details", most_bytes=most_bytes)
     return shortened(error)
+
+
+def operations_of(value: bytes, index: int, *, most_bytes: int) -> list[Operation]:
+    """The operations that a worker reports of one function."""
+    check_value(Raw(value), "operations", most_bytes=most_bytes)
+    try:
+        operations = _decode_operations(value)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise invalid_field("operations", str(error), index=index) from None
+    except RecursionError:
+        raise invalid_field("operations", "nested too deep", index=index) from None
+    most = limits.MAX_RESULT_BYTES
+    if len(value) > most:
+        for one in operations:
+            if len(msgspec.json.encode(one.result)) > most:
+                detail = f"the result of {one.path!r} has more than {most} bytes"
+                raise TooLarge(detail, field="operations", index=index, limit=most)
+    return operations

@@ -20,7 +20,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from rota.core import limits
-from rota.core.commands import Progress, Result, TaskNumber
+from rota.core.commands import FenceNumber, Progress, Result, TaskNumber
 from rota.core.replies import OutcomeName
 from rota.core.tasks.model import Labels, Name
 from rota.core.workers.model import Health, WorkerState
@@ -33,6 +33,7 @@ RESUME = "stream_resume"
 CREDIT = "stream_credit"
 RESULTS = "stream_results"
 PROGRESS = "stream_progress"
+OPERATIONS = "stream_operations"
 BEAT = "stream_beat"
 LEASES = "stream_leases"
 CANCEL = "stream_cancel"
@@ -66,6 +67,19 @@ class StreamResults(Request, frozen=True, kw_only=True):
 
 class StreamProgress(Request, frozen=True, kw_only=True):
     items: Annotated[list[Progress], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
+
+
+class StreamedOperations(Struct, frozen=True, array_like=True):
+    """What a function has done since its last report."""
+
+    task_id: TaskNumber
+    fence: FenceNumber
+    after: Count  # entries that functions of this run had reported before these
+    operations: bytes  # JSON, a list of operations
+
+
+class StreamOperations(Request, frozen=True, kw_only=True):
+    items: Annotated[list[StreamedOperations], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
 
 
 class StreamBeat(Request, frozen=True, kw_only=True):
@@ -115,6 +129,14 @@ class StreamNoted(Answer, frozen=True, kw_only=True):
 
     count: int  # of all in the message
     refused: list[tuple[int, OutcomeName]] = []  # those that were not accepted, and why
+
+
+class StreamOperationsNoted(Answer, frozen=True, kw_only=True):
+    """The operations of one message are committed."""
+
+    count: int  # of all items in the message
+    refused: list[tuple[int, OutcomeName]] = []  # tasks whose items were not accepted, and why
+    cancelled: list[tuple[int, str]] = []  # tasks whose functions are to stop and undo, and why
 
 
 class StreamBeatAnswer(Answer, frozen=True, kw_only=True):

@@ -187,6 +187,32 @@ class ProgressReport(Request, frozen=True, kw_only=True):
     incarnation: Incarnation | None = None
 
 
+class OperationsItem(Request, frozen=True, kw_only=True):
+    """What the function of one leased task has done since its last report."""
+
+    task_id: IdText
+    fence: Fence
+    # Entries that functions of this run had reported before these, as of the task's payload.
+    after: Annotated[int, Meta(ge=0, le=2**53)]
+    operations: Raw  # a list of operations
+
+
+class OperationsReport(Request, frozen=True, kw_only=True):
+    incarnation: Incarnation
+    items: Annotated[list[OperationsItem], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
+
+
+class OperationsOutcome(Answer, frozen=True, kw_only=True):
+    task_id: str
+    # stale: the task is not the worker's any more, or entries before these are missing
+    outcome: Literal["accepted", "duplicate", "stale", "stale_epoch", "unknown"]
+    cancelled: str | None = None  # why the function is to stop and undo what it has done
+
+
+class OperationsAnswer(Answer, frozen=True, kw_only=True):
+    outcomes: list[OperationsOutcome]
+
+
 # --- the demand for workers --------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from rota.core.workflow.commands import MAX_VERSION
 from rota.core.workflow.decisions import RunDecision
 from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.events import RunEvent
+from rota.core.workflow.functions.model import CodeDefinition, Operation
 from rota.core.workflow.states import RunState, TokenState
 from rota.messages.base import Answer, Fence, Request, Value
 
@@ -24,7 +25,8 @@ class WorkflowView(Answer, frozen=True, kw_only=True):
 
 
 class WorkflowDetail(WorkflowView, frozen=True, kw_only=True):
-    definition: Definition
+    definition: Definition | None = None  # of a workflow that is a graph
+    code: CodeDefinition | None = None  # of a workflow that is a function
     versions: list[WorkflowView] = []  # all there are, newest first; of the newest only
 
 
@@ -54,6 +56,11 @@ class RunRequest(Request, frozen=True, kw_only=True):
     key: Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None = None
     # Instead of the definition's.
     timeout_ms: Annotated[int, Meta(ge=1, le=limits.MAX_TIMEOUT_MS)] | None = None
+
+
+class RunResumption(Request, frozen=True, kw_only=True):
+    # After a divergence: go on with the new code, and drop what it did not ask for again.
+    accept: bool = False
 
 
 class RunCancellation(Request, frozen=True, kw_only=True):
@@ -102,7 +109,8 @@ class BranchesView(Answer, frozen=True, kw_only=True):
 
 
 class ForkRequest(Request, frozen=True, kw_only=True):
-    from_node: Name  # where the new run begins
+    # Where the new run begins: a node, or the path of an operation of a function.
+    from_node: Annotated[str, Meta(min_length=1, max_length=1_000)]
     state: Value = None  # an object; absent: that of the forked run
 
 
@@ -266,6 +274,15 @@ class RunGraph(Answer, frozen=True, kw_only=True):
     initial_node: str
     nodes: list[GraphNode]
     transitions: list[GraphTransition]
+
+
+class OperationPage(Answer, frozen=True, kw_only=True):
+    """Entries of the log of a function, in their order."""
+
+    items: list[Operation]
+    next_after: int | None = None  # give it as `after` for the next page; null: there are no more
+    reported: int  # entries that functions have reported since the last restart
+    restarts: int  # times that the function has begun anew
 
 
 class ArtifactView(Answer, frozen=True, kw_only=True):

@@ -201,6 +201,14 @@ HTTP: tuple[Rule, ...] = (
         body={**INCARNATION, "items": []},
         before="worker",
     ),
+    rule(
+        "POST /api/workers/{worker_id}/operations",
+        WORKERS,
+        W,
+        "/api/workers/{worker}/operations",
+        body={**INCARNATION, "items": []},
+        before="worker",
+    ),
     # --- jobs
     rule("GET /api/jobs/{job_id}", READERS, Q, "/api/jobs/{task}"),
     rule("POST /api/jobs/{job_id}/start", WORKERS, Q, "/api/jobs/{task}/start", before="task"),
@@ -289,6 +297,14 @@ HTTP: tuple[Rule, ...] = (
         "/api/tasks/{task}/branches",
         body={"items": [1], "fence": 1},
         answers=(400, 409),
+    ),
+    # A worker reads it as well, of a function that it runs; this run is a graph.
+    rule(
+        "GET /api/runs/{run_id}/operations",
+        READERS,
+        X,
+        "/api/runs/{run}/operations",
+        answers=(400,),
     ),
     rule("GET /api/runs/activity", READERS, X, "/api/runs/activity?run={run}"),
     rule("GET /api/standings", READERS, X, "/api/standings?run={run}"),
@@ -527,5 +543,6 @@ MESSAGES: tuple[Rule, ...] = (
     rule("stream_credit", WORKERS, A, COORDINATOR, body={"free": 1, "taken": 0}),
     rule("stream_results", WORKERS, A, COORDINATOR, body={"results": []}),
     rule("stream_progress", WORKERS, A, COORDINATOR, body={"items": []}),
+    rule("stream_operations", WORKERS, A, COORDINATOR, body={"items": []}),
     rule("stream_beat", WORKERS, A, COORDINATOR, body={}),
 )

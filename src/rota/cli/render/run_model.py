@@ -43,7 +43,7 @@ class RunModel(Struct, frozen=True, kw_only=True):
 def model_of(
     run: RunView,
     graph: RunGraph,
-    definition: Definition,
+    definition: Definition | None,
     special: Sequence[RunTokenView],
     asking: Mapping[str, str],
 ) -> RunModel:
@@ -115,7 +115,9 @@ def _compensation_lines(tokens: Sequence[RunTokenView]) -> list[str]:
     return [*lines, f"undoing: {', '.join(now)}"] if now else lines
 
 
-def _hint(run: RunView, node_id: str, definition: Definition, token_id: str | None) -> str:
+def _hint(run: RunView, node_id: str, definition: Definition | None, token_id: str | None) -> str:
+    if definition is None:
+        return f"{node_id}: the run waits  rota runs signal {run.id} {node_id}"
     node = definition.nodes[node_id]
     name = node.awaited(node_id)
     if node.kind == "approval":

@@ -5,8 +5,10 @@ from typing import Any
 from msgspec import Struct
 
 from rota.core.access import Caller
-from rota.core.replies import CommandBase, Done
+from rota.core.ids import TaskId
+from rota.core.replies import CommandBase, Done, OutcomeName
 from rota.core.workflow.definition.model import Definition
+from rota.core.workflow.functions.model import CodeDefinition, Operation
 from rota.core.workflow.records import Artifact, RunRecord, Version
 from rota.core.workflow.states import RunAction, ScopeAction
 
@@ -49,13 +51,44 @@ class ScopeExtended(Struct, frozen=True):
     is_duplicate: bool = False  # the key was known: they were added before
 
 
-RunReply = WorkflowKept | RunShown | ArtifactStaged | ScopeExtended | Done
+class OperationsNoted(Struct, frozen=True):
+    """The outcome of each item of a report, in order."""
+
+    outcomes: list[OutcomeName]
+    cancelled: dict[int, str] = {}  # place of an item -> why its function is to stop
+
+
+class OperationsShown(Struct, frozen=True, kw_only=True):
+    """Entries of the log of a function."""
+
+    entries: list[bytes]  # JSON
+    next_after: int | None = None  # None: there are no more
+    reported: int
+    restarts: int
+
+
+RunReply = (
+    WorkflowKept
+    | RunShown
+    | ArtifactStaged
+    | ScopeExtended
+    | OperationsNoted
+    | OperationsShown
+    | Done
+)
 
 
 class PutWorkflow(CommandBase[WorkflowKept], frozen=True, tag="PutWorkflow"):
     """Store a definition that has been validated."""
 
     definition: Definition
+
+
+class PutCode(CommandBase[WorkflowKept], frozen=True, kw_only=True, tag="PutCode"):
+    """Store a definition whose workflow is a function."""
+
+    definition: CodeDefinition
+    by: Caller | None = None  # None: the coordinator itself
 
 
 class StartRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="StartRun"):
@@ -70,7 +103,7 @@ class ForkRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="ForkRun"):
     """Start a new run from a node of another run, with the input of that run."""
 
     run_id: int
-    from_node: str
+    from_node: str  # or the path of an operation of a function
     state: Any = None  # None: the state of the other run
 
 
@@ -79,6 +112,7 @@ class SteerRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="SteerRun")
     action: RunAction
     reason: str = ""
     force: bool = False  # of a cancellation: undo nothing, and end at once
+    accept: bool = False  # of a resume after a divergence: drop what the new code does not do
 
 
 class SteerScope(CommandBase[RunShown], frozen=True, kw_only=True, tag="SteerScope"):
@@ -126,6 +160,36 @@ class LookAtRun(CommandBase[RunShown], frozen=True, tag="LookAtRun"):
     run_id: int
 
 
+# Streaming workers send it as an array in this order: add new fields at the end.
+class ReportedOperations(Struct, frozen=True, array_like=True):
+    task_id: TaskId
+    fence: int
+    after: int  # entries that functions of this run had reported before these
+    operations: list[Operation]
+
+
+class ReportOperations(
+    CommandBase[OperationsNoted], frozen=True, kw_only=True, tag="ReportOperations"
+):
+    """A worker reports what the functions that it runs have done so far."""
+
+    worker_id: str
+    incarnation: int
+    items: list[ReportedOperations]
+    by: Caller | None = None
+
+
+class LookAtOperations(
+    CommandBase[OperationsShown], frozen=True, kw_only=True, tag="LookAtOperations"
+):
+    """Read the log of a function. Changes nothing."""
+
+    run_id: int
+    after: int = 0  # entries that are known
+    limit: int
+    by: Caller | None = None  # a worker, which must hold the function; None: any reader
+
+
 class FireRunTimers(CommandBase[Done], frozen=True, tag="FireRunTimers"):
     """Fire the timers of sleeps, waits, joins and runs that are due."""
 
@@ -166,6 +230,7 @@ class CheckArtifact(CommandBase[Done], frozen=True, kw_only=True, tag="CheckArti
 
 RunCommand = (
     PutWorkflow
+    | PutCode
     | StartRun
     | ForkRun
     | SteerRun
@@ -174,6 +239,8 @@ RunCommand = (
     | AddSiblings
     | SignalRun
     | LookAtRun
+    | ReportOperations
+    | LookAtOperations
     | FireRunTimers
     | AdvanceRuns
     | PruneRuns

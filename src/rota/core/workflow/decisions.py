@@ -8,6 +8,7 @@ from rota.core.flows.model import Concurrencies, Rates
 from rota.core.tasks.model import Backoff
 from rota.core.workflow.definition.model import OpenRule
 from rota.core.workflow.events import CancelMode, TimerKind
+from rota.core.workflow.functions.model import OperationState
 from rota.core.workflow.runtime.tokens import Place
 from rota.core.workflow.states import BranchState, RunState, TokenState
 
@@ -157,6 +158,56 @@ class Considered(Struct, frozen=True, tag="Considered", omit_defaults=True):
     because: str
 
 
+# --- of runs whose workflow is a function; values are in the events, and not repeated here -------
+
+
+class ResumeFunction(Struct, frozen=True, tag="ResumeFunction"):
+    """Dispatch a task that runs the function, with everything that happened so far."""
+
+    reported: int  # entries of its log that functions have reported
+
+
+class AskTasks(Struct, frozen=True, tag="AskTasks", omit_defaults=True):
+    """Dispatch the task of a call, or tasks for some items of a map."""
+
+    number: int  # of the operation
+    first: int = 0  # item
+    count: int = 1
+
+
+class AskChild(Struct, frozen=True, tag="AskChild", omit_defaults=True):
+    """Start the child run of an operation."""
+
+    number: int
+    resumes: int | None = None  # the operation whose run goes on for this one, if it still can
+
+
+class EndOperation(Struct, frozen=True, tag="EndOperation"):
+    """Note the end of an operation that the coordinator was asked for."""
+
+    number: int
+    state: OperationState
+
+
+class DropOperations(Struct, frozen=True, tag="DropOperations"):
+    """Take operations out of the log: the function is to do them again."""
+
+    paths: tuple[str, ...]
+    because: str
+
+
+class RestartFunction(Struct, frozen=True, tag="RestartFunction"):
+    """Begin a new log, with a new input."""
+
+    restarts: int
+
+
+class WarnOperations(Struct, frozen=True, tag="WarnOperations"):
+    """Warn that the log of a run comes near its limit."""
+
+    count: int
+
+
 RunDecision = (
     CreateToken
     | SetTokenState
@@ -179,4 +230,11 @@ RunDecision = (
     | CountIteration
     | SetRunState
     | Considered
+    | ResumeFunction
+    | AskTasks
+    | AskChild
+    | EndOperation
+    | DropOperations
+    | RestartFunction
+    | WarnOperations
 )

@@ -2,9 +2,10 @@
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from rota.core.tasks.model import Backoff
+from rota.core.workflow.functions.model import FunctionReport, Operation
 from rota.core.workflow.states import ScopeAction
 
 # `slice`: the run goes on with the steps that were too many for one event.
@@ -32,6 +33,8 @@ class RunStarted(Struct, frozen=True, tag="RunStarted"):
     slice_steps: int | None = None  # steps that follow from one event at once; None: all
     run_id: str | None = None  # its own, and that of the run inside which it runs
     parent_id: str | None = None
+    # Of a fork of a function: what the other run had done before the operation it is forked from.
+    log: list[Operation] | UnsetType = UNSET
 
 
 class TaskEnded(Struct, frozen=True, tag="TaskEnded"):
@@ -110,6 +113,7 @@ class RunPaused(Struct, frozen=True, tag="RunPaused"):
 class RunResumed(Struct, frozen=True, tag="RunResumed"):
     at_ms: int
     children: bool = False  # as of `RunPaused`
+    accept: bool = False  # of a diverged function: what it did not ask for again is dropped
 
 
 class RunRetried(Struct, frozen=True, tag="RunRetried"):
@@ -140,6 +144,20 @@ class BranchesAdded(Struct, frozen=True, tag="BranchesAdded", omit_defaults=True
     token: int | None = None  # whose task added them
 
 
+class OperationsReported(Struct, frozen=True, tag="OperationsReported"):
+    """A function has reported what it did, and goes on."""
+
+    at_ms: int
+    operations: list[Operation]  # those that were not known
+
+
+class FunctionStopped(Struct, frozen=True, tag="FunctionStopped"):
+    """The task of a function has ended with its report."""
+
+    at_ms: int
+    report: FunctionReport
+
+
 RunEvent = (
     RunStarted
     | TaskEnded
@@ -153,4 +171,6 @@ RunEvent = (
     | RunRetried
     | ScopeEndRequested
     | BranchesAdded
+    | OperationsReported
+    | FunctionStopped
 )

@@ -13,10 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.workflow.decisions import RunDecision
-from rota.core.workflow.definition.model import Definition, Graph
 from rota.core.workflow.events import RunEvent, RunStarted
-from rota.core.workflow.runtime.reducer import new_run, reduce
-from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.program import AnyDefinition, AnyRun, new_run, program_of, reduce
 
 MOST_SHOWN = 120  # characters of a value that differs
 
@@ -40,15 +38,15 @@ class Difference(Struct, frozen=True, kw_only=True):
     words: str
 
 
-def replay(definition: Definition, entries: Iterable[ReplayedEntry]) -> list[Difference]:
+def replay(definition: AnyDefinition, entries: Iterable[ReplayedEntry]) -> list[Difference]:
     """The entries of a run's journal that this definition decides differently."""
-    graph = Graph(definition)
-    run: Run | None = None
+    program = program_of(definition, 1)  # no decision depends on the number of the version
+    run: AnyRun | None = None
     differences = []
     for entry in entries:
         if run is None:
             started = entry.event
-            run = new_run(graph, started.input if isinstance(started, RunStarted) else None)
+            run = new_run(program, started.input if isinstance(started, RunStarted) else None)
         try:
             decided = encoded(reduce(run, entry.event))
         except Exception as error:  # noqa: BLE001 - the journal is of another definition, or broken
@@ -119,6 +117,13 @@ WORDS: dict[str, str] = {
     "SendSignal": "signal {name} of token {number} is sent",
     "CountIteration": "round {count} of {transition}",
     "SetRunState": "the run is {state}",
+    "ResumeFunction": "the function is resumed after {reported} entries",
+    "AskTasks": "{count} tasks for operation {number}",
+    "AskChild": "a run for operation {number}",
+    "EndOperation": "operation {number} is {state}",
+    "DropOperations": "operations are dropped: {because}",
+    "RestartFunction": "the function begins anew for the {restarts}. time",
+    "WarnOperations": "the function has {count} operations",
     "Considered": "{transition} {taken}: {because}",
 }
 
@@ -136,6 +141,8 @@ def describe(decision: Mapping[str, Any]) -> str:
     kind = str(fields["type"])
     if kind == "WriteContext":
         fields["path"] = ".".join(decision.get("path", ()))
+    if kind == "AskTasks":
+        fields["count"] = decision.get("count", 1)
     if kind == "Considered":
         fields["taken"] = "was taken" if decision.get("taken") else "was not taken"
     return WORDS.get(kind, kind).format_map(fields)

@@ -26,8 +26,9 @@ RUN_ENDED = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLED, 
 # A run ends once. Only a retry opens a failed one again; a cancelled one only with its parent.
 RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.RUNNING: RUN_ENDED | {RunState.PAUSED},
-    # What is under way may still fail a paused run. No token starts, so it cannot complete.
-    RunState.PAUSED: RUN_ENDED - {RunState.COMPLETED} | {RunState.RUNNING},
+    # What is under way may still end a paused run. No token starts, so only a function that was
+    # running when its run was paused completes it.
+    RunState.PAUSED: RUN_ENDED | {RunState.RUNNING},
     RunState.COMPLETED: frozenset(),
     RunState.FAILED: frozenset({RunState.RUNNING}),
     RunState.CANCELLED: frozenset({RunState.RUNNING}),

@@ -32,7 +32,12 @@ from rota.core.schedules.commands import ScheduleReply
 from rota.core.sessions import ClearNotifications
 from rota.core.shards.commands import BeatMember, SaveCheckpoint, ShardReply
 from rota.core.shards.members import Assignment
-from rota.core.workflow.commands import RunReply, StartRun
+from rota.core.workflow.commands import (
+    LookAtOperations,
+    ReportOperations,
+    RunReply,
+    StartRun,
+)
 from rota.errors import RotaError
 
 CHEAP_TASKS = 20  # a command about no more tasks than this takes microseconds
@@ -113,6 +118,8 @@ COSTS: dict[type[Any], Callable[[Any], tuple[int, bool]]] = {
     CompleteJob: _trifle,
     FailJob: _trifle,
     StartRun: _trifle,
+    ReportOperations: lambda command: _of_tasks(len(command.items)),
+    LookAtOperations: _trifle,
     SaveCheckpoint: _trifle,
     ClearNotifications: _trifle,
 }

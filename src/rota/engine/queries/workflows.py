@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from rota.core.workflow.definition.model import Definition
+from rota.core.workflow.program import AnyDefinition
 from rota.core.workflow.records import Artifact, JournalEntry, RunRecord, Version
 from rota.engine.queries.reader import StoreReader
 from rota.engine.runs.projections import RunProjection, RunProjectionCache
@@ -30,7 +30,7 @@ class WorkflowQueries:
     async def version(self, name: str, version: int) -> Version | None:
         return await self._read(lambda tx: WorkflowStore(tx).version(name, version))
 
-    async def definition(self, name: str, version: int) -> Definition | None:
+    async def definition(self, name: str, version: int) -> AnyDefinition | None:
         return await self._read(lambda tx: WorkflowStore(tx).definition(name, version))
 
 

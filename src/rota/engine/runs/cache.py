@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 from rota.core.decisions import Decision, FinishTask, RequeueTask
 from rota.core.quotas import Usage
-from rota.core.workflow.definition.model import Graph
+from rota.core.workflow.program import AnyRun, Program
 from rota.core.workflow.records import RunRecord
-from rota.core.workflow.runtime.run import Run
 
 MOST_CACHED = 10_000  # runs kept in memory between batches
 
@@ -22,18 +21,18 @@ class LiveRun:
     """A run in memory: its state, and the tasks and child runs of its tokens."""
 
     record: RunRecord
-    run: Run
+    run: AnyRun
     number: int = 0  # of its last journal entry
     has_timers: bool = False  # False: none was ever set
     links: dict[int, int] = field(default_factory=dict)  # token -> task or run
 
 
 class RunCache:
-    """Active runs, and the graphs of their definitions. The cache belongs to the writer."""
+    """Active runs, and the programs of their definitions. The cache belongs to the writer."""
 
     def __init__(self) -> None:
         self.runs: OrderedDict[int, LiveRun] = OrderedDict()
-        self.graphs: dict[tuple[str, int], Graph] = {}
+        self.programs: dict[tuple[str, int], Program] = {}
         self.newest: dict[str, int] = {}  # version of each workflow that was looked up
         self.has_tasks = False  # whether any task works for a run
         self.has_staged = False  # whether any artifact waits for the end of its attempt
@@ -53,7 +52,7 @@ class RunCache:
         for run_id in self.touched:
             self.runs.pop(run_id, None)
         self.artifacts = None
-        self.graphs.clear()
+        self.programs.clear()
         self.newest.clear()
         self.touched.clear()
 

@@ -19,22 +19,25 @@ from rota.core.decisions import FinishTask
 from rota.core.events import Event
 from rota.core.ids import TaskId, from_text, next_ids, to_text
 from rota.core.limits import MAX_EVENT_TEXT, STEPS_PER_SLICE
-from rota.core.workflow.commands import SignalRun, StartRun, named_version
+from rota.core.workflow.commands import SignalRun, StartRun, WorkflowKept, named_version
 from rota.core.workflow.decisions import (
+    AskChild,
+    AskTasks,
     CancelChild,
     CancelTask,
     DispatchTask,
     DropTimer,
     PauseChild,
     ResumeChild,
+    ResumeFunction,
     RunDecision,
     SendSignal,
     SetRunState,
     SetTimer,
     StartChild,
+    WarnOperations,
 )
 from rota.core.workflow.definition import schemas
-from rota.core.workflow.definition.model import Graph
 from rota.core.workflow.events import (
     RULES,
     ChildEnded,
@@ -47,9 +50,23 @@ from rota.core.workflow.events import (
     Signalled,
     SignalSent,
 )
+from rota.core.workflow.functions.resumption import (
+    asked_child,
+    asked_tasks,
+    resumption_task,
+)
+from rota.core.workflow.functions.run import CodeRun
+from rota.core.workflow.program import (
+    AnyDefinition,
+    Program,
+    check_signal,
+    input_schema,
+    max_depth,
+    new_run,
+    program_of,
+    reduce,
+)
 from rota.core.workflow.records import RunRecord, Version
-from rota.core.workflow.runtime import signals
-from rota.core.workflow.runtime.reducer import new_run, reduce
 from rota.core.workflow.states import RUN_ENDED, RunState
 from rota.engine.commit.batch import Batch
 from rota.engine.runs.cache import LiveRun
@@ -67,8 +84,8 @@ from rota.store.tasks.tasks import TaskStore
 from rota.store.workflow.definitions import WorkflowStore
 from rota.store.workflow.runs import RunStore
 
-MOST_GRAPHS = 1_000
 DECISIONS_PER_STEP = 1_000  # of runs in one transaction; what follows waits for the next ones
+MOST_PROGRAMS = 1_000
 
 
 class RunAdvancer:
@@ -103,9 +120,9 @@ class RunAdvancer:
         return live
 
     def _replayed(self, record: RunRecord) -> LiveRun:
-        graph = self.graph(record.workflow, record.version)
-        assert graph is not None, "a run's definition is kept as long as the run"
-        live = LiveRun(record, new_run(graph, record.input), has_timers=True)
+        program = self.program(record.workflow, record.version)
+        assert program is not None, "a run's definition is kept as long as the run"
+        live = LiveRun(record, new_run(program, record.input), has_timers=True)
         self._read_on(live)
         return live
 
@@ -116,27 +133,33 @@ class RunAdvancer:
             live.number = entry.number
             live.links |= {int(token): made for token, made in entry.links.items()}
 
-    def graph(self, name: str, version: int) -> Graph | None:
-        graph = self._cache.graphs.get((name, version))
-        if graph is None:
+    def program(self, name: str, version: int) -> Program | None:
+        program = self._cache.programs.get((name, version))
+        if program is None:
             definition = self._workflows.definition(name, version)
             if definition is None:
                 return None
-            if len(self._cache.graphs) >= MOST_GRAPHS:
-                self._cache.graphs.clear()
-            graph = self._cache.graphs[name, version] = Graph(definition)
-        return graph
+            if len(self._cache.programs) >= MOST_PROGRAMS:
+                self._cache.programs.clear()
+            program = program_of(definition, version)
+            self._cache.programs[name, version] = program
+        return program
 
     def newest(self, name: str) -> int | None:
         version = self._cache.newest.get(name)
         if version is None:
             version = self._workflows.newest(name)
-            if version is not None and len(self._cache.newest) < MOST_GRAPHS:
+            if version is not None and len(self._cache.newest) < MOST_PROGRAMS:
                 self._cache.newest[name] = version
         return version
 
-    def forget_newest(self, name: str) -> None:
-        self._cache.newest.pop(name, None)
+    def put(self, definition: AnyDefinition) -> WorkflowKept:
+        """Store a definition; the same content is the same version."""
+        kept = WorkflowKept(*self._workflows.put(definition, now_ms=self._now_ms))
+        if kept.is_new:
+            self._batch.events.append(workflow_event(kept.version))
+        self._cache.newest.pop(definition.name, None)
+        return kept
 
     def cached(self, run_id: int) -> LiveRun | None:
         return self._cache.runs.get(run_id)
@@ -149,9 +172,9 @@ class RunAdvancer:
 
     def start(self, record: RunRecord, started: RunStarted) -> LiveRun:
         """Start a run; the caller has checked its definition and input."""
-        graph = self.graph(record.workflow, record.version)
-        assert graph is not None
-        live = LiveRun(record, new_run(graph, record.input))
+        program = self.program(record.workflow, record.version)
+        assert program is not None
+        live = LiveRun(record, new_run(program, record.input))
         self._cache.keep(record.id, live)
         self._runs.add(record)
         self._batch.events.append(run_event("run-started", record))
@@ -161,13 +184,13 @@ class RunAdvancer:
     def begin(self, command: StartRun) -> LiveRun:
         """Start the run that a command asks for, whose key no run has."""
         version = command.version or self.newest(command.workflow)
-        graph = None if version is None else self.graph(command.workflow, version)
-        if version is None or graph is None:
+        program = None if version is None else self.program(command.workflow, version)
+        if version is None or program is None:
             raise WorkflowNotFound(command.workflow, version)
-        problems = schemas.value_problems(graph.definition.input, command.input)
+        problems = schemas.value_problems(input_schema(program), command.input)
         if problems:
             raise Invalid(f"input: {'; '.join(problems)}", field="input", problems=problems)
-        timeout_ms = command.timeout_ms or graph.definition.timeout_ms
+        timeout_ms = command.timeout_ms or program.definition.timeout_ms
         record = RunRecord(
             id=self.new_id(),
             workflow=command.workflow,
@@ -243,7 +266,7 @@ class RunAdvancer:
         live = None if run_id is None else self.find(run_id)
         if run_id is None or live is None:
             raise RunNotFound(run_text)
-        signals.check(live.run, SignalRun(run_id=run_id, name=sent.name))
+        check_signal(live.run, SignalRun(run_id=run_id, name=sent.name))
         return live
 
     def tasks_finished(self, finished: Sequence[FinishTask]) -> None:
@@ -305,7 +328,7 @@ class RunAdvancer:
         if self.next_moment_ms is None or moment_ms < self.next_moment_ms:
             self.next_moment_ms = moment_ms
 
-    def _apply_decision(
+    def _apply_decision(  # noqa: C901, PLR0912 - a table
         self,
         live: LiveRun,
         decision: RunDecision,
@@ -322,6 +345,17 @@ class RunAdvancer:
                 cancelled = live.links.pop(decision.number, None)
                 if cancelled is not None:
                     self._tasks.cancel(TaskId(cancelled))
+            case ResumeFunction() | AskTasks():
+                self._dispatch_for_function(live, decision, links)
+            case AskChild():
+                assert isinstance(live.run, CodeRun)
+                asked = asked_child(live.run, decision)
+                if asked is not None:
+                    made = self._start_child(live, asked)
+                    links[str(decision.number)] = live.links[decision.number] = made
+            case WarnOperations():
+                long = run_event("run-long", live.record, operations=decision.count)
+                self._batch.events.append(long)
             case StartChild():
                 made = self._start_child(live, decision)
                 links[str(decision.number)] = live.links[decision.number] = made
@@ -337,6 +371,20 @@ class RunAdvancer:
                 self._set_state(live, decision)
             case _:
                 pass  # about the run's own state, which the journal has
+
+    def _dispatch_for_function(
+        self, live: LiveRun, decision: ResumeFunction | AskTasks, links: dict[str, int]
+    ) -> None:
+        """Make the task that runs a function, or tasks that it asks for."""
+        run = live.run
+        assert isinstance(run, CodeRun)
+        if isinstance(decision, ResumeFunction):
+            tasks = [resumption_task(run, live.record.id)]
+        else:
+            tasks = asked_tasks(run, decision)
+        for task in tasks:
+            task_id = TaskId(self.new_id())
+            live.links[task.number] = self._tasks.dispatch(live.record.id, task, task_id, links)
 
     def _tell_child(self, live: LiveRun, decision: CancelChild | PauseChild | ResumeChild) -> None:
         """Feed an event to the child run of a token, if there is one."""
@@ -369,23 +417,23 @@ class RunAdvancer:
         child_id = self.new_id()
         name, wanted = named_version(decision.workflow)
         version = wanted or self.newest(name)
-        graph = None if version is None else self.graph(name, version)
-        most = live.run.graph.definition.max_depth
+        program = None if version is None else self.program(name, version)
+        most = max_depth(live.run)
         problem: str | None = None
-        if graph is None:
+        if program is None:
             problem = f"there is no workflow {decision.workflow!r}"
         elif parent.depth + 1 >= most:
             problem = f"sub-workflows are nested more than {most} deep"
-        elif found := schemas.value_problems(graph.definition.input, decision.input):
+        elif found := schemas.value_problems(input_schema(program), decision.input):
             problem = "; ".join(found)
-        if problem is not None or version is None or graph is None:
+        if problem is not None or version is None or program is None:
             error = {"type": "sub_workflow", "message": problem or ""}
             ended = ChildEnded(
                 now_ms, decision.number, ok=False, error=error, later=self._has_enough
             )
             self._todo.append((parent.id, ended))
             return 0
-        limits = [one for one in (decision.timeout_ms, graph.definition.timeout_ms) if one]
+        limits = [one for one in (decision.timeout_ms, program.definition.timeout_ms) if one]
         record = RunRecord(
             id=child_id,
             workflow=name,
@@ -398,7 +446,7 @@ class RunAdvancer:
             timeout_ms=min(limits, default=None),
             created_at_ms=now_ms,
         )
-        self._cache.keep(child_id, LiveRun(record, new_run(graph, record.input)))
+        self._cache.keep(child_id, LiveRun(record, new_run(program, record.input)))
         self._runs.add(record)
         self._batch.events.append(run_event("run-started", record))
         started = RunStarted(
@@ -449,7 +497,7 @@ class RunAdvancer:
     def _set_state(self, live: LiveRun, decision: SetRunState) -> None:
         is_ended = decision.state in RUN_ENDED
         was = live.record.state
-        documents = live.run.context.documents
+        documents = live.run.documents
         self._runs.set_state(
             live.record.id,
             decision.state,
@@ -489,8 +537,8 @@ def kind_of(state: RunState) -> str:
     return "run-resumed" if state is RunState.RUNNING else f"run-{state.replace('_', '-')}"
 
 
-def run_event(kind: str, record: RunRecord, *, was: str | None = None) -> Event:
-    data: dict[str, Any] = {"workflow": record.workflow, "version": record.version}
+def run_event(kind: str, record: RunRecord, *, was: str | None = None, **more: Any) -> Event:
+    data: dict[str, Any] = {"workflow": record.workflow, "version": record.version, **more}
     if record.parent_run is not None:
         data["parent_run_id"] = to_text(record.parent_run)
     if kind == "run-resumed":

@@ -1,10 +1,11 @@
 """Executes the commands about workflows and runs, inside the batch's transaction."""
 
+from collections import deque
+from collections.abc import Sequence
 from typing import Any, assert_never, get_args
 
 from rota.core.decisions import FinishTask
 from rota.core.ids import to_text
-from rota.core.limits import STEPS_PER_SLICE
 from rota.core.replies import Done
 from rota.core.schedules.commands import BackfillSchedule, FireSchedules, RunSchedule
 from rota.core.workflow.commands import (
@@ -15,9 +16,13 @@ from rota.core.workflow.commands import (
     CheckArtifact,
     FireRunTimers,
     ForkRun,
+    LookAtOperations,
     LookAtRun,
+    OperationsNoted,
     PruneRuns,
+    PutCode,
     PutWorkflow,
+    ReportOperations,
     RunCommand,
     RunReply,
     RunShown,
@@ -26,18 +31,14 @@ from rota.core.workflow.commands import (
     StartRun,
     SteerRun,
     SteerScope,
-    WorkflowKept,
 )
-from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.events import (
-    RULES,
     CancelMode,
     RunCancelRequested,
     RunEvent,
     RunPaused,
     RunResumed,
     RunRetried,
-    RunStarted,
     TimerFired,
 )
 from rota.core.workflow.records import RunRecord
@@ -46,15 +47,16 @@ from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.request import earlier
 from rota.engine.runs.artifacts import ArtifactEngine
 from rota.engine.runs.cache import LiveRun
-from rota.engine.runs.run_advancer import DECISIONS_PER_STEP, RunAdvancer, workflow_event
+from rota.engine.runs.forks import forked_start
+from rota.engine.runs.functions import FunctionCommands
+from rota.engine.runs.run_advancer import DECISIONS_PER_STEP, RunAdvancer
 from rota.engine.runs.run_requests import RunRequests
 from rota.errors import (
     IllegalState,
-    NodeNotFound,
+    RotaError,
     RunNotFound,
 )
 from rota.store.workers import WorkerStore
-from rota.store.workflow.definitions import WorkflowStore
 from rota.store.workflow.runs import RunStore
 
 TIMERS_PER_STEP = 500
@@ -80,13 +82,23 @@ class RunDomain(Domain):
     def __init__(self, batch: Batch) -> None:
         super().__init__(batch)
         self._runs = RunStore(batch.tx)
-        self._workflows = WorkflowStore(batch.tx)
         self._workers = WorkerStore(batch.tx)
         self._advancer = RunAdvancer(batch)
         self._artifacts = ArtifactEngine(batch)
         self._requests = RunRequests(batch, self._advancer)
+        self._functions = FunctionCommands(batch, self._advancer)
         self._now_ms = batch.context.now_ms
         self._slices: Done | None = None  # the reply to `AdvanceRuns` in this batch
+        self._noted: deque[OperationsNoted | RotaError] = deque()  # replies to `ReportOperations`
+
+    def load(self, commands: Sequence[RunCommand]) -> None:
+        """Take up the reports of functions, before the ends of their tasks in the same batch."""
+        for command in commands:
+            if type(command) is ReportOperations:
+                try:
+                    self._noted.append(self._functions.take_up(command))
+                except RotaError as error:
+                    self._noted.append(error)
 
     def react(self) -> None:
         self._advancer.tasks_finished(self.batch.decisions.get(FinishTask, ()))
@@ -103,7 +115,17 @@ class RunDomain(Domain):
     def reduce(self, command: RunCommand) -> RunReply:  # noqa: C901, PLR0911, PLR0912 - a table
         match command:
             case PutWorkflow():
-                return self._keep(command.definition)
+                return self._advancer.put(command.definition)
+            case PutCode():
+                self._functions.check_put(command)
+                return self._advancer.put(command.definition)
+            case ReportOperations():
+                noted = self._noted.popleft()
+                if isinstance(noted, RotaError):
+                    raise noted
+                return noted
+            case LookAtOperations():
+                return self._functions.look(self._live(command.run_id), command)
             case StartRun():
                 return self._start(command)
             case ForkRun():
@@ -135,13 +157,6 @@ class RunDomain(Domain):
             case _:
                 assert_never(command)
 
-    def _keep(self, definition: Definition) -> WorkflowKept:
-        kept = WorkflowKept(*self._workflows.put(definition, now_ms=self._now_ms))
-        if kept.is_new:
-            self.batch.events.append(workflow_event(kept.version))
-        self._advancer.forget_newest(definition.name)
-        return kept
-
     def _live(self, run_id: int) -> LiveRun:
         live = self._advancer.find(run_id)
         if live is None:
@@ -165,32 +180,18 @@ class RunDomain(Domain):
 
     def _fork(self, command: ForkRun) -> RunShown:
         other = self._live(command.run_id)
-        if command.from_node not in other.run.graph.definition.nodes:
-            raise NodeNotFound(command.from_node)
-        state = command.state
-        if state is None:
-            state = other.run.context.documents["state"]
+        state = other.run.documents["state"] if command.state is None else command.state
         record = RunRecord(
             id=self._advancer.new_id(),
             workflow=other.record.workflow,
             version=other.record.version,
             state=RunState.RUNNING,
-            input=other.record.input,
+            input=other.run.input,
             forked_from=other.record.id,
             timeout_ms=other.record.timeout_ms,
             created_at_ms=self._now_ms,
         )
-        started = RunStarted(
-            self._now_ms,
-            record.input,
-            from_node=command.from_node,
-            state=state,
-            nodes=other.run.context.documents["nodes"] or None,
-            timeout_ms=record.timeout_ms,
-            rules=RULES,
-            slice_steps=STEPS_PER_SLICE,
-            run_id=to_text(record.id),
-        )
+        started = forked_start(other.run, command, record, now_ms=self._now_ms, state=state)
         return _shown(self._advancer.start(record, started))
 
     def _steer(self, command: SteerRun) -> RunShown:
@@ -212,7 +213,7 @@ class RunDomain(Domain):
             case "pause":
                 return RunPaused(self._now_ms, children=True)
             case "resume":
-                return RunResumed(self._now_ms, children=True)
+                return RunResumed(self._now_ms, children=True, accept=command.accept)
             case "retry":
                 return RunRetried(self._now_ms, children=True)
 
@@ -263,7 +264,7 @@ def context_of(record: RunRecord) -> dict[str, Any]:
 
 
 def _shown(live: LiveRun, *, is_duplicate: bool = False) -> RunShown:
-    documents = live.run.context.documents
+    documents = live.run.documents
     context = {
         "input": live.record.input,
         "state": documents["state"],

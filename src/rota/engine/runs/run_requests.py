@@ -9,7 +9,8 @@ from rota.core.workflow.commands import (
     SteerScope,
 )
 from rota.core.workflow.events import BranchesAdded, ScopeEndRequested, Signalled
-from rota.core.workflow.runtime import signals
+from rota.core.workflow.program import check_signal, run_with_scopes
+from rota.core.workflow.runtime.run import Run
 from rota.core.workflow.runtime.scopes import requests
 from rota.core.workflow.runtime.tokens import BranchScope
 from rota.engine.commit.batch import Batch
@@ -34,7 +35,7 @@ class RunRequests:
         live = self._live(command.run_id)
         is_known = command.key is not None and command.key in live.run.signal_keys
         if not is_known:
-            signals.check(live.run, command)
+            check_signal(live.run, command)
             name, payload = command.name, command.payload
             event = Signalled(self._now_ms, name, payload, command.key, command.token)
             self._advancer.feed(command.run_id, event)
@@ -48,15 +49,16 @@ class RunRequests:
 
     def end_scope(self, command: SteerScope) -> LiveRun:
         live = self._live(command.run_id)
-        requests.check(live.run, command)
+        requests.check(run_with_scopes(live.run, command.run_id, command.scope), command)
         event = ScopeEndRequested(self._now_ms, command.scope, command.action, command.reason)
         self._advancer.feed(command.run_id, event)
         return live
 
     def add_branches(self, command: AddBranches) -> ScopeExtended:
         live = self._live(command.run_id)
-        scope = requests.find_open(live.run, command.run_id, command.scope)
-        return self._extend(live, scope, command, None)
+        run = run_with_scopes(live.run, command.run_id, command.scope)
+        scope = requests.find_open(run, command.run_id, command.scope)
+        return self._extend(live, run, scope, command, None)
 
     def add_siblings(self, command: AddSiblings) -> ScopeExtended:
         """Add branches for a task of a run, under its lease."""
@@ -66,19 +68,21 @@ class RunRequests:
         if whose is None:
             raise Invalid(f"task {text!r} works for no run", field="task_id")
         live = self._live(whose.run)
-        token = live.run.tokens.get(whose.token)
-        scope = None
-        if token is not None and live.run.failure is None:
-            scope = requests.scope_around(live.run, token, command.fan_out)
-        if scope is None:
+        run, scope = live.run, None
+        if isinstance(run, Run) and run.failure is None:
+            token = run.tokens.get(whose.token)
+            if token is not None:
+                scope = requests.scope_around(run, token, command.fan_out)
+        if scope is None or not isinstance(run, Run):
             name = "" if command.fan_out is None else f" {command.fan_out!r}"
             detail = f"task {text!r} is in no open scope{name} that takes branches"
             raise IllegalState(detail, state=live.run.state)
-        return self._extend(live, scope, command, whose.token)
+        return self._extend(live, run, scope, command, whose.token)
 
     def _extend(
         self,
         live: LiveRun,
+        run: Run,
         scope: BranchScope,
         command: AddBranches | AddSiblings,
         token: int | None,
@@ -88,7 +92,7 @@ class RunRequests:
         if known is not None:
             return ScopeExtended(run_id, scope.number, *known, scope.total, is_duplicate=True)
         count, is_last = len(items), command.is_last
-        requests.check_addition(live.run, run_id, scope, count, is_last=is_last)
+        requests.check_addition(run, run_id, scope, count, is_last=is_last)
         first = scope.total
         event = BranchesAdded(self._now_ms, scope.number, items, key, is_last, token)
         self._advancer.feed(run_id, event)

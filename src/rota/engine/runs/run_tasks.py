@@ -14,9 +14,12 @@ from rota.core.snapshot import Snapshot
 from rota.core.tasks import jobs, operations
 from rota.core.tasks.model import NewTask, TaskState
 from rota.core.workflow.decisions import DispatchTask
-from rota.core.workflow.events import TaskEnded
+from rota.core.workflow.events import FunctionStopped, TaskEnded
+from rota.core.workflow.functions.model import FUNCTION_TOKEN, FunctionReport
 from rota.errors import StaleLease
 from rota.store.tasks.tasks import TaskStore
+
+_decode_report = msgspec.json.Decoder(FunctionReport).decode
 
 
 class RunTasks:
@@ -135,8 +138,10 @@ def result_of(finished: FinishTask) -> tuple[Any, dict[str, Any] | None]:
         return None, {"type": "result_unreadable", "message": f"the result: {error}"}
 
 
-def ended_event(finished: FinishTask, token: int, *, now_ms: int) -> TaskEnded:
+def ended_event(finished: FinishTask, token: int, *, now_ms: int) -> TaskEnded | FunctionStopped:
     """Return the event that tells a run of the end of a task of one of its tokens."""
+    if token == FUNCTION_TOKEN and finished.state is TaskState.SUCCEEDED:
+        return _stopped_event(finished, now_ms=now_ms)
     is_ok = finished.state is TaskState.SUCCEEDED
     is_cancelled = finished.state is TaskState.CANCELLED
     result, error = None, None
@@ -148,3 +153,12 @@ def ended_event(finished: FinishTask, token: int, *, now_ms: int) -> TaskEnded:
     elif is_cancelled:
         error = {"type": "cancelled", "message": "the task was cancelled"}
     return TaskEnded(now_ms, token, is_ok, result, error, is_cancelled)
+
+
+def _stopped_event(finished: FinishTask, *, now_ms: int) -> TaskEnded | FunctionStopped:
+    """Return the event of a function that has stopped; a result that is no report is a failure."""
+    try:
+        return FunctionStopped(now_ms, _decode_report(finished.result or b"null"))
+    except msgspec.DecodeError as error:
+        unreadable = {"type": "report_invalid", "message": f"the report of the function: {error}"}
+        return TaskEnded(now_ms, FUNCTION_TOKEN, ok=False, error=unreadable)

@@ -1,15 +1,30 @@
-"""Workflow definitions, each version once."""
+"""Workflow definitions, each version once: graphs, which are data, and functions.
+
+Both kinds are JSON in the same column. A function is in an object under `code`, which no graph has.
+"""
 
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import asdict
 
 from rota.core.workflow.definition.model import Definition, canonical, hash_of
+from rota.core.workflow.functions.model import CodeDefinition, code_hash_of
+from rota.core.workflow.program import AnyDefinition
 from rota.core.workflow.records import Version
 from rota.store.database import Transaction
 
-_decode = msgspec.json.Decoder(Definition).decode
+CODE = b'{"code":'  # how the JSON of a function begins
+
+
+class _Coded(Struct):
+    code: CodeDefinition
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_graph = msgspec.json.Decoder(Definition).decode
+_decode_code = msgspec.json.Decoder(_Coded).decode
 
 
 class StoredVersion(NamedTuple):
@@ -21,15 +36,19 @@ class WorkflowStore:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def put(self, definition: Definition, *, now_ms: int) -> StoredVersion:
+    def put(self, definition: AnyDefinition, *, now_ms: int) -> StoredVersion:
         """Store a definition. The same content is the same version."""
-        name, content_hash = definition.name, hash_of(definition)
+        name = definition.name
+        if isinstance(definition, CodeDefinition):
+            content_hash, content = code_hash_of(definition), _encode(_Coded(definition))
+        else:
+            content_hash, content = hash_of(definition), canonical(definition)
         known = self._tx.record(Version, "workflows.by_hash", name=name, hash=content_hash)
         if known is not None:
             return StoredVersion(known, is_new=False)
         number = (self.newest(name) or 0) + 1
         version = Version(name=name, version=number, hash=content_hash, created_at_ms=now_ms)
-        self._tx.pipeline("workflows.add", **asdict(version), definition=canonical(definition))
+        self._tx.pipeline("workflows.add", **asdict(version), definition=content)
         return StoredVersion(version, is_new=True)
 
     def newest(self, name: str) -> int | None:
@@ -39,9 +58,11 @@ class WorkflowStore:
     def version(self, name: str, version: int) -> Version | None:
         return self._tx.record(Version, "workflows.version", name=name, version=version)
 
-    def definition(self, name: str, version: int) -> Definition | None:
-        found = self._tx.value("workflows.definition", name=name, version=version)
-        return None if found is None else _decode(found)
+    def definition(self, name: str, version: int) -> AnyDefinition | None:
+        found: bytes | None = self._tx.value("workflows.definition", name=name, version=version)
+        if found is None:
+            return None
+        return _decode_code(found).code if found[: len(CODE)] == CODE else _decode_graph(found)
 
     def versions(self, name: str) -> list[Version]:
         return self._tx.records(Version, "workflows.versions", name=name)

@@ -7,7 +7,7 @@ from rota.cli.commands.workflow.validate import valid_definition
 from rota.cli.connection import connected
 from rota.cli.inputs import file_text
 from rota.cli.render.output import ExitCode, Table, note, show
-from rota.core.workflow.definition.model import Definition
+from rota.core.workflow.program import AnyDefinition
 from rota.core.workflow.replay import Difference, ReplayedEntry
 from rota.core.workflow.replay import replay as replayed
 from rota.sdk.client import run_calls
@@ -47,12 +47,15 @@ def replay(
         click.get_current_context().exit(ExitCode.FAILED)
 
 
-def _definition(client: Client, run_id: str | None, against: str | None) -> Definition:
+def _definition(client: Client, run_id: str | None, against: str | None) -> AnyDefinition:
     if against is not None:
         return valid_definition(against)
     assert run_id is not None
     run = client.run(run_calls.get_run(run_id))
-    return client.run(run_calls.get_workflow(run.workflow, run.version)).definition
+    view = client.run(run_calls.get_workflow(run.workflow, run.version))
+    definition = view.definition or view.code
+    assert definition is not None
+    return definition
 
 
 def _entries(client: Client, run_id: str | None, journal: str | None) -> list[ReplayedEntry]:

@@ -75,8 +75,9 @@ class RunObserver:
     def __init__(self, client: Client, run: RunView) -> None:
         self._client = client
         detail = client.run(run_calls.get_workflow(run.workflow, run.version))
-        self._definition: Definition = detail.definition
-        self._compensates = any(node.compensate for node in self._definition.nodes.values())
+        self._definition: Definition | None = detail.definition  # None: it is a function
+        nodes = {} if detail.definition is None else detail.definition.nodes
+        self._compensates = any(node.compensate for node in nodes.values())
         self._failed = 0
         self._tokens: list[RunTokenView] = []
 

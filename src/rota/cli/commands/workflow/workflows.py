@@ -11,6 +11,7 @@ from rota.cli.options import page_options
 from rota.cli.render.formatting import absolute, relative
 from rota.cli.render.output import ExitCode, Facts, Refusal, Table, show, show_page, visible
 from rota.core.workflow.definition.model import Definition, canonical
+from rota.core.workflow.functions.model import CodeDefinition
 from rota.messages import WorkflowDetail, WorkflowPage
 from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
@@ -44,6 +45,9 @@ def show_one(
     """Show a workflow: its nodes and their transitions; with --yaml, its definition."""
     view = client.run(run_calls.get_workflow(name, version))
     if as_yaml:
+        if view.definition is None:
+            text = f"workflow {name!r} is a function, and has no YAML; leave --yaml out"
+            raise Refusal(text, code="no_graph")
         click.echo(yaml_of(view.definition), nl=False)
         return
     show(view, as_json=as_json, render=_facts)
@@ -97,9 +101,12 @@ def diff(client: Client, name: str, old: str | None, new: str | None, *, as_json
 
 
 def _text(client: Client, name: str, which: str) -> str:
-    definition: Definition
     if which.isdigit():
-        definition = client.run(run_calls.get_workflow(name, int(which))).definition
+        view = client.run(run_calls.get_workflow(name, int(which)))
+        if view.code is not None:
+            return view.code.source
+        assert view.definition is not None
+        definition = view.definition
     else:
         definition = valid_definition(which)
         if definition.name != name:
@@ -125,7 +132,10 @@ def _table(page: WorkflowPage) -> Table:
 
 
 def _facts(view: WorkflowDetail) -> Facts:
+    if view.code is not None:
+        return _code_facts(view, view.code)
     definition = view.definition
+    assert definition is not None
     nodes = [
         (f"  {node_id}", _node_line(definition, node_id)) for node_id in nodes_in_order(definition)
     ]
@@ -140,6 +150,26 @@ def _facts(view: WorkflowDetail) -> Facts:
             ("begins at", definition.initial_node),
             ("nodes", len(definition.nodes)),
             *nodes,
+        ]
+    )
+
+
+def _code_facts(view: WorkflowDetail, code: CodeDefinition) -> Facts:
+    return Facts(
+        [
+            ("name", view.name),
+            ("version", view.version),
+            ("label", code.label),
+            ("hash", view.hash),
+            ("created", absolute(view.created_at_ms)),
+            ("description", code.description or None),
+            ("module", code.module or None),
+            ("queue", code.queue),
+            ("upgrade", code.upgrade),
+            *(
+                (f"  {number}", line)
+                for number, line in enumerate(code.source.splitlines(), code.first_line)
+            ),
         ]
     )
 

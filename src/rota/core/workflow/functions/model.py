@@ -9,15 +9,19 @@ The task that runs a function has a `Resumption` as its payload, and a `Function
 result. In between, `ReportOperations` commits what the function has done so far.
 """
 
+import hashlib
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from rota.core import limits
 from rota.core.flows.model import Concurrencies, FairKey, Rates
 from rota.core.tasks.model import Backoff, Name
 
 TASK_PREFIX = "workflow:"  # of the name of the task that runs a function
+MAX_FUNCTION_NAME = limits.MAX_NAME_LENGTH - 20  # the name of its task and capability are longer
 FUNCTION_TOKEN = 0  # stands for the function itself among the tokens of its run
 
 OperationKind = Literal[
@@ -191,7 +195,7 @@ class CodeDefinition(
 ):
     """A workflow whose definition is a function. Equal fingerprints are the same version."""
 
-    name: Name
+    name: Annotated[str, Meta(min_length=1, max_length=MAX_FUNCTION_NAME)]
     fingerprint: Annotated[str, Meta(min_length=8, max_length=128)]
     source: Annotated[str, Meta(max_length=262_144)]
     description: Annotated[str, Meta(max_length=4_096)] = ""
@@ -209,6 +213,12 @@ class CodeDefinition(
     upgrade: Literal["replay", "pinned"] = "replay"
 
 
+def code_hash_of(definition: CodeDefinition) -> str:
+    """Return a hash of what makes a version: the code and the options, not how it is written."""
+    kept = replace(definition, source="", description="", module="", first_line=1)
+    return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
+
+
 def task_of(workflow: str) -> str:
     """Return the name of the task that runs the function of a workflow."""
     return TASK_PREFIX + workflow
@@ -217,3 +227,19 @@ def task_of(workflow: str) -> str:
 def capability_of(workflow: str, version: int) -> str:
     """Return the capability that the task of a pinned run requires."""
     return f"code:{workflow}@{version}"
+
+
+def name_of(path: str) -> str:
+    """Return the name of an operation: `ship` for `x/ship#1` and for `x/ship[key]`."""
+    last = _without_key(path).rpartition("/")[2]
+    return last.rpartition("#")[0] or last
+
+
+def scope_of(path: str) -> str:
+    """Return the scope of an operation: `x` for `x/ship#1`; empty for the outermost one."""
+    return _without_key(path).rpartition("/")[0]
+
+
+def _without_key(path: str) -> str:
+    """A key may have any characters in it; names have no brackets."""
+    return path.partition("[")[0] if path.endswith("]") else path

@@ -16,6 +16,8 @@ from rota.core.workflow.definition.model import Graph
 from rota.core.workflow.events import (
     BranchesAdded,
     ChildEnded,
+    FunctionStopped,
+    OperationsReported,
     RunCancelRequested,
     RunEvent,
     RunPaused,
@@ -156,6 +158,8 @@ def _take_up(run: Run, event: RunEvent) -> None:  # noqa: C901, PLR0912 - a tabl
             requests.take_up(run, event)
         case BranchesAdded():
             requests.add_branches(run, event)
+        case OperationsReported() | FunctionStopped():
+            raise AssertionError("no function runs for a graph")
         case _:
             assert_never(event)
 

@@ -397,6 +397,15 @@ class Run(Struct):
                 self.todo.append(token.number)
 
     @property
+    def input(self) -> Any:
+        return self.context.input
+
+    @property
+    def documents(self) -> dict[str, Any]:
+        """What callers see of a run that is under way."""
+        return self.context.documents
+
+    @property
     def is_busy(self) -> bool:
         """Whether there are steps to take without an event from outside."""
         return bool(self.todo or self.opening)

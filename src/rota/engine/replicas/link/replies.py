@@ -40,7 +40,14 @@ from rota.core.schedules.commands import (
 from rota.core.shards.commands import ShardReply
 from rota.core.shards.members import Assignment
 from rota.core.tasks.model import NewTask, TaskRecord
-from rota.core.workflow.commands import ArtifactStaged, RunReply, RunShown, WorkflowKept
+from rota.core.workflow.commands import (
+    ArtifactStaged,
+    OperationsNoted,
+    OperationsShown,
+    RunReply,
+    RunShown,
+    WorkflowKept,
+)
 from rota.engine.replicas.link.errors import decode_hook, encode_hook
 
 CommandReply = Reply | RunReply | ShardReply | ScheduleReply | KvReply | LockAnswer | FlowReply
@@ -79,6 +86,8 @@ REPLY_TAGS: dict[type[Struct], str] = {
     WorkflowKept: "workflow",
     RunShown: "run",
     ArtifactStaged: "artifact",
+    OperationsNoted: "operations",
+    OperationsShown: "operation_log",
     Assignment: "assignment",
     KvEntry: "value",
     LockAnswer: "lock",

@@ -14,10 +14,15 @@ from rota.core import access
 from rota.core.access import Action
 from rota.core.commands import BeatWorker, Progress, ReportProgress, ReportResults, Result
 from rota.core.tasks.values import check_value
+from rota.core.workflow.commands import (
+    OperationsNoted,
+    ReportedOperations,
+    ReportOperations,
+)
 from rota.errors import Invalid, StaleIncarnation, WorkerNotFound
 from rota.gateways.errors import presentable
 from rota.gateways.registration import registration_of
-from rota.gateways.validation import check_result, invalid_field, task_error
+from rota.gateways.validation import check_result, invalid_field, operations_of, task_error
 from rota.gateways.websocket.session.routing import COORDINATOR, NO_REPLY, MessageRoutes, SocketCall
 from rota.gateways.websocket.streaming.workers import WorkerStream
 from rota.messages import WorkerRegistration, streams
@@ -28,6 +33,8 @@ from rota.messages.streams import (
     StreamCredit,
     StreamNoted,
     StreamOpened,
+    StreamOperations,
+    StreamOperationsNoted,
     StreamProgress,
     StreamResults,
     StreamResume,
@@ -168,6 +175,49 @@ def progress(call: SocketCall) -> object:
     on_reply = _replying(call, stream, lambda reply: _noted(asked.items, reply))
     call.coordinator.execute(command, on_reply=on_reply)
     return NO_REPLY
+
+
+@routes.message(
+    COORDINATOR,
+    streams.OPERATIONS,
+    Action.WORK,
+    is_immediate=True,
+    payload=StreamOperations,
+    answer=StreamOperationsNoted,
+)
+def operations(call: SocketCall) -> object:
+    """Report what functions have done so far. The reply means that it is committed."""
+    asked, stream = call.read(StreamOperations), _stream(call)
+    most_bytes = call.services.settings.max_payload_bytes
+    items = [
+        ReportedOperations(
+            one.task_id,
+            one.fence,
+            one.after,
+            operations_of(one.operations, index, most_bytes=most_bytes),
+        )
+        for index, one in enumerate(asked.items)
+    ]
+    command = ReportOperations(
+        worker_id=stream.worker_id, incarnation=stream.incarnation, items=items, by=call.caller
+    )
+    on_reply = _replying(call, stream, lambda reply: _operations_noted(items, reply))
+    call.coordinator.execute(command, on_reply=on_reply)
+    return NO_REPLY
+
+
+def _operations_noted(
+    items: Sequence[ReportedOperations], reply: OperationsNoted
+) -> StreamOperationsNoted:
+    return StreamOperationsNoted(
+        count=len(items),
+        refused=[
+            (item.task_id, outcome)
+            for item, outcome in zip(items, reply.outcomes, strict=True)
+            if outcome != "accepted"
+        ],
+        cancelled=[(items[place].task_id, reason) for place, reason in reply.cancelled.items()],
+    )
 
 
 @routes.message(

@@ -11,11 +11,22 @@ from rota.core.commands import EpochClaim, Progress, ReportProgress, ReportResul
 from rota.core.replies import OutcomeName
 from rota.core.tasks.model import NULL
 from rota.core.tasks.values import check_value
+from rota.core.workflow.commands import ReportedOperations, ReportOperations
 from rota.errors import RotaError, StaleIncarnation, StaleLease, TaskNotFound, WorkerNotFound
 from rota.gateways.http.resources.workers.work import acting_worker
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
-from rota.gateways.validation import check_result, invalid_field, is_null, task_error
+from rota.gateways.validation import (
+    check_result,
+    invalid_field,
+    is_null,
+    operations_of,
+    task_error,
+)
 from rota.messages import (
+    OperationsAnswer,
+    OperationsItem,
+    OperationsOutcome,
+    OperationsReport,
     ProgressItem,
     ProgressReport,
     ResultAnswer,
@@ -137,6 +148,54 @@ def _progress(item: ProgressItem, index: int, *, most_bytes: int) -> Progress | 
     if task_id is None:
         return None
     return Progress(task_id, item.fence, item.progress, item.partial)
+
+
+@routes.post(
+    "/api/workers/{worker_id}/operations",
+    Action.WORK,
+    keeps_work=True,
+    errors=(WorkerNotFound, StaleIncarnation),
+)
+async def operations(call: HttpCall[OperationsReport, NoQuery]) -> OperationsAnswer:
+    """Report what functions have done so far.
+
+    An item that was accepted is committed. A report that is repeated is `duplicate`. An outcome
+    with `cancelled` tells the function to stop, and to undo what it has done.
+    """
+    worker_id = acting_worker(call)
+    most_bytes = call.settings.max_payload_bytes
+    reported = [
+        _operations(item, index, most_bytes=most_bytes)
+        for index, item in enumerate(call.body.items)
+    ]
+    command = ReportOperations(
+        worker_id=worker_id,
+        incarnation=call.body.incarnation,
+        items=[one for one in reported if one is not None],
+        by=call.caller,
+    )
+    noted = await call.coordinator.execute(command)
+    known = iter(enumerate(noted.outcomes))
+    outcomes = []
+    for item, one in zip(call.body.items, reported, strict=True):
+        outcome: OutcomeName = "unknown"
+        cancelled = None
+        if one is not None:
+            place, outcome = next(known)
+            cancelled = noted.cancelled.get(place)
+        outcomes.append(
+            OperationsOutcome(task_id=item.task_id, outcome=outcome, cancelled=cancelled)
+        )
+    return OperationsAnswer(outcomes=outcomes)
+
+
+def _operations(item: OperationsItem, index: int, *, most_bytes: int) -> ReportedOperations | None:
+    """What a function reports; None when no task can have that id."""
+    operations = operations_of(bytes(item.operations), index, most_bytes=most_bytes)
+    task_id = ids.from_text(item.task_id)
+    if task_id is None:
+        return None
+    return ReportedOperations(task_id, item.fence, item.after, operations)
 
 
 def _answer(task_ids: list[str], reported: list[Any], outcomes: list[OutcomeName]) -> ResultAnswer:

@@ -43,6 +43,7 @@ from rota.messages import (
     RunCancellation,
     RunPage,
     RunRequest,
+    RunResumption,
     RunState,
     RunView,
     SignalRequest,
@@ -192,9 +193,15 @@ async def pause(call: HttpCall[NoFields | None, NoQuery]) -> RunView:
 
 
 @routes.post("/api/runs/{run_id}/resume", Action.SUBMIT, errors=(RunNotFound, IllegalState))
-async def resume(call: HttpCall[NoFields | None, NoQuery]) -> RunView:
-    """Resume a paused run and its sub-workflows."""
-    return await _steer(call, "resume")
+async def resume(call: HttpCall[RunResumption | None, NoQuery]) -> RunView:
+    """Resume a paused run and its sub-workflows.
+
+    A function that does not do what its log says pauses its run (`diverged`). A resume lets any
+    worker try it again, for example one with the earlier code. With `accept` the new code counts:
+    what the log has, and the function did not ask for again, is dropped.
+    """
+    accept = call.body is not None and call.body.accept
+    return await _steer(call, "resume", accept=accept)
 
 
 @routes.post("/api/runs/{run_id}/retry", Action.SUBMIT, errors=(RunNotFound, IllegalState))
@@ -209,10 +216,11 @@ async def _steer(
     reason: str = "",
     *,
     force: bool = False,
+    accept: bool = False,
 ) -> RunView:
     access.check_unbound(call.caller)
     run_id = known_id(call.path["run_id"])
-    command = SteerRun(run_id=run_id, action=action, reason=reason, force=force)
+    command = SteerRun(run_id=run_id, action=action, reason=reason, force=force, accept=accept)
     return shown_run(await call.coordinator.execute(command))
 
 

@@ -10,6 +10,7 @@ from rota.core.access import Action
 from rota.core.ids import to_text
 from rota.core.workflow.commands import AddBranches, AddSiblings, ScopeExtended, SteerScope
 from rota.core.workflow.definition.model import Graph
+from rota.core.workflow.functions.model import CodeDefinition
 from rota.core.workflow.states import ScopeAction
 from rota.engine.runs.projections import RunProjection
 from rota.errors import (
@@ -60,6 +61,8 @@ async def listing(call: HttpCall[None, ScopesQuery]) -> ScopePage:
     definition = await queries.workflows.definition(record.workflow, record.version)
     if definition is None:
         raise WorkflowNotFound(record.workflow, record.version)
+    if isinstance(definition, CodeDefinition):
+        return ScopePage(items=[])  # the scopes of a function are its own
     graph = Graph(definition)
 
     def page(trace: RunProjection) -> list[ScopeView]:

@@ -1,19 +1,25 @@
 """Workflows over HTTP: store, validate, show and list definitions."""
 
+import re
+from typing import Any
+
 import msgspec
 
 from rota.core import access
 from rota.core.access import Action
-from rota.core.workflow.commands import PutWorkflow, named_version
+from rota.core.workflow.commands import PutCode, PutWorkflow, named_version
 from rota.core.workflow.definition.model import Definition, DefinitionProblem
+from rota.core.workflow.functions.model import CodeDefinition
+from rota.core.workflow.program import AnyDefinition
 from rota.core.workflow.records import Version
-from rota.errors import InvalidWorkflow, WorkflowNotFound
+from rota.errors import Invalid, InvalidWorkflow, WorkflowNotFound
 from rota.gateways.definitions.checking import Checked
 from rota.gateways.http.routing.endpoint import BodyReading, HttpCall, NoQuery, Routes
 from rota.gateways.http.routing.parameters import PageQuery, page_of
 from rota.gateways.http.routing.responses import HttpResponse, encoded
-from rota.gateways.validation import invalid_field
+from rota.gateways.validation import invalid, invalid_field
 from rota.messages import (
+    Request,
     WorkflowCheck,
     WorkflowDetail,
     WorkflowPage,
@@ -23,7 +29,15 @@ from rota.messages import (
 
 PROBLEMS_SHOWN = 3  # in the text of an error; its list has them all
 
+CODE = re.compile(r'\s*\{\s*"code"\s*:')  # how the definition of a function begins
+
 routes = Routes("Workflows")
+
+
+class CodeRequest(Request, frozen=True, kw_only=True):
+    """The definition of a function."""
+
+    code: Any
 
 
 # --- keeping and checking ------------------------------------------------------------------------
@@ -31,14 +45,14 @@ routes = Routes("Workflows")
 
 @routes.put(
     "/api/workflows/{workflow}",
-    Action.OPERATE,
+    Action.DEPLOY,
     body=Definition,
     reads=BodyReading.TEXT,
     body_limit="MAX_DEFINITION_BYTES",
     answer=WorkflowView,
     status=201,
     other_statuses=(200,),
-    errors=(InvalidWorkflow,),
+    errors=(Invalid, InvalidWorkflow),
 )
 async def put(call: HttpCall[str, NoQuery]) -> HttpResponse:
     """Store a definition.
@@ -46,11 +60,34 @@ async def put(call: HttpCall[str, NoQuery]) -> HttpResponse:
     JSON or YAML, whatever the content type says. Another content is a new version (201); the
     same content again is the version it was (200). The definition may leave its name out, which
     is then that of the path.
+
+    A workflow that is a function is stored as `{"code": {…}}`. A worker's token may do that, for
+    the queues that it is bound to, and never in place of a definition that is data.
     """
+    if CODE.match(call.body):
+        return await _put_code(call)
+    access.check(call.caller, Action.OPERATE)
     definition = _valid(await _checked(call, call.path["workflow"]))
     if definition.name != call.path["workflow"]:
         raise invalid_field("name", f"{definition.name!r} is not the name in the path")
     reply = await call.coordinator.execute(PutWorkflow(definition))
+    return encoded(_view(reply.version), 201 if reply.is_new else 200)
+
+
+async def _put_code(call: HttpCall[str, NoQuery]) -> HttpResponse:
+    name = call.path["workflow"]
+    try:
+        code = msgspec.json.decode(call.body, type=CodeRequest).code
+        if not isinstance(code, dict):
+            raise invalid_field("code", "an object is needed")
+        definition = msgspec.convert({"name": name, **code}, CodeDefinition)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error)) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Invalid(f"not JSON: {error}") from None
+    if definition.name != name:
+        raise invalid_field("name", f"{definition.name!r} is not the name in the path")
+    reply = await call.coordinator.execute(PutCode(definition=definition, by=call.caller))
     return encoded(_view(reply.version), 201 if reply.is_new else 200)
 
 
@@ -144,12 +181,13 @@ def _view(version: Version) -> WorkflowView:
     return msgspec.convert(version, WorkflowView, from_attributes=True)
 
 
-def _detail(version: Version, definition: Definition, versions: list[Version]) -> WorkflowDetail:
+def _detail(version: Version, definition: AnyDefinition, versions: list[Version]) -> WorkflowDetail:
     return WorkflowDetail(
         name=version.name,
         version=version.version,
         hash=version.hash,
         created_at_ms=version.created_at_ms,
-        definition=definition,
+        definition=definition if isinstance(definition, Definition) else None,
+        code=definition if isinstance(definition, CodeDefinition) else None,
         versions=[_view(one) for one in versions],
     )

@@ -1,0 +1,173 @@
+"""Functions over HTTP and streams: deploy, report, read their logs."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.gateways.serving import Api, Json
+from tests.gateways.test_access import closed, token
+from tests.gateways.websocket.streaming import streaming_peer
+from tests.gateways.working import Bench
+
+__all__ = ["closed"]  # a fixture
+
+CODE = {"fingerprint": "f" * 16, "source": "async def order(ctx, cart): ...", "first_line": 7}
+STEP = {"path": "price#1", "kind": "step", "state": "done", "result": 12}
+
+
+@pytest.fixture
+async def bench(api: Api) -> Bench:
+    return await Bench.at(api)
+
+
+async def deploy(api: Api, name: str = "order", status: int = 201, **more: Any) -> Json:
+    headers = more.pop("headers", None)
+    body = {"code": {**CODE, **more}}
+    answer = await api.client.put(f"/api/workflows/{name}", json=body, headers=headers)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def tell(bench: Bench, lease: Json, after: int, *operations: Json) -> Json:
+    item = {
+        "task_id": lease["task_id"],
+        "fence": lease["fence"],
+        "after": after,
+        "operations": operations,
+    }
+    body = {"incarnation": bench.worker.incarnation, "items": [item]}
+    answer = await bench.worker.call("operations", body)
+    assert answer.status_code == 200, answer.text
+    (outcome,) = answer.json()["outcomes"]
+    return outcome
+
+
+async def test_a_function_is_deployed_run_and_read(api: Api, bench: Bench) -> None:
+    await deploy(api)
+    run_id = await bench.start("order", {"cart": 1})
+    (lease,) = await bench.worker.lease()
+    assert (lease["name"], lease["payload"]["input"]) == ("workflow:order", {"cart": 1})
+
+    first = await tell(bench, lease, 0, STEP)
+    again = await tell(bench, lease, 0, STEP)
+    page = (await api.get(f"/api/runs/{run_id}/operations")).json()
+    await bench.worker.finish(lease, {"after": 1, "operations": [], "output": "done"})
+
+    assert (first["outcome"], again["outcome"]) == ("accepted", "duplicate")
+    assert (page["items"], page["next_after"], page["reported"]) == ([STEP], None, 1)
+    run = await bench.run(run_id)
+    assert (run["state"], run["output"]) == ("completed", "done")
+
+
+async def test_each_version_of_a_function_shows_its_source(api: Api) -> None:
+    await deploy(api)
+    await deploy(api, status=200)
+    await deploy(api, fingerprint="g" * 16, source="async def order(ctx): return 1")
+
+    newest = (await api.get("/api/workflows/order")).json()
+    first = (await api.get("/api/workflows/order/versions/1")).json()
+
+    assert [one["version"] for one in newest["versions"]] == [2, 1]
+    assert newest["code"]["source"] == "async def order(ctx): return 1"
+    assert first["code"]["source"] == CODE["source"]
+    assert "definition" not in first or first["definition"] is None
+
+
+async def test_a_definition_that_is_not_right_is_refused_by_field(api: Api) -> None:
+    refused = await deploy(api, status=400, fingerprint="f")
+    unknown = await deploy(api, status=400, colour="red")
+    body = {"code": {**CODE, "name": "other"}}
+    named = (await api.client.put("/api/workflows/order", json=body)).json()
+
+    assert refused["path"] == "fingerprint"
+    assert unknown["field"] == "colour"
+    assert named["field"] == "name"
+
+
+async def test_operations_that_are_not_right_are_refused(api: Api, bench: Bench) -> None:
+    await deploy(api)
+    await bench.start("order")
+    (lease,) = await bench.worker.lease()
+    item = {"task_id": lease["task_id"], "fence": lease["fence"], "after": 0}
+
+    for operations in ([{"path": "a#1"}], {"path": "a#1"}, [{**STEP, "kind": "dance"}]):
+        body = {
+            "incarnation": bench.worker.incarnation,
+            "items": [{**item, "operations": operations}],
+        }
+        answer = await bench.worker.call("operations", body)
+        assert (answer.status_code, answer.json()["field"]) == (400, "operations")
+
+
+async def test_a_cancelled_function_is_told_by_the_answer_to_its_report(
+    api: Api, bench: Bench
+) -> None:
+    await deploy(api)
+    run_id = await bench.start("order")
+    (lease,) = await bench.worker.lease()
+    await bench.steer(run_id, "cancel", {"reason": "changed my mind"})
+
+    told = await tell(bench, lease, 0, STEP)
+
+    assert told == {
+        "task_id": lease["task_id"],
+        "outcome": "accepted",
+        "cancelled": "changed my mind",
+    }
+
+
+async def test_a_streaming_worker_reports_operations_of_many_functions(api: Api) -> None:
+    await deploy(api)
+    bench = await Bench.at(api)
+    runs = [await bench.start("order") for _ in range(2)]
+    async with streaming_peer(api) as worker:
+        await worker.open("streamer")
+        await worker.credit(10)
+        leases = await worker.leases()
+        operations = msgspec.json.encode([STEP])
+        items = [[lease[0], lease[1], 0, operations] for lease in leases]
+
+        noted = await worker.ask("stream_operations", payload={"items": items})
+        again = await worker.ask("stream_operations", payload={"items": items[:1]})
+
+        assert (noted["count"], noted.get("refused", [])) == (2, [])
+        assert again["refused"] == [[leases[0][0], "duplicate"]]
+    for run_id in runs:
+        page = (await api.get(f"/api/runs/{run_id}/operations")).json()
+        assert page["items"] == [STEP]
+
+
+# --- access -----------------------------------------------------------------------------------
+
+
+async def test_a_worker_deploys_functions_and_reads_the_logs_of_those_it_runs(closed: Api) -> None:
+    worker = await token(closed, "worker", queues=("own",))
+    other = await token(closed, "worker", queues=("other",))
+    submitter = await token(closed, "submit")
+    await deploy(closed, headers=worker, queue="own")
+    await deploy(closed, status=403, headers=other, queue="other")
+    started = await closed.post("/api/runs", {"workflow": "order"}, headers=submitter)
+    path = f"/api/runs/{started.json()['id']}/operations"
+    body = {"worker_id": "w", "queues": ["own"]}
+    registered = await closed.post("/api/workers", body, headers=worker)
+    incarnation = registered.json()["incarnation"]
+
+    before = await closed.get(path, headers=worker)
+    await closed.post(
+        "/api/workers/w/lease", {"incarnation": incarnation, "max": 1}, headers=worker
+    )
+    held = await closed.get(path, headers=worker)
+    strange = await closed.get(path, headers=other)
+
+    assert [one.status_code for one in (before, held, strange)] == [403, 200, 403]
+    assert (await closed.get(path, headers=submitter)).status_code == 200
+
+
+async def test_a_worker_cannot_put_definitions_that_are_data(closed: Api) -> None:
+    worker = await token(closed, "worker")
+    text = "name: one\ninitial_node: a\nnodes: {a: {}}\n"
+
+    refused = await closed.client.put("/api/workflows/one", content=text, headers=worker)
+
+    assert refused.status_code == 403
