@@ -142,7 +142,7 @@ async def test_runs_that_signal_each_other_in_a_circle_do_so_in_bounded_transact
     transactions = 1 + await flows.take_slices()
 
     decided = [len(one.decisions) for run in (first, second) for one in await flows.journal(run)]
-    assert DECISIONS_PER_STEP < sum(decided) < transactions * (DECISIONS_PER_STEP + max(decided))
+    assert DECISIONS_PER_STEP < sum(decided) < transactions * (DECISIONS_PER_STEP + 100)
     assert transactions > sum(decided) // (2 * DECISIONS_PER_STEP)
     states = {await flows.state(first), await flows.state(second)}
     assert states == {"completed", "failed"}  # one has hit its last ball, the other misses it

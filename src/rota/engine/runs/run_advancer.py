@@ -258,7 +258,7 @@ class RunAdvancer:
             )
             self._advance(target, event)
         answer = SignalSent(self._now_ms, sent.number, error, later=self._has_enough)
-        self._todo.append((sender.record.id, answer))
+        self._todo.appendleft((sender.record.id, answer))  # before what follows from the signal
 
     def _addressee(self, run_text: str, sent: SendSignal) -> LiveRun:
         """The run that a signal is for, which must be able to take it."""
