@@ -14,7 +14,14 @@ from msgspec import Raw, Struct
 from rota import errors
 from rota.core.commands import Command, PauseQueue, SubmitTasks
 from rota.core.decisions import AddTask, TellCancelled
-from rota.core.flows.commands import LimitState, LimitStates
+from rota.core.flows.commands import (
+    BlockedLane,
+    BlockedLanes,
+    LimitState,
+    LimitStates,
+    TenantState,
+    TenantStates,
+)
 from rota.core.flows.model import LimitRecord
 from rota.core.flows.queue_settings import QueueRate, QueueSettings
 from rota.core.ids import TaskId
@@ -57,7 +64,14 @@ from rota.core.tasks.model import (
     TaskState,
 )
 from rota.core.workers.model import Health, WorkerRecord, WorkerState
-from rota.core.workflow.commands import ArtifactStaged, RunShown, WorkflowKept
+from rota.core.workflow.commands import (
+    ArtifactStaged,
+    OperationsNoted,
+    OperationsShown,
+    RunShown,
+    ScopeExtended,
+    WorkflowKept,
+)
 from rota.core.workflow.records import Artifact, RunRecord, Version
 from rota.core.workflow.states import RunState
 from rota.engine.replicas.link.codec import FollowerCodec, GarbledMessage, LeaderCodec, join_frames
@@ -255,6 +269,9 @@ REPLIES: list[CommandReply] = [
     WorkflowKept(Version(name="w", version=1, hash="h", created_at_ms=2), is_new=True),
     RunShown(RUN, {"a": [1, {"b": None}]}, is_duplicate=True),
     RunShown(RUN, DOCUMENT),
+    OperationsNoted(["accepted"], {0: "cancelled"}),
+    OperationsShown(entries=[b'{"a": 1}'], next_after=2, reported=3, restarts=4),
+    ScopeExtended(run_id=1, scope=2, first_index=3, count=4, total=5, is_duplicate=True),
     ArtifactStaged(
         Artifact(
             id=1,
@@ -273,6 +290,8 @@ REPLIES: list[CommandReply] = [
     LOCK,
     LIMIT,
     LimitStates([LIMIT]),
+    TenantStates([TenantState(key="a", weight=2.0, waiting=3, running=1, share=0.5)], total=1),
+    BlockedLanes([BlockedLane(lane=Lane("mail", "send", ("gpu",)), limit=LIMIT, keys=2)]),
     QueueSettings(max_running=1, max_queued=2, rate=QueueRate(limit=3), weights={"a": 0.5}),
     ScheduleShown(SCHEDULE, is_new=True),
     FiringShown(FIRING),

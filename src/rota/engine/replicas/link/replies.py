@@ -13,7 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rota.core.decisions import AddTask
-from rota.core.flows.commands import FlowReply, LimitState, LimitStates
+from rota.core.flows.commands import (
+    BlockedLanes,
+    FlowReply,
+    LimitState,
+    LimitStates,
+    TenantStates,
+)
 from rota.core.flows.queue_settings import QueueSettings
 from rota.core.ids import TaskId
 from rota.core.kv import KvEntry, KvReply
@@ -46,6 +52,7 @@ from rota.core.workflow.commands import (
     OperationsShown,
     RunReply,
     RunShown,
+    ScopeExtended,
     WorkflowKept,
 )
 from rota.engine.replicas.link.errors import decode_hook, encode_hook
@@ -85,6 +92,7 @@ REPLY_TAGS: dict[type[Struct], str] = {
     JobChanged: "job",
     WorkflowKept: "workflow",
     RunShown: "run",
+    ScopeExtended: "scope_extended",
     ArtifactStaged: "artifact",
     OperationsNoted: "operations",
     OperationsShown: "operation_log",
@@ -94,6 +102,8 @@ REPLY_TAGS: dict[type[Struct], str] = {
     LimitState: "limit",
     LimitStates: "limits",
     QueueSettings: "queue_settings",
+    TenantStates: "tenants",
+    BlockedLanes: "blocked_lanes",
     ScheduleShown: "schedule",
     FiringShown: "firing",
     SchedulesSynced: "schedules",
