@@ -206,7 +206,7 @@ async def test_a_missed_target_is_on_the_overview_and_on_the_queue(api: Api) -> 
 
         await api.turn(31_000)
         await expect(settings).to_contain_text("missed since")
-        await expect(page.locator("tbody tr").first).to_contain_text("longer than 30 s since")
+        await expect(page.locator("tbody tr").first).to_contain_text("target missed since")
         await visit.open("/")
         line = page.locator("a.alert", has_text="the target of their queue")
         await expect(line).to_contain_text("Tasks of mail wait longer than 30 s")

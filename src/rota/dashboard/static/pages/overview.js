@@ -50,7 +50,7 @@ function troubles(overview, backlog, queues) {
   const found = [];
   for (const one of queues.filter((queue) => queue.target_missed_ms)) {
     found.push({ key: `target ${one.name}`, tone: "red", href: link("/queues", { queue: one.name }),
-      title: html`Tasks of <b>${one.name}</b> wait longer than ${duration(one.target_wait_ms)}, the target of their queue`, note: html`since <${Time} at=${one.target_missed_ms} />${one.oldest_age_ms !== null && html` · the oldest has waited for ${duration(one.oldest_age_ms)}`}` });
+      title: html`Tasks of <b>${one.name}</b> wait longer than ${duration(one.target_wait_ms).replace(".0 s", " s")}, the target of their queue`, note: html`since <${Time} at=${one.target_missed_ms} />${one.oldest_age_ms !== null && html` · the oldest has waited for ${duration(one.oldest_age_ms)}`}` });
   }
   for (const one of backlog.filter((lane) => lane.queued && lane.why.is_stuck)) {
     found.push({ key: `stuck ${one.queue} ${one.name} ${one.requires}`, tone: "red", href: link("/tasks", { state: "queued", queue: one.queue, name: one.name }),

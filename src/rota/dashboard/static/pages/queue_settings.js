@@ -16,12 +16,13 @@ export function SettingsMark({ queue }) {
   if (queue.rate) words.push(pace(queue.rate));
   if (queue.max_queued !== null) words.push(`at most ${whole(queue.max_queued)} queued`);
   if (shares(queue).length) words.push(plural(shares(queue).length, "weight"));
-  if (queue.target_wait_ms) words.push(`waits of at most ${duration(queue.target_wait_ms)} wanted`);
+  if (queue.target_wait_ms) words.push(`target ${period(queue.target_wait_ms)}`);
   return html`${words.length > 0 && html`<span class="sub mark">${words.join(" · ")}</span>`}${queue.target_missed_ms && html`<span class="sub mark error-text">${missed(queue)}</span>`}`;
 }
 
 /** Since when tasks of a queue wait longer than they should. */
-const missed = (queue) => html`longer than ${duration(queue.target_wait_ms)} since <${Time} at=${queue.target_missed_ms} />`;
+const missed = (queue) => html`target missed since <${Time} at=${queue.target_missed_ms} />`;
+const period = (ms) => duration(ms).replace(".0 s", " s");
 
 export function Settings({ queue, reload }) {
   const [isEdited, setEdited] = useState(false);
@@ -30,8 +31,8 @@ export function Settings({ queue, reload }) {
   return html`<${Panel} title=${`${queue.name}: settings`} tools=${change}><div class="body"><${Facts} items=${[
     ["runs at once", html`<${Use} count=${queue.running} most=${queue.max_running} state="running" />`],
     ["queued", html`<${Use} count=${queue.depth} most=${queue.max_queued} state="queued" />`],
-    ["wait at most", queue.target_wait_ms ? html`<span class="number">${duration(queue.target_wait_ms)}</span> ${queue.target_missed_ms ? html`<span class="error-text">missed since <${Time} at=${queue.target_missed_ms} /></span>` : html`<span class="soft">is met</span>`}` : html`<span class="soft">no target</span>`],
-    ["a point of priority", queue.aging_ms ? html`is worth <span class="number">${duration(queue.aging_ms)}</span> of waiting` : html`<span class="soft">always goes before age</span>`],
+    ["wait at most", queue.target_wait_ms ? html`<span class="number">${period(queue.target_wait_ms)}</span> ${queue.target_missed_ms ? html`<span class="error-text">missed since <${Time} at=${queue.target_missed_ms} /></span>` : html`<span class="soft">is met</span>`}` : html`<span class="soft">no target</span>`],
+    ["a point of priority", queue.aging_ms ? html`is worth <span class="number">${period(queue.aging_ms)}</span> of waiting` : html`<span class="soft">always goes before age</span>`],
     ["rate of starts", queue.rate ? html`<span class="number">${pace(queue.rate)}</span>` : none],
     ["fairness", FAIRNESS[queue.fairness]],
     ["weights", shares(queue).length ? html`<span class="chips">${shares(queue).map(([name, weight]) => html`<span class="chip" key=${name}>${name} ${weight}</span>`)}</span>` : html`<span class="soft">all tenants (<code>fair_key</code>) have the same share</span>`],
