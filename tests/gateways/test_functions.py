@@ -1,5 +1,6 @@
 """Functions over HTTP and streams: deploy, report, read their logs."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from tests.gateways.serving import Api, Json
 from tests.gateways.test_access import closed, token
 from tests.gateways.websocket.streaming import streaming_peer
+from tests.gateways.websocket.talking import until
 from tests.gateways.working import Bench
 
 __all__ = ["closed"]  # a fixture
@@ -136,6 +138,37 @@ async def test_a_streaming_worker_reports_operations_of_many_functions(api: Api)
     for run_id in runs:
         page = (await api.get(f"/api/runs/{run_id}/operations")).json()
         assert page["items"] == [STEP]
+
+
+async def test_a_caller_waits_for_the_values_of_a_stream_and_for_a_reply(
+    api: Api, bench: Bench
+) -> None:
+    await deploy(api)
+    run_id = await bench.start("order")
+    (lease,) = await bench.worker.lease()
+    ask = {"name": "add", "is_answered": True, "type": "event"}
+    asking = {"path": "add#1", "kind": "receive", "state": "pending", "request": ask}
+    await tell(bench, lease, 0, asking)
+    await bench.steer(run_id, "signal", {"name": "add", "payload": 1, "key": "k"})
+    waiting = [
+        asyncio.ensure_future(api.get(f"/api/runs/{run_id}/{path}?wait_ms=30000"))
+        for path in ("streams/log", "replies/k")
+    ]
+    await until(lambda: len(api.node.coordinator._notifier.ends) == 1)
+    operations = [
+        {"path": "add#1", "kind": "receive", "state": "delivered"},
+        {**STEP, "path": "log#1", "kind": "stream", "result": {"stream": "log", "value": 5}},
+        {**STEP, "path": "reply#1", "kind": "reply", "result": {"number": 1, "value": 2}},
+    ]
+
+    await tell(bench, lease, 1, *operations)
+    values, reply = [(await one).json() for one in waiting]
+
+    assert values == {"items": [5], "next_after": 1, "ended": False}
+    assert reply == {"ready": True, "value": 2, "ended": False}
+    await bench.worker.finish(lease, {"after": 4, "output": 1})
+    later = (await api.get(f"/api/runs/{run_id}/streams/log?after=1&wait_ms=30000")).json()
+    assert later == {"items": [], "next_after": 1, "ended": True}
 
 
 # --- access -----------------------------------------------------------------------------------

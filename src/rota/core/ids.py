@@ -34,3 +34,8 @@ def from_text(text: str) -> TaskId | None:
         return None
     # Written back and compared: signs, spaces and capitals are read by int, but are not ours.
     return TaskId(number) if 0 <= number < _END and to_text(number) == text else None
+
+
+def news_of(run_id: int) -> int:
+    """Return the number under which callers wait for values and replies of a run."""
+    return -run_id

@@ -285,6 +285,22 @@ class OperationPage(Answer, frozen=True, kw_only=True):
     restarts: int  # times that the function has begun anew
 
 
+class RunStreamPage(Answer, frozen=True, kw_only=True):
+    """Values of a stream of a function, in their order."""
+
+    items: list[Any]
+    next_after: int  # give it as `after` for the next values
+    ended: bool  # the run has ended: no further values come
+
+
+class SignalReply(Answer, frozen=True, kw_only=True):
+    """The reply of a function to a signal."""
+
+    ready: bool  # false: there is none yet
+    value: Any = None
+    ended: bool  # the run has ended: none will come
+
+
 class ArtifactView(Answer, frozen=True, kw_only=True):
     name: str
     size: int  # bytes

@@ -306,6 +306,20 @@ HTTP: tuple[Rule, ...] = (
         "/api/runs/{run}/operations",
         answers=(400,),
     ),
+    rule(
+        "GET /api/runs/{run_id}/streams/{name}",
+        READERS,
+        X,
+        "/api/runs/{run}/streams/log",
+        answers=(400,),
+    ),
+    rule(
+        "GET /api/runs/{run_id}/replies/{key}",
+        READERS,
+        X,
+        "/api/runs/{run}/replies/k",
+        answers=(400,),
+    ),
     rule("GET /api/runs/activity", READERS, X, "/api/runs/activity?run={run}"),
     rule("GET /api/standings", READERS, X, "/api/standings?run={run}"),
     # The queue of the task is looked at first; here it is a task that works for no run.

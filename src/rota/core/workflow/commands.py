@@ -67,6 +67,21 @@ class OperationsShown(Struct, frozen=True, kw_only=True):
     restarts: int
 
 
+class StreamShown(Struct, frozen=True, kw_only=True):
+    """Values of a stream of a function."""
+
+    values: list[bytes]  # JSON
+    next_after: int
+    is_ended: bool  # the run has ended: no further values come
+
+
+class ReplyShown(Struct, frozen=True, kw_only=True):
+    """The reply of a function to a signal."""
+
+    value: bytes | None = None  # JSON; None: there is none yet
+    is_ended: bool  # the run has ended: none will come
+
+
 RunReply = (
     WorkflowKept
     | RunShown
@@ -74,6 +89,8 @@ RunReply = (
     | ScopeExtended
     | OperationsNoted
     | OperationsShown
+    | StreamShown
+    | ReplyShown
     | Done
 )
 
@@ -190,6 +207,22 @@ class LookAtOperations(
     by: Caller | None = None  # a worker, which must hold the function; None: any reader
 
 
+class LookAtStream(CommandBase[StreamShown], frozen=True, kw_only=True, tag="LookAtStream"):
+    """Read values of a stream of a function. Changes nothing."""
+
+    run_id: int
+    name: str
+    after: int = 0  # values that are known
+    limit: int
+
+
+class LookAtReply(CommandBase[ReplyShown], frozen=True, kw_only=True, tag="LookAtReply"):
+    """Read the reply of a function to the signal with this key. Changes nothing."""
+
+    run_id: int
+    key: str
+
+
 class FireRunTimers(CommandBase[Done], frozen=True, tag="FireRunTimers"):
     """Fire the timers of sleeps, waits, joins and runs that are due."""
 
@@ -241,6 +274,8 @@ RunCommand = (
     | LookAtRun
     | ReportOperations
     | LookAtOperations
+    | LookAtStream
+    | LookAtReply
     | FireRunTimers
     | AdvanceRuns
     | PruneRuns

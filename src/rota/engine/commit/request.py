@@ -34,6 +34,8 @@ from rota.core.shards.commands import BeatMember, SaveCheckpoint, ShardReply
 from rota.core.shards.members import Assignment
 from rota.core.workflow.commands import (
     LookAtOperations,
+    LookAtReply,
+    LookAtStream,
     ReportOperations,
     RunReply,
     StartRun,
@@ -120,6 +122,8 @@ COSTS: dict[type[Any], Callable[[Any], tuple[int, bool]]] = {
     StartRun: _trifle,
     ReportOperations: lambda command: _of_tasks(len(command.items)),
     LookAtOperations: _trifle,
+    LookAtStream: _trifle,
+    LookAtReply: _trifle,
     SaveCheckpoint: _trifle,
     ClearNotifications: _trifle,
 }

@@ -8,11 +8,15 @@ from rota.core.tasks.model import Lease
 from rota.core.workers.registry import check_owner
 from rota.core.workflow.commands import (
     LookAtOperations,
+    LookAtReply,
+    LookAtStream,
     OperationsNoted,
     OperationsShown,
     PutCode,
+    ReplyShown,
     ReportedOperations,
     ReportOperations,
+    StreamShown,
 )
 from rota.core.workflow.events import OperationsReported
 from rota.core.workflow.functions.model import FUNCTION_TOKEN
@@ -99,21 +103,22 @@ class FunctionCommands:
 
     # --- reading ------------------------------------------------------------------------------
 
+    def look_at_stream(self, live: LiveRun, command: LookAtStream) -> StreamShown:
+        run = _function_run(live)
+        after = command.after
+        values = bounded(run.streams.get(command.name, [])[after : after + command.limit])
+        return StreamShown(values=values, next_after=after + len(values), is_ended=run.is_ended)
+
+    def look_at_reply(self, live: LiveRun, command: LookAtReply) -> ReplyShown:
+        run = _function_run(live)
+        return ReplyShown(value=run.replies.get(command.key), is_ended=run.is_ended)
+
     def look(self, live: LiveRun, command: LookAtOperations) -> OperationsShown:
         """Return a page of the log of a function."""
         if command.by is not None:
             self._check_holder(live, command.by)
-        run = live.run
-        if not isinstance(run, CodeRun):
-            detail = f"run {to_text(live.record.id)!r} has no operations: its workflow is a graph"
-            raise Invalid(detail, field="run_id")
-        entries: list[bytes] = []
-        size = 0
-        for entry in run.log[command.after : command.after + command.limit]:
-            size += len(entry)
-            if entries and size > limits.MAX_OPERATIONS_PAGE_BYTES:
-                break
-            entries.append(entry)
+        run = _function_run(live)
+        entries = bounded(run.log[command.after : command.after + command.limit])
         end = command.after + len(entries)
         return OperationsShown(
             entries=entries,
@@ -138,3 +143,20 @@ class FunctionCommands:
                     return False
                 return True
         return False
+
+
+def _function_run(live: LiveRun) -> CodeRun:
+    if not isinstance(live.run, CodeRun):
+        detail = f"run {to_text(live.record.id)!r} has no operations: its workflow is a graph"
+        raise Invalid(detail, field="run_id")
+    return live.run
+
+
+def bounded(entries: list[bytes]) -> list[bytes]:
+    """Return as many entries as one answer may have, and at least one."""
+    size = 0
+    for place, entry in enumerate(entries):
+        size += len(entry)
+        if place and size > limits.MAX_OPERATIONS_PAGE_BYTES:
+            return entries[:place]
+    return entries

@@ -17,7 +17,7 @@ import msgspec
 
 from rota.core.decisions import FinishTask
 from rota.core.events import Event
-from rota.core.ids import TaskId, from_text, next_ids, to_text
+from rota.core.ids import TaskId, from_text, news_of, next_ids, to_text
 from rota.core.limits import MAX_EVENT_TEXT, STEPS_PER_SLICE
 from rota.core.workflow.commands import SignalRun, StartRun, WorkflowKept, named_version
 from rota.core.workflow.decisions import (
@@ -307,6 +307,9 @@ class RunAdvancer:
 
     def _advance(self, live: LiveRun, event: RunEvent) -> None:
         decisions = reduce(live.run, event)
+        if isinstance(live.run, CodeRun) and live.run.has_news:
+            live.run.has_news = False
+            self._batch.delivery.ended.append(news_of(live.record.id))
         self.decided += len(decisions)
         links: dict[str, int] = {}
         timers: list[tuple[int, int, str, int]] = []

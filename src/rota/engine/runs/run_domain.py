@@ -17,7 +17,9 @@ from rota.core.workflow.commands import (
     FireRunTimers,
     ForkRun,
     LookAtOperations,
+    LookAtReply,
     LookAtRun,
+    LookAtStream,
     OperationsNoted,
     PruneRuns,
     PutCode,
@@ -126,6 +128,10 @@ class RunDomain(Domain):
                 return noted
             case LookAtOperations():
                 return self._functions.look(self._live(command.run_id), command)
+            case LookAtStream():
+                return self._functions.look_at_stream(self._live(command.run_id), command)
+            case LookAtReply():
+                return self._functions.look_at_reply(self._live(command.run_id), command)
             case StartRun():
                 return self._start(command)
             case ForkRun():

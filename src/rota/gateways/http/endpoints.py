@@ -14,6 +14,7 @@ from rota.gateways.http.resources.tasks import failures, jobs, key_limits, queue
 from rota.gateways.http.resources.workers import reports, scale, work, workers
 from rota.gateways.http.resources.workflows import (
     artifacts,
+    functions,
     run_inspection,
     runs,
     scopes,
@@ -32,6 +33,7 @@ ENDPOINTS = (
     *workflows.routes.endpoints,
     *runs.routes.endpoints,
     *run_inspection.routes.endpoints,
+    *functions.routes.endpoints,
     *scopes.routes.endpoints,
     *artifacts.routes.endpoints,
     *schedules.routes.endpoints,

@@ -32,6 +32,7 @@ from rota.core.workflow.functions.run import (
     GroupWaits,
     PendingOperation,
     UnseenEnd,
+    encode_value,
     item_token,
 )
 
@@ -84,7 +85,8 @@ def _take_effect(run: CodeRun, operation: Operation) -> None:
     if operation.kind == "publish":
         run.published = {**run.published, str(result.get("key")): value}
     elif operation.kind == "stream":
-        run.streams.setdefault(str(result.get("stream")), []).append(value)
+        run.streams.setdefault(str(result.get("stream")), []).append(encode_value(value))
+        run.has_news = True
         run.stream_values += 1
     else:
         signals.reply(run, result.get("number"), value)

@@ -211,6 +211,7 @@ def end(
     operations.cancel_all(run)
     run.waits, run.is_due = None, False
     run.drop_timer("run", 0)
+    run.has_news = True
     run.set_state(state, output=output, error=error)
 
 

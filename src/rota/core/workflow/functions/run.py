@@ -24,7 +24,7 @@ from rota.core.workflow.states import RUN_ENDED, RunState
 
 ITEM_SPAN = 2**32  # between the tokens of two items of a map
 
-encode_entry = msgspec.json.Encoder().encode
+encode_value = encode_entry = msgspec.json.Encoder().encode
 decode_entry = msgspec.json.Decoder(Operation).decode
 
 
@@ -103,10 +103,11 @@ class CodeRun(Struct):
     waiting: dict[str, dict[int, None]] = {}  # signal -> tokens
     approvals: dict[str, None] = {}  # names of approvals that were asked for
     answerable: dict[int, str] = {}  # number of a received signal -> its key
-    replies: dict[str, Any] = {}  # by the key of the signal
+    replies: dict[str, bytes] = {}  # JSON, by the key of the signal
     published: dict[str, Any] = {}
-    streams: dict[str, list[Any]] = {}
+    streams: dict[str, list[bytes]] = {}  # JSON
     stream_values: int = 0
+    has_news: bool = False  # for callers that wait for values of streams, or for replies
     output: Any = None
     error: dict[str, Any] | None = None
     now_ms: int = 0

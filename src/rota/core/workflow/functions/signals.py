@@ -12,7 +12,7 @@ from rota.core.workflow.commands import SignalRun
 from rota.core.workflow.decisions import KeepSignal, TakeSignal
 from rota.core.workflow.definition import schemas
 from rota.core.workflow.functions.model import ApprovalRequest, EventRequest, name_of
-from rota.core.workflow.functions.run import CodeRun, KeptSignal, PendingOperation
+from rota.core.workflow.functions.run import CodeRun, KeptSignal, PendingOperation, encode_value
 from rota.errors import IllegalState, Invalid, NothingToApprove, TooMany
 
 
@@ -132,4 +132,5 @@ def reply(run: CodeRun, number: Any, value: Any) -> None:
     """Keep the answer to a received signal for the caller that knows its key."""
     key = run.answerable.pop(number, None) if isinstance(number, int) else None
     if key is not None and key in run.signal_keys:
-        run.replies[key] = value
+        run.replies[key] = encode_value(value)
+        run.has_news = True

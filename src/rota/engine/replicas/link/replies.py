@@ -50,9 +50,11 @@ from rota.core.workflow.commands import (
     ArtifactStaged,
     OperationsNoted,
     OperationsShown,
+    ReplyShown,
     RunReply,
     RunShown,
     ScopeExtended,
+    StreamShown,
     WorkflowKept,
 )
 from rota.engine.replicas.link.errors import decode_hook, encode_hook
@@ -96,6 +98,8 @@ REPLY_TAGS: dict[type[Struct], str] = {
     ArtifactStaged: "artifact",
     OperationsNoted: "operations",
     OperationsShown: "operation_log",
+    StreamShown: "stream",
+    ReplyShown: "reply",
     Assignment: "assignment",
     KvEntry: "value",
     LockAnswer: "lock",

@@ -5,21 +5,18 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Any
 
-from msgspec import Meta, Raw
+from msgspec import Meta
 
 from rota.core import access, ids, limits
 from rota.core.access import Action
 from rota.core.ids import TaskId
 from rota.core.tasks.model import Name, TaskState
 from rota.core.workers import registry
-from rota.core.workflow.commands import LookAtOperations
 from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.records import RunRecord
 from rota.core.workflow.states import TokenState
 from rota.engine.runs.projections import RunProjection, TokenProjection
 from rota.errors import (
-    Forbidden,
-    Invalid,
     RunNotFound,
     StaleLease,
     TaskNotFound,
@@ -27,9 +24,8 @@ from rota.errors import (
 )
 from rota.gateways.http.routing.endpoint import HttpCall, Routes
 from rota.gateways.http.routing.parameters import PageQuery, number_of, page_of
-from rota.gateways.http.routing.responses import HttpResponse, encoded
 from rota.gateways.http.views.runs import entry_view, graph_view, token_view, with_task
-from rota.messages import JournalPage, OperationPage, Request, RunGraph, RunTokenPage, RunTokenView
+from rota.messages import JournalPage, Request, RunGraph, RunTokenPage, RunTokenView
 
 Number = Annotated[int, Meta(ge=0, le=2**53)]
 
@@ -59,11 +55,6 @@ class JournalQuery(Request, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=2**31)],
         Meta(description="Show at most so many of each entry: a large fan-out has many."),
     ] = 2**31
-
-
-class OperationsQuery(Request, frozen=True, kw_only=True):
-    after: Annotated[Number, Meta(description="The number of entries already known.")] = 0
-    limit: Annotated[int, Meta(ge=1, le=limits.MAX_PAGE)] = limits.MAX_PAGE
 
 
 def known_id(text: str) -> int:
@@ -146,38 +137,6 @@ async def journal(call: HttpCall[None, JournalQuery]) -> JournalPage:
     return JournalPage(
         items=[entry_view(entry, query.decisions) for entry in page], next_cursor=next_cursor
     )
-
-
-@routes.get(
-    "/api/runs/{run_id}/operations",
-    Action.FOLLOW,
-    answer=OperationPage,
-    errors=(Invalid, RunNotFound, Forbidden),
-)
-async def operations(call: HttpCall[None, OperationsQuery]) -> HttpResponse:
-    """List the log of a function: its operations since it last began anew.
-
-    A token of the scope `worker` alone may read the logs of functions that its workers run.
-    """
-    run_id, caller, query = known_id(call.path["run_id"]), call.caller, call.query
-    is_reader = access.is_allowed(caller, Action.READ)
-    if is_reader:
-        access.check_unbound(caller)
-    shown = await call.coordinator.execute(
-        LookAtOperations(
-            run_id=run_id,
-            after=query.after,
-            limit=query.limit,
-            by=None if is_reader else caller,
-        )
-    )
-    page = {
-        "items": Raw(b"[" + b",".join(shown.entries) + b"]"),
-        "next_after": shown.next_after,
-        "reported": shown.reported,
-        "restarts": shown.restarts,
-    }
-    return encoded(page)
 
 
 @routes.get("/api/runs/{run_id}/graph", Action.READ, errors=(RunNotFound, WorkflowNotFound))
