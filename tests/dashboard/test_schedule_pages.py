@@ -1,9 +1,11 @@
 """Pages of schedules, in a real browser."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -378,3 +380,38 @@ async def test_forms_of_schedules_fit(api: Api, width: int, theme: str) -> None:
 
             assert await form.evaluate("it => it.scrollWidth <= it.clientWidth"), name
             assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+
+
+@pytest.mark.parametrize(
+    ("zone", "days"),
+    [
+        ("Australia/Lord_Howe", ["2026-04-04", "2026-10-03"]),  # shifts of half an hour
+        ("Europe/Berlin", ["2026-03-28", "2026-10-24"]),
+        ("Pacific/Apia", ["2011-12-29"]),  # a day that was left out
+        ("UTC", ["2026-03-28"]),
+    ],
+)
+async def test_times_in_a_form_are_those_of_the_clock_of_the_zone(
+    api: Api, zone: str, days: list[str]
+) -> None:
+    first = [round(datetime.fromisoformat(f"{day}T00:00Z").timestamp() * 1000) for day in days]
+    moments = [start + quarter * 900_000 for start in first for quarter in range(3 * 96)]
+    async with visiting(api) as visit:
+        page = await visit.open("/schedules")
+        script = """async ([zone, moments, texts]) => {
+          const { readTime, writeTime } = await import("/static/pages/zoned_times.js");
+          const read = (text) => readTime(text, zone, "at");
+          const written = moments.map((at) => writeTime(at, zone));
+          return [texts.map(read), written, written.map(read)];
+        }"""
+        shown = [datetime.fromtimestamp(one / 1000, ZoneInfo(zone)) for one in moments]
+        texts = [one.strftime("%Y-%m-%d %H:%M") for one in shown]
+        read, written, again = await page.evaluate(script, [zone, moments, texts])
+
+    assert again == moments  # what the form shows for a moment means that moment
+    repeated = {text for text in texts if texts.count(text) > 1}
+    for moment, text, found, form in zip(moments, texts, read, written, strict=True):
+        if text not in repeated:
+            assert (found, form) == (moment, text)
+        else:
+            assert found in {one for one, same in zip(moments, texts, strict=True) if same == text}
