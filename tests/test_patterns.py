@@ -7,6 +7,7 @@ A case is a list of steps. A step is what happens, and after `>` the tasks that 
     a=3 > b    ... with this result, as JSON
     !go > b    a signal
     -b > c     a caller cancels that task
+    +[1] > b   a caller adds branches for these items to the first scope; with a dot, the last ones
     cancel >   a caller cancels the run
 """
 
@@ -66,17 +67,30 @@ CASES = [
         output={"results": [1, 2, 3]},
     ),
     Case(14, "> a; a=[] > d; d >", output={"results": []}),
+    Case(
+        15,
+        '> a; a=["x"] > b; +["y","z"] > b b b; b=1 > b b; b=2 > b; b=3 >; +["w"] > b; '
+        "+[]. > b; b=4 > d; d >",
+        output={"results": [1, 2, 3, 4]},
+    ),
     Case(16, "> a; a >; !paid > ship; ship >"),
     Case(16, "> a; a >; !refused > close; close >"),
     Case(17, "> a; a > b; b > c; c > e; e > d; d >"),
+    Case(
+        18,
+        "> a; !request > a; a >; !request > serve; !request > serve serve; serve > serve; "
+        "!next > d serve; !request > d serve; serve > d; d >",
+    ),
+    Case(18, "> a; a >; !next > d; !request > d; d >"),
     Case(19, "> a; a > b; -b > c; c >"),
     Case(19, "> a; a > b; b >"),
     Case(20, "> a; a > b b c; cancel >", ends="cancelled"),
     Case(20, '> a; a > b b c; c="stop" >', ends="cancelled"),
     Case(21, '> a; a > b; b="again" > b; b="again" > b; b > d; d >'),
     Case(22, "> work; work > work; work > work; work >", {"depth": 2}),
-    Case(24, "> a; !trigger > a; a > b; b >"),
-    Case(24, "> a; a >; !trigger > b; b >"),
+    Case(23, "> a; !trigger > a; a >; !trigger > b; b >"),
+    Case(24, "> a; !trigger > a; a > b; !trigger > b b; b > b; !stop > b; b >"),
+    Case(24, "> a; a >; !trigger > b; b >; !trigger > b; b >; !stop >"),
     Case(25, "> a; a > b; b > e e; e > e; !stop > d; d >"),
     Case(25, "> a; a > b; b > e e; e > e; e > d; d >"),
     Case(26, "> a; a > b b b; b > b b; !stop > d; d >"),
@@ -142,6 +156,9 @@ class PatternRun:
             self.run.cancel()
         elif what[0] == "!":
             self.run.signal(what[1:])
+        elif what[0] == "+":
+            items = msgspec.json.decode(what[1:].rstrip("."))
+            self.run.add_branches(1, items, last=what.endswith("."))
         elif what[0] == "-":
             self.client.run(calls.cancel_task(self._lease(what[1:]).task_id))
         else:

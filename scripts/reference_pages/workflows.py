@@ -112,7 +112,13 @@ SMALL: dict[str, tuple[type[Struct], dict[str, str]]] = {
     ),
     "wait_for": (
         WaitFor,
-        {"event": "name of the signal", "timeout_ms": "then the node fails with `timeout`"},
+        {
+            "event": "name of the signal",
+            "timeout_ms": "then the node fails with `timeout`; counted from when it began to wait",
+            "repeat": "wait again after each signal: true, or for how many of them",
+            "until": "of a repeated wait, `{event: NAME}`: the signal that ends it",
+            "transient": "take only signals that come while it waits; earlier ones are lost",
+        },
     ),
     "approval": (
         Approval,
@@ -164,6 +170,7 @@ PROBLEMS = {
     "bad_limit": "a node names a key twice, or a rate that can let no task start",
     "limit_without_task": "a node that runs no task has limits or a tenant",
     "leaves_the_end": "a transition out of an `end`",
+    "bad_wait": "an `until` without `repeat`, or with the signal that is waited for",
     "quoted_name": "the name of a signal in quotes, as if it were an expression",
     "bad_target": "an output or merge target outside `state` and `output`",
     "bad_schema": "a schema that is none, or a pattern with look-around or back-references",

@@ -140,6 +140,38 @@ def test_any_constant_survives_being_written_as_yaml(value: object) -> None:
     assert repr(definition_of(yaml_of(definition))) == repr(definition)
 
 
+def test_a_program_builds_nodes_that_signal_wait_again_and_cancel() -> None:
+    flow = app.workflow("desk")
+    flow.node("start")
+    flow.node("order", wait_for={"event": "order", "repeat": True, "until": {"event": "closed"}})
+    flow.node("bell", wait_for={"event": "bell", "transient": True})
+    flow.node("told", signal="told")
+    flow.node("shop", signal={"run": "input.shop", "name": "order", "payload": {"by": "run.id"}})
+    flow.node("stop", end="cancelled")
+    for node in ("order", "bell", "told", "shop"):
+        flow.transition("start", node)
+    flow.transition("shop", "stop", condition="input.is_late")
+
+    assert flow.definition == definition_of("""
+name: desk
+initial_node: start
+nodes:
+  start: {}
+  order: {wait_for: {event: order, repeat: true, until: {event: closed}}}
+  bell: {wait_for: {event: bell, transient: true}}
+  told: {signal: {name: told}}
+  shop: {signal: {run: input.shop, name: order, payload: {by: run.id}}}
+  stop: {end: cancelled}
+transitions:
+  - {from: start, to: order}
+  - {from: start, to: bell}
+  - {from: start, to: told}
+  - {from: start, to: shop}
+  - {from: shop, to: stop, condition: input.is_late}
+""")
+    assert definition_of(flow.yaml()) == flow.definition
+
+
 def test_a_tasks_own_options_go_into_its_node() -> None:
     flow = app.workflow("mailing")
     flow.node("all", task=send)

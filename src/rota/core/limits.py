@@ -55,6 +55,7 @@ MAX_LOGGED_ATTEMPTS = 50  # ended attempts a task remembers, the newest ones
 MAX_ARTIFACTS_PER_ATTEMPT = 1_000  # named blobs that one attempt of a task may attach
 MAX_SIGNAL_KEYS = 1_000  # keys of signals that a run remembers, the newest
 MAX_BRANCHES_ADDED = 1_000  # branches that one call adds to an open scope
+MAX_TRIGGERS = 1_000_000  # signals that one node takes that waits again after each
 MAX_KEPT_SIGNALS = 1_000  # signals that a run keeps until something waits for them
 MAX_DEFINITION_BYTES = 1024 * 1024  # of a workflow's definition; 413 beyond
 MAX_NODES = 1_000  # nodes of one workflow

@@ -71,8 +71,9 @@ class Growth:
         task = "pay" if undo else "work"
         return self.node(task=task, input={**told, "of_root": "1"}, **more, **undo)
 
-    def leaf(self) -> str:
-        match self.pick(*["task"] * 7, "pass", "sleep", "wait", "child", "approval"):
+    def leaf(self) -> str:  # noqa: PLR0911 - a table
+        kinds = ("pass", "sleep", "wait", "child", "approval", "signal", "repeat")
+        match self.pick(*["task"] * 8, *kinds):
             case "task":
                 return self.task()
             case "pass":
@@ -83,6 +84,18 @@ class Growth:
                 return self.node(
                     wait_for={"event": "go", "timeout_ms": 500}, on_error=[{"to": self.node()}]
                 )
+            case "signal":
+                run = self.pick({}, {}, {"run": "'another'"})
+                return self.node(signal={"name": "come", "payload": {"n": "input.n"}, **run})
+            case "repeat":
+                wait = self.pick(
+                    {"event": "go", "repeat": True, "until": {"event": "halt"}},
+                    {"event": "go", "repeat": 2},
+                    {"event": "come"},
+                    {"event": "come", "transient": True},
+                )
+                caught = self.node()
+                return self.node(wait_for={**wait, "timeout_ms": 500}, on_error=[{"to": caught}])
             case "approval":
                 caught = self.node()
                 return self.node(approval={"timeout_ms": 500}, on_error=[{"to": caught}])
@@ -95,6 +108,7 @@ class Growth:
         kinds = ["leaf"]
         if depth and self.room > 3:
             kinds = ["fan_out", "fan_out", "group", "loop", "choice", "split", "maybe_end"]
+            kinds += ["maybe_cancel"] * (depth == 1)
             kinds += ["sequence", "sequence"] + ["leaf"] * (depth < 3)
         grow: Callable[[int], tuple[str, str]] = getattr(self, f"_{self.pick(*kinds)}")
         return grow(depth)
@@ -141,6 +155,14 @@ class Growth:
         out = self.node()
         condition = "branch.index != 1" if self.scopes else "input.n < 100"
         self.link(last, out, condition=condition)
+        return first, out
+
+    def _maybe_cancel(self, depth: int) -> tuple[str, str]:
+        first, last = self.block(depth - 1)
+        out = self.node()
+        condition = "branch.index == 3" if self.scopes else "input.n > 100"
+        self.link(last, self.node(end="cancelled"), condition=condition)
+        self.link(last, out, priority=2)
         return first, out
 
     def _fan_out(self, depth: int) -> tuple[str, str]:

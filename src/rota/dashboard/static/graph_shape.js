@@ -12,7 +12,7 @@ export function does(node) {
   switch (kindOf(node)) {
     case "task": return node.task;
     case "workflow": return `workflow ${node.workflow}`;
-    case "wait_for": return `waits for ${node.wait_for.event}`;
+    case "wait_for": return `waits for ${node.wait_for.repeat ? "each " : ""}${node.wait_for.event}${node.wait_for.until ? ` until ${node.wait_for.until.event}` : ""}`;
     case "signal": return `signals ${node.signal.name}${node.signal.run ? ` to ${node.signal.run}` : ""}`;
     case "sleep_ms": return `sleeps ${node.sleep_ms >= 1000 ? `${node.sleep_ms / 1000} s` : `${node.sleep_ms} ms`}`;
     case "approval": return "approval";

@@ -30,9 +30,30 @@ class RetryPolicy(
     backoff: Backoff | None = None
 
 
+class WaitUntil(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The signal that ends a repeated wait."""
+
+    event: Name
+
+
 class WaitFor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     event: Name
     timeout_ms: Milliseconds | None = None
+    repeat: Annotated[int, Meta(ge=1, le=limits.MAX_TRIGGERS)] | bool = False
+    until: WaitUntil | None = None
+    transient: bool = False
+
+    @property
+    def most(self) -> int:
+        """The number of signals that it takes."""
+        if isinstance(self.repeat, bool):
+            return limits.MAX_TRIGGERS if self.repeat else 1
+        return self.repeat
+
+    @property
+    def events(self) -> tuple[str, ...]:
+        """The names of the signals that reach it."""
+        return (self.event,) if self.until is None else (self.event, self.until.event)
 
 
 class Approval(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -114,6 +135,10 @@ class NodeDefinition(
     def awaited(self, node_id: str) -> str:
         """The name of the signal that it waits for; an approval's is its own id."""
         return self.wait_for.event if self.wait_for is not None else node_id
+
+    def awaits(self, node_id: str) -> tuple[str, ...]:
+        """The names of all signals that reach it while it waits."""
+        return self.wait_for.events if self.wait_for is not None else (node_id,)
 
     @property
     def patience_ms(self) -> int | None:
@@ -256,7 +281,8 @@ class Graph:
             tiers = leaving.setdefault(transition.from_, {})
             tiers.setdefault(transition.priority, []).append(number)
         self.joins = {key: tuple(by_node.values()) for key, by_node in joins.items()}
-        awaited = {one.wait_for.event for one in definition.nodes.values() if one.wait_for}
+        waits = [one.wait_for for one in definition.nodes.values() if one.wait_for is not None]
+        awaited = {name for one in waits for name in one.events}
         # The names of signals that only approvals wait for.
         self.approvals = frozenset(
             name
@@ -270,6 +296,9 @@ class Graph:
             for join in joins_of_key
             if join.rule.complete_on is not None
         ).difference(awaited, self.approvals)
+        # The names of signals that are lost unless a node waits for them.
+        kept = {name for one in waits if not one.transient for name in one.events}
+        self.transient = frozenset(awaited - kept - definition.nodes.keys())
         # Of each scope that takes further branches: the node at which they begin.
         self.growing = {
             self.name_of(number): transition.to

@@ -14,6 +14,7 @@ from rota.core.workflow.definition.model import (
     DefinitionProblem,
     Graph,
     NodeDefinition,
+    WaitFor,
     problem,
 )
 from rota.errors import Invalid
@@ -67,11 +68,24 @@ def _kinds(definition: Definition) -> Iterator[DefinitionProblem]:
             yield problem(path, "several_kinds", f"a node is one of {', '.join(kinds)}")
         if node.kind == "end" and any(one.from_ == node_id for one in definition.transitions):
             yield problem(path, "leaves_the_end", "nothing can follow an end")
+        if node.wait_for is not None:
+            yield from _waits(f"{path}.wait_for", node.wait_for)
         if node.signal is not None and node.signal.name[0] in "\"'":
             message = "a signal's name is written as it is, without quotes inside; it is no CEL"
             yield problem(f"{path}.signal.name", "quoted_name", message)
         yield from _targets(f"{path}.output", node.output)
         yield from _limits(path, node)
+
+
+def _waits(path: str, wait: WaitFor) -> Iterator[DefinitionProblem]:
+    if wait.until is None:
+        return
+    if wait.repeat is False:
+        message = "only a wait with `repeat` goes on until a signal comes"
+        yield problem(f"{path}.until", "bad_wait", message)
+    if wait.until.event == wait.event:
+        message = f"{wait.event!r} cannot both be taken and end the wait"
+        yield problem(f"{path}.until.event", "bad_wait", message)
 
 
 def _limits(path: str, node: NodeDefinition) -> Iterator[DefinitionProblem]:

@@ -151,7 +151,10 @@ def _stop(
     """Cancel what is under way, and compensate as soon as the sub-workflows have ended."""
     assert run.failure is None
     run.interrupted = [
-        token for token in run.tokens.values() if run.late_depth(token.stack) is None
+        token
+        for token in run.tokens.values()
+        if run.late_depth(token.stack) is None
+        and not (token.is_trigger and token.state is TokenState.PENDING)  # its node waits again
     ]
     if culprit is not None and culprit in run.tokens:
         run.end_token(culprit, culprit_state, failure.error)

@@ -127,20 +127,53 @@ def _send(run: Run, token: Token, node: NodeDefinition) -> None:
 
 
 def _wait(run: Run, token: Token, node: NodeDefinition) -> None:
-    name = node.awaited(token.node)
-    run.start_waiting(token.number, name)
-    if name in run.signals and (run.rules == 1 or node.kind != "approval"):
+    name, wait = node.awaited(token.node), node.wait_for
+    run.start_waiting(token.number, *node.awaits(token.node))
+    takes_kept = wait is not None and not wait.transient
+    if wait is not None and wait.most > 1:
+        if takes_kept and not run.signals.keys().isdisjoint(wait.events):
+            run.todo.append(token.number)
+    elif name in run.signals and (run.rules == 1 or takes_kept):
         signalled(run, token.number, run.take_signal(name))
-    elif node.patience_ms is not None:
+        return
+    if node.patience_ms is not None:
         run.set_timer("wait", token.number, run.now_ms + node.patience_ms)
 
 
-def signalled(run: Run, number: int, payload: Any) -> None:
-    """Complete a waiting token with the signal that it waited for."""
-    node = run.graph.definition.nodes[run.tokens[number].node]
+def take_kept(run: Run, token: Token) -> None:
+    """Give a token that waits again after each signal the next one that was kept."""
+    wait = run.graph.definition.nodes[token.node].wait_for
+    assert wait is not None
+    name = next((one for one in wait.events if one in run.signals), None)
+    if name is None:
+        return
+    signalled(run, token.number, run.take_signal(name), name)
+    if token.number in run.tokens:
+        run.todo.append(token.number)  # after what this signal has led to
+
+
+def is_behind(run: Run, number: int, name: str) -> bool:
+    """Whether a token has kept signals of this name to take first."""
+    wait = run.graph.definition.nodes[run.tokens[number].node].wait_for
+    return wait is not None and wait.most > 1 and not wait.transient and name in run.signals
+
+
+def signalled(run: Run, number: int, payload: Any, name: str | None = None) -> None:
+    """Take up the signal that a token waited for: it is through, or goes on waiting."""
+    token = run.tokens[number]
+    node = run.graph.definition.nodes[token.node]
+    wait = node.wait_for
     if node.kind == "approval" and not _is_approved(payload):
         error = {"type": "rejected", "message": "the approval was refused", "details": payload}
         failures.fail_token(run, number, error)
+    elif wait is not None and wait.until is not None and name == wait.until.event:
+        routing.end_here(run, token)
+    elif wait is not None and run.triggers.get(number, 0) + 1 < wait.most:
+        run.wait_again(number, wait.event)
+        sent_on = run.create_token(
+            token.node, parent=number, stack=token.stack, via="trigger", is_trigger=True
+        )
+        complete(run, sent_on.number, payload)
     else:
         complete(run, number, payload)
 

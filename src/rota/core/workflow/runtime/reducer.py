@@ -120,6 +120,9 @@ def _step(run: Run) -> bool:
         if token is not None and token.state is TokenState.PENDING:
             steps = nodes.start(run, token)
             run.steps_left -= steps
+        elif token is not None and token.state is TokenState.WAITING_FOR_EVENT:
+            nodes.take_kept(run, token)
+            run.steps_left -= 1
         return True
     if run.opening:
         branches.start_branches(run, run.scopes[next(iter(run.opening))])

@@ -36,6 +36,13 @@ def follow_transitions(run: Run, token: Token, result: Any) -> None:
     joins.close_branches(run, left)
 
 
+def end_here(run: Run, token: Token) -> None:
+    """End a token in good order; none of its transitions is followed."""
+    left = run.counted(token.stack)
+    run.end_token(token.number, TokenState.COMPLETED)
+    joins.close_branches(run, left)
+
+
 def _no_route(run: Run, token: Token) -> None:
     match run.graph.definition.on_no_route:
         case "fail":

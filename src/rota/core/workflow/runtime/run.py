@@ -81,6 +81,7 @@ class Run(Struct):
     signals: dict[str, deque[Any]] = {}  # that no token has waited for yet
     signal_keys: dict[str, None] = {}  # of the newest signals
     waiting: dict[str, dict[int, None]] = {}  # signal -> tokens
+    triggers: dict[int, int] = {}  # waiting token -> signals that it has got
     iterations: dict[str, int] = {}  # of loops outside any branch
     started: RunStarted | None = None
     undo: list[Undo] = []  # completed nodes to undo, in order
@@ -110,11 +111,17 @@ class Run(Struct):
         stack: tuple[Place, ...],
         via: str | None = None,
         compensates: int | None = None,
+        is_trigger: bool = False,
     ) -> Token:
         """Create a token, which starts after everything decided before it."""
         self.last_token += 1
         token = Token(
-            number=self.last_token, node=node, parent=parent, stack=stack, compensates=compensates
+            number=self.last_token,
+            node=node,
+            parent=parent,
+            stack=stack,
+            compensates=compensates,
+            is_trigger=is_trigger,
         )
         self.tokens[token.number] = token
         if stack:
@@ -334,17 +341,25 @@ class Run(Struct):
         self.decisions.append(TakeSignal(name))
         return payload
 
-    def start_waiting(self, number: int, name: str) -> None:
+    def start_waiting(self, number: int, *names: str) -> None:
         self.set_token(number, TokenState.WAITING_FOR_EVENT)
-        self.waiting.setdefault(name, {})[number] = None
+        for name in names:
+            self.waiting.setdefault(name, {})[number] = None
+
+    def wait_again(self, number: int, name: str) -> None:
+        """Let a token that has got a signal wait for the next one, behind the others."""
+        self.triggers[number] = self.triggers.get(number, 0) + 1
+        del self.waiting[name][number]
+        self.waiting[name][number] = None
 
     def stop_waiting(self, token: Token) -> None:
         self.drop_timer("wait", token.number)
         if token.state is TokenState.WAITING_FOR_EVENT:
-            name = self.graph.definition.nodes[token.node].awaited(token.node)
-            del self.waiting[name][token.number]
-            if not self.waiting[name]:
-                del self.waiting[name]
+            self.triggers.pop(token.number, None)
+            for name in self.graph.definition.nodes[token.node].awaits(token.node):
+                del self.waiting[name][token.number]
+                if not self.waiting[name]:
+                    del self.waiting[name]
 
     def iterations_at(self, stack: tuple[Place, ...]) -> dict[str, int]:
         """The number of times that each limited transition was taken in this branch."""

@@ -2,7 +2,7 @@
 
 An approval answers one question. It reaches a token that waits for it, and is never kept: an answer
 that comes twice, or too early, must not answer the next question. The same holds for a signal that
-completes a scope. Other signals are kept.
+completes a scope. A transient signal that no token waits for is lost. Other signals are kept.
 """
 
 from rota.core.ids import to_text
@@ -51,6 +51,8 @@ def check(run: Run, command: SignalRun) -> None:
     if token_id is not None:
         detail = f"token {token_id!r} does not wait for signal {name!r}"
         raise IllegalState(detail, state=run.state)
+    if name in run.graph.transient:
+        return
     most = MAX_KEPT_SIGNALS
     if sum(map(len, run.signals.values())) >= most:
         detail = f"run {run_id!r} keeps {most} signals that nothing waits for yet"
@@ -65,12 +67,15 @@ def take_up(run: Run, event: Signalled) -> None:
         _note_key(run, event.key)
     reached = addressee(run, event.name, event.token)
     if reached is not None:
-        nodes.signalled(run, reached, event.payload)
+        if event.token is None and nodes.is_behind(run, reached, event.name):
+            run.keep_signal(event.name, event.payload)
+        else:
+            nodes.signalled(run, reached, event.payload, event.name)
     elif event.token is not None:
         return
     elif (scope := requests.scope_completed_by(run, event.name)) is not None:
         joins.complete(run, scope, f"signal {event.name!r} came", event.name)
-    elif event.name not in run.graph.completions:
+    elif event.name not in run.graph.completions and event.name not in run.graph.transient:
         run.keep_signal(event.name, event.payload)
 
 

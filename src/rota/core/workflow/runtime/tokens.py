@@ -29,6 +29,7 @@ class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
     parent: int | None = None
     stack: tuple[Place, ...] = ()
     compensates: int | None = None  # the token whose work this one undoes
+    is_trigger: bool = False  # made by a signal, for a token that goes on waiting
 
 
 @dataclass
