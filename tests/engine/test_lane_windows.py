@@ -224,4 +224,4 @@ async def test_a_window_that_is_wrong_is_noticed_and_loaded_again(engine: Engine
     leased = await engine.lease(worker)
 
     assert [task.id for task in leased] == ids
-    assert [line["event"] for line in engine.log] == ["writer_state_was_wrong"]
+    assert "writer_state_was_wrong" in [line["event"] for line in engine.log]

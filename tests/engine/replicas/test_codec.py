@@ -68,8 +68,10 @@ from rota.core.workflow.commands import (
     ArtifactStaged,
     OperationsNoted,
     OperationsShown,
+    ReplyShown,
     RunShown,
     ScopeExtended,
+    StreamShown,
     WorkflowKept,
 )
 from rota.core.workflow.records import Artifact, RunRecord, Version
@@ -271,6 +273,9 @@ REPLIES: list[CommandReply] = [
     RunShown(RUN, DOCUMENT),
     OperationsNoted(["accepted"], {0: "cancelled"}),
     OperationsShown(entries=[b'{"a": 1}'], next_after=2, reported=3, restarts=4),
+    StreamShown(values=[b"1", b'"two"'], next_after=2, is_ended=True),
+    ReplyShown(value=b'{"a": 1}', is_ended=False),
+    ReplyShown(is_ended=True),
     ScopeExtended(run_id=1, scope=2, first_index=3, count=4, total=5, is_duplicate=True),
     ArtifactStaged(
         Artifact(

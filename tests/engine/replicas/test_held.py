@@ -8,7 +8,7 @@ import pytest
 
 from rota.core.commands import CancelTasks, Command, SubmitTasks
 from rota.core.tasks.model import NewTask
-from rota.core.workflow.commands import SignalRun, StartRun
+from rota.core.workflow.commands import AddBranches, AddSiblings, SignalRun, StartRun
 from rota.engine.commit.request import Delivery, QueuedCommand
 from rota.engine.replicas import held
 from rota.engine.replicas.held import LEADER_LOST, NO_LEADER, HeldCommands, is_repeatable
@@ -38,7 +38,12 @@ WHY: dict[str, str | None] = {
     "TakeInbox": "a duty",
     "PruneHistory": "a duty",
     "PutWorkflow": "the same definition is the same version",
+    "PutCode": "the same code is the same version",
     "LookAtRun": "it changes nothing",
+    "LookAtOperations": "it changes nothing",
+    "LookAtStream": "it changes nothing",
+    "LookAtReply": "it changes nothing",
+    "ReportOperations": "the number of the entries before shows that they are there",
     "FireRunTimers": "a duty",
     "AdvanceRuns": "a duty",
     "PruneRuns": "a duty",
@@ -82,12 +87,15 @@ WHY: dict[str, str | None] = {
     "FailJob": None,
     "ForkRun": None,
     "SteerRun": None,
+    "SteerScope": None,
+    "AddBranches": "its key is known",
+    "AddSiblings": "its key is known",
     "SignalRun": "its key is known",
     "StageArtifact": None,
     "PutValue": None,  # another caller may have put a newer value in between
     "DeleteValue": None,  # the second would say that there was none
 }
-BY_CONTENT = (SubmitTasks, StartRun, SignalRun)
+BY_CONTENT = (SubmitTasks, StartRun, SignalRun, AddBranches, AddSiblings)
 
 
 def test_every_kind_of_command_has_a_reason() -> None:
@@ -114,9 +122,13 @@ def test_a_command_is_repeatable_if_it_changes_nothing_the_second_time(command: 
         (StartRun(workflow="w"), False),
         (SignalRun(run_id=1, name="go", key="k"), True),
         (SignalRun(run_id=1, name="go"), False),
+        (AddBranches(run_id=1, scope=1, items=[1], key="k"), True),
+        (AddBranches(run_id=1, scope=1, items=[1]), False),
+        (AddSiblings(task_id=1, fence=1, items=[1], key="k"), True),
+        (AddSiblings(task_id=1, fence=1, items=[1]), False),
     ],
 )
-def test_a_submission_a_start_or_a_signal_is_repeatable_by_its_content(
+def test_a_command_that_may_have_a_key_is_repeatable_by_its_content(
     command: Command, *, is_repeated: bool
 ) -> None:
     assert is_repeatable(command) == is_repeated

@@ -15,7 +15,16 @@ from rota.core.commands import Command, CompleteJob, FailJob, RetryTasks, Submit
 from rota.core.flows.commands import ConsumeLimit
 from rota.core.kv import DeleteValue, PutValue
 from rota.core.schedules.commands import BackfillSchedule, DeleteSchedule, RunSchedule
-from rota.core.workflow.commands import ForkRun, SignalRun, StageArtifact, StartRun, SteerRun
+from rota.core.workflow.commands import (
+    AddBranches,
+    AddSiblings,
+    ForkRun,
+    SignalRun,
+    StageArtifact,
+    StartRun,
+    SteerRun,
+    SteerScope,
+)
 from rota.engine.commit.request import Delivery, QueuedCommand
 from rota.errors import OutcomeUnknown, Unavailable
 
@@ -33,6 +42,7 @@ UNREPEATABLE = (
     ForkRun,
     StageArtifact,
     SteerRun,
+    SteerScope,
     ConsumeLimit,
     RunSchedule,
     BackfillSchedule,
@@ -118,7 +128,7 @@ def is_repeatable(command: Command) -> bool:
     match command:
         case SubmitTasks():
             return all(task.key is not None for task in command.tasks)
-        case StartRun() | SignalRun():
+        case StartRun() | SignalRun() | AddBranches() | AddSiblings():
             return command.key is not None
         case _:
             return not isinstance(command, UNREPEATABLE)
