@@ -43,7 +43,8 @@ def test_watching_without_a_terminal_says_each_change(
     hands.join()
 
     assert document(ended)["state"] == "completed"
-    lines = [" ".join(line.split()[2:]) for line in ended.stderr.splitlines()]
+    assert "is a try-out" in ended.stderr.splitlines()[0]
+    lines = [" ".join(line.split()[2:]) for line in ended.stderr.splitlines()[1:]]
     assert lines[0].startswith("run ")
     assert "begin: 1 done" in lines
     assert "work: 2 done, 1 failed" in lines
@@ -124,7 +125,7 @@ def test_scopes_are_listed_completed_and_cancelled(
 ) -> None:
     text = FAN_OUT.format(queue="scoped")
     run_id = started(rota, tmp_path, text, {"items": [1, 2]})
-    other = document(rota("run", "scoped", "--input", '{"items": [1]}', "--json"))["id"]
+    other = started(rota, tmp_path, text, {"items": [1]})
     done_by_hand(client, "scoped", 1)
 
     listed = rota("runs", "scopes", run_id).stdout

@@ -34,16 +34,16 @@ def test_the_same_content_is_the_same_version(rota: Command, file: Path) -> None
     known = document(rota("workflows", "versions", "versioned", "--json"))["items"]
     assert versions == [1, 1, 2, 1]
     assert [one["version"] for one in known] == [2, 1]
-    assert rota("workflows", "put", str(file)).stdout == "versioned version 1\n"
+    assert rota("workflows", "put", str(file)).stdout == "versioned version 1 is current\n"
 
 
-def test_workflows_are_listed_with_their_newest_version(rota: Command, file: Path) -> None:
+def test_workflows_are_listed_with_their_current_version(rota: Command, file: Path) -> None:
     put(rota, file, "listed", 1)
     put(rota, file, "listed", 2)
 
     lines = rota("workflows", "ls").stdout.splitlines()
 
-    assert lines[0].split() == ["WORKFLOW", "VERSION", "HASH", "CREATED"]
+    assert lines[0].split() == ["WORKFLOW", "VERSION", "CURRENT", "HASH", "CREATED"]
     assert [line.split()[:2] for line in lines if line.startswith("listed ")] == [["listed", "2"]]
 
 
@@ -98,3 +98,52 @@ def test_an_unknown_workflow_is_exit_code_1(rota: Command) -> None:
         "error: workflow 'nothing' not found; deploy it with `rota workflows put FILE` "
         "(workflow_not_found)\n"
     )
+
+
+def test_putting_an_older_text_makes_it_current_again(rota: Command, file: Path) -> None:
+    for count in (1, 2, 1):
+        put(rota, file, "back", count)
+
+    run = document(rota("run", "back", "--json"))
+    known = document(rota("workflows", "versions", "back", "--json"))["items"]
+
+    assert run["version"] == 1
+    assert [(one["version"], one["is_current"]) for one in known] == [(2, False), (1, True)]
+    assert "1 (current)" in rota("workflows", "show", "back").stdout
+
+
+def test_a_version_can_be_made_current(rota: Command, file: Path) -> None:
+    put(rota, file, "chosen", 1)
+    put(rota, file, "chosen", 2)
+
+    assert rota("workflows", "use", "chosen", "1").stdout == "chosen version 1 is current\n"
+    assert document(rota("run", "chosen", "--json"))["version"] == 1
+    assert rota("workflows", "use", "chosen", "9").exit_code == ExitCode.FAILED
+
+
+def test_a_file_that_is_run_is_not_published(rota: Command, file: Path) -> None:
+    put(rota, file, "tried", 1)
+    file.write_text(FLOW.format(name="tried", count=2))
+
+    ended = rota("run", str(file), "--json")
+    by_name = document(rota("run", "tried", "--json"))
+    again = rota("run", str(file), "--publish", "--json")
+
+    assert document(ended)["version"] == 2
+    assert "tried version 2 is a try-out" in ended.stderr
+    assert by_name["version"] == 1
+    assert again.stderr == ""
+    assert document(rota("run", "tried", "--json"))["version"] == 2
+
+
+def test_a_workflow_that_was_only_tried_out_cannot_be_started_by_name(
+    rota: Command, file: Path
+) -> None:
+    file.write_text(FLOW.format(name="unpublished", count=1))
+    rota("run", str(file))
+
+    ended = rota("run", "unpublished")
+
+    assert ended.exit_code == ExitCode.FAILED
+    assert "rota workflows put FILE" in ended.stderr
+    assert document(rota("workflows", "show", "unpublished", "--json"))["is_current"] is False

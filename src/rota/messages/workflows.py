@@ -22,16 +22,17 @@ class WorkflowView(Answer, frozen=True, kw_only=True):
     version: int  # from 1; changed content is a new version
     hash: str  # of the content
     created_at_ms: int
+    is_current: bool = True  # runs that are started by the workflow's name have this version
 
 
 class WorkflowDetail(WorkflowView, frozen=True, kw_only=True):
     definition: Definition | None = None  # of a workflow that is a graph
     code: CodeDefinition | None = None  # of a workflow that is a function
-    versions: list[WorkflowView] = []  # all there are, newest first; of the newest only
+    versions: list[WorkflowView] = []  # all there are, newest first; without a version only
 
 
 class WorkflowPage(Answer, frozen=True, kw_only=True):
-    items: list[WorkflowView]  # the newest version of each
+    items: list[WorkflowView]  # the current version of each
     next_cursor: str | None = None
 
 
@@ -50,7 +51,7 @@ class WorkflowCheck(Answer, frozen=True, kw_only=True):
 class RunRequest(Request, frozen=True, kw_only=True):
     # A name, or name@version.
     workflow: Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_LENGTH + 11)]
-    version: Annotated[int, Meta(ge=1, le=MAX_VERSION)] | None = None  # absent: the newest
+    version: Annotated[int, Meta(ge=1, le=MAX_VERSION)] | None = None  # absent: the current one
     input: Value = None  # absent: an empty object
     # Idempotency key: the same key gives the existing run.
     key: Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None = None

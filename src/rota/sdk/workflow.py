@@ -20,6 +20,7 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 import msgspec
 
 from rota.core.flows.model import Concurrency, Rate
+from rota.core.workflow.commands import Publishing
 from rota.core.workflow.definition.model import (
     Definition,
     DefinitionProblem,
@@ -231,12 +232,15 @@ class Workflow:
     # --- running ------------------------------------------------------------------------------
 
     def deploy(self) -> WorkflowView:
-        """Store the definition at the coordinator; the same content is the same version."""
-        return self._app.client.run(self.deploying())
+        """Store the definition at the coordinator, and make it the current version.
+
+        The same content is the same version.
+        """
+        return self._app.client.run(self.deploying(publish="always"))
 
     async def adeploy(self) -> WorkflowView:
         """As `deploy`, for async code."""
-        return await self._app.client.arun(self.deploying())
+        return await self._app.client.arun(self.deploying(publish="always"))
 
     def start(
         self,
@@ -250,7 +254,7 @@ class Workflow:
 
         Without `input` it is an empty object. A second start with the same `key` returns the
         first run. A workflow without nodes is one that the coordinator has; without `version` its
-        newest.
+        current one.
         """
         self._app.start()
         return self._app.client.run(self._start(input, version, key, timeout_ms))
@@ -267,10 +271,14 @@ class Workflow:
         self._app.start()
         return await self._app.client.arun(self._start(input, version, key, timeout_ms))
 
-    def deploying(self) -> Exchange[WorkflowView]:
-        """The calls that deploy the definition."""
+    def deploying(self, *, publish: Publishing = "new") -> Exchange[WorkflowView]:
+        """The calls that deploy the definition.
+
+        A program that only starts its runs makes a definition current once, when it is new: an
+        older program that still runs must not bring its own back.
+        """
         definition, client = self.definition, self._app.client
-        view: WorkflowView = yield run_calls.put_workflow(definition)
+        view: WorkflowView = yield run_calls.put_workflow(definition, publish=publish)
         self._deployed = (client, definition, view)
         return view
 

@@ -1,6 +1,6 @@
 """Every command about workflows and runs. The engine turns them into events of runs."""
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -95,10 +95,15 @@ RunReply = (
 )
 
 
+# Whether a version becomes the current one: each time it is put, when it is new, or not at all.
+Publishing = Literal["always", "new", "never"]
+
+
 class PutWorkflow(CommandBase[WorkflowKept], frozen=True, tag="PutWorkflow"):
     """Store a definition that has been validated."""
 
     definition: Definition
+    publish: Publishing = "always"
 
 
 class PutCode(CommandBase[WorkflowKept], frozen=True, kw_only=True, tag="PutCode"):

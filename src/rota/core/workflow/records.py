@@ -8,6 +8,8 @@ from rota.core.workflow.decisions import RunDecision
 from rota.core.workflow.events import RunEvent
 from rota.core.workflow.states import RunState
 
+UNPUBLISHED = -1  # the number of a version that was only tried out
+
 
 class Version(Struct, frozen=True, kw_only=True):
     """One version of a workflow."""
@@ -16,6 +18,7 @@ class Version(Struct, frozen=True, kw_only=True):
     version: int
     hash: str
     created_at_ms: int
+    put_number: int = 0  # the highest one of a workflow is current
 
 
 class RunRecord(Struct, frozen=True, kw_only=True):

@@ -20,12 +20,16 @@ class WorkflowQueries:
         self._read = reader.read
 
     async def all(self) -> list[Version]:
-        """Return the newest version of each workflow."""
+        """Return the current version of each workflow."""
         return await self._read(lambda tx: WorkflowStore(tx).all())
 
     async def versions(self, name: str) -> list[Version]:
         """Return all versions of a workflow, the newest first."""
         return await self._read(lambda tx: WorkflowStore(tx).versions(name))
+
+    async def current(self, name: str) -> int | None:
+        """Return the version that runs of this name have; None: none is published."""
+        return await self._read(lambda tx: WorkflowStore(tx).current(name))
 
     async def version(self, name: str, version: int) -> Version | None:
         return await self._read(lambda tx: WorkflowStore(tx).version(name, version))

@@ -33,7 +33,7 @@ class RunCache:
     def __init__(self) -> None:
         self.runs: OrderedDict[int, LiveRun] = OrderedDict()
         self.programs: dict[tuple[str, int], Program] = {}
-        self.newest: dict[str, int] = {}  # version of each workflow that was looked up
+        self.current: dict[str, int] = {}  # version of each workflow that was looked up
         self.has_tasks = False  # whether any task works for a run
         self.has_staged = False  # whether any artifact waits for the end of its attempt
         self.artifacts: Usage | None = None  # of all artifacts; None: not known
@@ -53,7 +53,7 @@ class RunCache:
             self.runs.pop(run_id, None)
         self.artifacts = None
         self.programs.clear()
-        self.newest.clear()
+        self.current.clear()
         self.touched.clear()
 
     def trim(self) -> None:

@@ -46,8 +46,8 @@ class FunctionCommands:
         if by is None or by.is_operator:
             return
         access.check_queue(by, definition.queue)
-        newest = self._advancer.newest(definition.name)
-        known = None if newest is None else self._advancer.program(definition.name, newest)
+        current = self._advancer.current(definition.name)
+        known = None if current is None else self._advancer.program(definition.name, current)
         if known is None:
             return
         if not isinstance(known, Function):

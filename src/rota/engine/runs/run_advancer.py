@@ -19,7 +19,13 @@ from rota.core.decisions import FinishTask
 from rota.core.events import Event
 from rota.core.ids import TaskId, from_text, news_of, next_ids, to_text
 from rota.core.limits import MAX_EVENT_TEXT, STEPS_PER_SLICE
-from rota.core.workflow.commands import SignalRun, StartRun, WorkflowKept, named_version
+from rota.core.workflow.commands import (
+    Publishing,
+    SignalRun,
+    StartRun,
+    WorkflowKept,
+    named_version,
+)
 from rota.core.workflow.decisions import (
     AskChild,
     AskTasks,
@@ -145,20 +151,21 @@ class RunAdvancer:
             self._cache.programs[name, version] = program
         return program
 
-    def newest(self, name: str) -> int | None:
-        version = self._cache.newest.get(name)
+    def current(self, name: str) -> int | None:
+        """The version that runs of this name have; None: none is published."""
+        version = self._cache.current.get(name)
         if version is None:
-            version = self._workflows.newest(name)
-            if version is not None and len(self._cache.newest) < MOST_PROGRAMS:
-                self._cache.newest[name] = version
+            version = self._workflows.current(name)
+            if version is not None and len(self._cache.current) < MOST_PROGRAMS:
+                self._cache.current[name] = version
         return version
 
-    def put(self, definition: AnyDefinition) -> WorkflowKept:
+    def put(self, definition: AnyDefinition, *, publish: Publishing) -> WorkflowKept:
         """Store a definition; the same content is the same version."""
-        kept = WorkflowKept(*self._workflows.put(definition, now_ms=self._now_ms))
+        kept = WorkflowKept(*self._workflows.put(definition, now_ms=self._now_ms, publish=publish))
         if kept.is_new:
             self._batch.events.append(workflow_event(kept.version))
-        self._cache.newest.pop(definition.name, None)
+        self._cache.current.pop(definition.name, None)
         return kept
 
     def cached(self, run_id: int) -> LiveRun | None:
@@ -183,7 +190,7 @@ class RunAdvancer:
 
     def begin(self, command: StartRun) -> LiveRun:
         """Start the run that a command asks for, whose key no run has."""
-        version = command.version or self.newest(command.workflow)
+        version = command.version or self.current(command.workflow)
         program = None if version is None else self.program(command.workflow, version)
         if version is None or program is None:
             raise WorkflowNotFound(command.workflow, version)
@@ -419,7 +426,7 @@ class RunAdvancer:
         parent, now_ms = live.record, self._now_ms
         child_id = self.new_id()
         name, wanted = named_version(decision.workflow)
-        version = wanted or self.newest(name)
+        version = wanted or self.current(name)
         program = None if version is None else self.program(name, version)
         most = max_depth(live.run)
         problem: str | None = None

@@ -117,10 +117,10 @@ class RunDomain(Domain):
     def reduce(self, command: RunCommand) -> RunReply:  # noqa: C901, PLR0911, PLR0912 - a table
         match command:
             case PutWorkflow():
-                return self._advancer.put(command.definition)
+                return self._advancer.put(command.definition, publish=command.publish)
             case PutCode():
                 self._functions.check_put(command)
-                return self._advancer.put(command.definition)
+                return self._advancer.put(command.definition, publish="new")
             case ReportOperations():
                 noted = self._noted.popleft()
                 if isinstance(noted, RotaError):

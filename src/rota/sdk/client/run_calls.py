@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
+from rota.core.workflow.commands import Publishing
 from rota.core.workflow.definition.model import Definition, canonical
 from rota.errors import Invalid
 from rota.messages import (
@@ -33,8 +34,13 @@ from rota.sdk.client.requests import ApiCall, get, new_key, path_at, post, put
 # --- workflows -------------------------------------------------------------------------------
 
 
-def put_workflow(definition: Definition) -> ApiCall[WorkflowView]:
-    return put(path_at("workflows", definition.name), WorkflowView, canonical(definition))
+def put_workflow(
+    definition: Definition, *, publish: Publishing = "always"
+) -> ApiCall[WorkflowView]:
+    """Store a definition, and make it the current version as `publish` says."""
+    query = {} if publish == "always" else {"publish": publish}
+    path = path_at("workflows", definition.name, **query)
+    return put(path, WorkflowView, canonical(definition))
 
 
 def list_workflows(*, limit: int | None = None, cursor: str | None = None) -> ApiCall[WorkflowPage]:
@@ -42,7 +48,7 @@ def list_workflows(*, limit: int | None = None, cursor: str | None = None) -> Ap
 
 
 def get_workflow(name: str, version: int | None = None) -> ApiCall[WorkflowDetail]:
-    """A workflow with its definition; without `version` the newest one, with all versions."""
+    """A workflow with its definition; without `version` the current one, with all versions."""
     parts = () if version is None else ("versions", str(version))
     return get(path_at("workflows", name, *parts), WorkflowDetail)
 

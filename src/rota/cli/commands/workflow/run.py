@@ -16,6 +16,7 @@ from rota.cli.inputs import json_value
 from rota.cli.options import duration_option, wait_timeout_option
 from rota.cli.render.output import ExitCode, Refusal, is_terminal, json_text, note, show, visible
 from rota.cli.render.run_model import describe_error
+from rota.core.workflow.commands import Publishing
 from rota.messages import RunRequest, RunView
 from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
@@ -33,6 +34,9 @@ from rota.sdk.definitions import is_name
     "--timeout-ms",
     description="Most time that the run may take, as 10m; --wait-timeout limits the wait.",
 )
+@click.option(
+    "--publish", is_flag=True, help="Make FILE the current version of the workflow, for everyone."
+)
 @click.option("--watch", is_flag=True, help="Show the progress of the run until its end.")
 @click.option("--wait", is_flag=True, help="Wait until the run has ended, and print its output.")
 @wait_timeout_option
@@ -44,6 +48,7 @@ def run(
     input_text: str | None,
     key: str | None,
     timeout_ms: int | None,
+    publish: bool,
     watch: bool,
     wait: bool,
     wait_timeout_ms: int,
@@ -51,13 +56,14 @@ def run(
 ) -> None:
     """Run a workflow.
 
-    FILE (YAML or JSON) is deployed, and a run of it started. It may also be the name of a workflow
-    that the coordinator has already.
+    FILE (YAML or JSON) is stored as a version of its own, and a run of it started. Runs that others
+    start by the workflow's name keep the current version, unless --publish is given. It may also be
+    the name of a workflow that the coordinator has already.
 
     Exit codes with --wait and --watch: 0 completed, 1 failed or timed out, 3 cancelled,
     4 the wait timed out.
     """
-    name, version = _deployed(client, workflow)
+    name, version = _deployed(client, workflow, publish="always" if publish else "never")
     request = RunRequest(
         workflow=name,
         version=version,
@@ -80,10 +86,13 @@ def run(
     finish(ended, as_json=as_json)
 
 
-def _deployed(client: Client, workflow: str) -> tuple[str, int | None]:
+def _deployed(client: Client, workflow: str, *, publish: Publishing) -> tuple[str, int | None]:
     if is_name(workflow):
         return workflow, None
-    view = client.run(run_calls.put_workflow(valid_definition(workflow)))
+    definition = valid_definition(workflow)
+    view = client.run(run_calls.put_workflow(definition, publish=publish))
+    if not view.is_current:
+        note(f"{view.name} version {view.version} is a try-out; --publish makes it current")
     return view.name, view.version
 
 

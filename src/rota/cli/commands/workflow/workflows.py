@@ -29,14 +29,16 @@ def workflows() -> None:
 @page_options
 @connected
 def ls(client: Client, *, limit: int, cursor: str | None, as_json: bool) -> None:
-    """List the workflows, each with its newest version."""
+    """List the workflows, each with its current version."""
     page = client.run(run_calls.list_workflows(limit=limit, cursor=cursor))
     show_page(page, as_json=as_json, render=_table)
 
 
 @workflows.command("show")
 @click.argument("name")
-@click.option("--version", type=click.IntRange(min=1), help="The version.  [default: the newest]")
+@click.option(
+    "--version", type=click.IntRange(min=1), help="The version.  [default: the current one]"
+)
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print only the definition, as YAML.")
 @connected
 def show_one(
@@ -57,9 +59,28 @@ def show_one(
 @click.argument("file")
 @connected
 def put(client: Client, file: str, *, as_json: bool) -> None:
-    """Deploy a workflow from FILE; the same content again is the same version."""
+    """Deploy a workflow from FILE, and make it the current version.
+
+    The same content is the same version: putting an older text makes that version current again.
+    """
     view = client.run(run_calls.put_workflow(valid_definition(file)))
-    show(view, as_json=as_json, render=lambda one: f"{one.name} version {one.version}")
+    show(view, as_json=as_json, render=lambda one: f"{one.name} version {one.version} is current")
+
+
+@workflows.command()
+@click.argument("name")
+@click.argument("version", type=click.IntRange(min=1))
+@connected
+def use(client: Client, name: str, version: int, *, as_json: bool) -> None:
+    """Make a version of a workflow the current one.
+
+    Runs that are started by the workflow's name have it from now on.
+    """
+    definition = client.run(run_calls.get_workflow(name, version)).definition
+    if definition is None:
+        raise Refusal(f"{name!r} is a function; its workers publish it", code="function")
+    view = client.run(run_calls.put_workflow(definition))
+    show(view, as_json=as_json, render=lambda one: f"{one.name} version {one.version} is current")
 
 
 @workflows.command()
@@ -82,11 +103,11 @@ def diff(client: Client, name: str, old: str | None, new: str | None, *, as_json
     OLD and NEW are version numbers or files. Without them the last two versions are compared, with
     one of them that one and the newest version. Exit code 1 when they differ, as of diff.
     """
-    newest = client.run(run_calls.get_workflow(name))
+    newest = max(one.version for one in client.run(run_calls.get_workflow(name)).versions)
     if old is None:
-        old = str(max(1, newest.version - 1))
+        old = str(max(1, newest - 1))
     if new is None:
-        new = str(newest.version)
+        new = str(newest)
         if not old.isdigit():
             old, new = new, old  # a file is a proposal, newer than every version
     before, after = (_text(client, name, one) for one in (old, new))
@@ -122,9 +143,15 @@ def _joined(lines: list[str]) -> str:
 
 def _table(page: WorkflowPage) -> Table:
     return Table(
-        ("workflow", "version", "hash", "created"),
+        ("workflow", "version", "current", "hash", "created"),
         [
-            (one.name, one.version, one.hash[:HASH_SHOWN], relative(one.created_at_ms))
+            (
+                one.name,
+                one.version,
+                "yes" if one.is_current else None,
+                one.hash[:HASH_SHOWN],
+                relative(one.created_at_ms),
+            )
             for one in page.items
         ],
         empty="no workflows",
@@ -142,7 +169,7 @@ def _facts(view: WorkflowDetail) -> Facts:
     return Facts(
         [
             ("name", view.name),
-            ("version", view.version),
+            ("version", f"{view.version} ({'current' if view.is_current else 'not current'})"),
             ("hash", view.hash),
             ("created", absolute(view.created_at_ms)),
             ("description", definition.description or None),

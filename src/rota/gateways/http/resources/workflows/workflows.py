@@ -1,13 +1,20 @@
 """Workflows over HTTP: store, validate, show and list definitions."""
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from rota.core import access
 from rota.core.access import Action
-from rota.core.workflow.commands import PutCode, PutWorkflow, named_version
+from rota.core.workflow.commands import (
+    Publishing,
+    PutCode,
+    PutWorkflow,
+    WorkflowKept,
+    named_version,
+)
 from rota.core.workflow.definition.model import Definition, DefinitionProblem
 from rota.core.workflow.functions.model import CodeDefinition
 from rota.core.workflow.program import AnyDefinition
@@ -34,6 +41,16 @@ CODE = re.compile(r'\s*\{\s*"code"\s*:')  # how the definition of a function beg
 routes = Routes("Workflows")
 
 
+class PutQuery(Request, frozen=True, kw_only=True):
+    publish: Annotated[
+        Publishing,
+        Meta(
+            description="Whether it becomes the current version: `always`, only if it is `new`, "
+            "or `never`, for a try-out that is started by its number."
+        ),
+    ] = "always"
+
+
 class CodeRequest(Request, frozen=True, kw_only=True):
     """The definition of a function."""
 
@@ -54,15 +71,17 @@ class CodeRequest(Request, frozen=True, kw_only=True):
     other_statuses=(200,),
     errors=(Invalid, InvalidWorkflow),
 )
-async def put(call: HttpCall[str, NoQuery]) -> HttpResponse:
+async def put(call: HttpCall[str, PutQuery]) -> HttpResponse:
     """Store a definition.
 
     JSON or YAML, whatever the content type says. Another content is a new version (201); the
-    same content again is the version it was (200). The definition may leave its name out, which
-    is then that of the path.
+    same content again is the version it was (200). Either way it becomes the current version,
+    which runs have that are started by the workflow's name, unless `publish` says otherwise. The
+    definition may leave its name out, which is then that of the path.
 
     A workflow that is a function is stored as `{"code": {…}}`. A worker's token may do that, for
-    the queues that it is bound to, and never in place of a definition that is data.
+    the queues that it is bound to, and never in place of a definition that is data;
+    it becomes the current version when it is new.
     """
     if CODE.match(call.body):
         return await _put_code(call)
@@ -70,11 +89,11 @@ async def put(call: HttpCall[str, NoQuery]) -> HttpResponse:
     definition = _valid(await _checked(call, call.path["workflow"]))
     if definition.name != call.path["workflow"]:
         raise invalid_field("name", f"{definition.name!r} is not the name in the path")
-    reply = await call.coordinator.execute(PutWorkflow(definition))
-    return encoded(_view(reply.version), 201 if reply.is_new else 200)
+    reply = await call.coordinator.execute(PutWorkflow(definition, call.query.publish))
+    return await _stored(call, reply)
 
 
-async def _put_code(call: HttpCall[str, NoQuery]) -> HttpResponse:
+async def _put_code(call: HttpCall[str, PutQuery]) -> HttpResponse:
     name = call.path["workflow"]
     try:
         code = msgspec.json.decode(call.body, type=CodeRequest).code
@@ -88,10 +107,15 @@ async def _put_code(call: HttpCall[str, NoQuery]) -> HttpResponse:
     if definition.name != name:
         raise invalid_field("name", f"{definition.name!r} is not the name in the path")
     reply = await call.coordinator.execute(PutCode(definition=definition, by=call.caller))
-    return encoded(_view(reply.version), 201 if reply.is_new else 200)
+    return await _stored(call, reply)
 
 
-async def _checked(call: HttpCall[str, NoQuery], name: str | None) -> Checked:
+async def _stored(call: HttpCall[str, PutQuery], reply: WorkflowKept) -> HttpResponse:
+    current = await call.coordinator.queries.workflows.current(reply.version.name)
+    return encoded(_view(reply.version, current), 201 if reply.is_new else 200)
+
+
+async def _checked(call: HttpCall[str, Any], name: str | None) -> Checked:
     reader, token_id = call.services.definitions, call.caller.token_id
     return await call.while_connected(reader.read(call.body, name, token_id=token_id))
 
@@ -138,7 +162,7 @@ def _problem(problem: DefinitionProblem) -> WorkflowProblem:
 
 @routes.get("/api/workflows", Action.READ)
 async def listing(call: HttpCall[None, PageQuery]) -> WorkflowPage:
-    """List workflows by name, the newest version of each."""
+    """List workflows by name, the current version of each."""
     # By name, which is also the cursor.
     access.check_unbound(call.caller, "workflows")
     query = call.query
@@ -146,20 +170,25 @@ async def listing(call: HttpCall[None, PageQuery]) -> WorkflowPage:
     if query.cursor is not None:
         found = [version for version in found if version.name > query.cursor]
     page, next_cursor = page_of(found, query.limit, lambda version: version.name)
-    return WorkflowPage(items=[_view(version) for version in page], next_cursor=next_cursor)
+    return WorkflowPage(
+        items=[_view(one, one.version if one.put_number >= 0 else None) for one in page],
+        next_cursor=next_cursor,
+    )
 
 
 @routes.get("/api/workflows/{workflow}", Action.READ, errors=(WorkflowNotFound,))
 async def show(call: HttpCall[None, NoQuery]) -> WorkflowDetail:
-    """Show the newest version of a workflow, and list the others."""
+    """Show the current version of a workflow, and list all of them."""
     access.check_unbound(call.caller, "workflows")
     name, queries = call.path["workflow"], call.coordinator.queries
     versions = await queries.workflows.versions(name)
     if not versions:
         raise WorkflowNotFound(name)
-    definition = await queries.workflows.definition(name, versions[0].version)
+    current = max(versions, key=lambda one: (one.put_number, one.version))
+    definition = await queries.workflows.definition(name, current.version)
     assert definition is not None
-    return _detail(versions[0], definition, versions)
+    number = current.version if current.put_number >= 0 else None
+    return _detail(current, definition, versions, number)
 
 
 @routes.get("/api/workflows/{workflow}/versions/{version}", Action.READ, errors=(WorkflowNotFound,))
@@ -174,14 +203,22 @@ async def show_version(call: HttpCall[None, NoQuery]) -> WorkflowDetail:
     )
     if version is None or definition is None:
         raise WorkflowNotFound(name, number)
-    return _detail(version, definition, [])
+    return _detail(version, definition, [], await queries.workflows.current(name))
 
 
-def _view(version: Version) -> WorkflowView:
-    return msgspec.convert(version, WorkflowView, from_attributes=True)
+def _view(version: Version, current: int | None) -> WorkflowView:
+    return WorkflowView(
+        name=version.name,
+        version=version.version,
+        hash=version.hash,
+        created_at_ms=version.created_at_ms,
+        is_current=version.version == current,
+    )
 
 
-def _detail(version: Version, definition: AnyDefinition, versions: list[Version]) -> WorkflowDetail:
+def _detail(
+    version: Version, definition: AnyDefinition, versions: list[Version], current: int | None
+) -> WorkflowDetail:
     return WorkflowDetail(
         name=version.name,
         version=version.version,
@@ -189,5 +226,6 @@ def _detail(version: Version, definition: AnyDefinition, versions: list[Version]
         created_at_ms=version.created_at_ms,
         definition=definition if isinstance(definition, Definition) else None,
         code=definition if isinstance(definition, CodeDefinition) else None,
-        versions=[_view(one) for one in versions],
+        is_current=version.version == current,
+        versions=[_view(one, current) for one in versions],
     )
