@@ -35,7 +35,8 @@ DEFINITION = {
     "name": "of the workflow",
     "description": "for people",
     "input": "JSON Schema of what a run is started with; an input that breaks it starts nothing",
-    "state": "JSON Schema of the state at the end of a run",
+    "state": "JSON Schema of the state at the end of a run; mappings that break it for certain "
+    "are refused",
     "initial_node": "where a run begins",
     "nodes": "by id: letters, digits and `_`",
     "transitions": "what follows what",
@@ -173,6 +174,8 @@ PROBLEMS = {
     "bad_wait": "an `until` without `repeat`, or with the signal that is waited for",
     "quoted_name": "the name of a signal in quotes, as if it were an expression",
     "bad_target": "an output or merge target outside `state` and `output`",
+    "unknown_state_path": "a path that the schema of the state excludes is written or read",
+    "state_type": "a value is written whose type the schema of the state excludes there",
     "bad_schema": "a schema that is none, or a pattern with look-around or back-references",
     "remote_reference": "a `$ref` or `$schema` that leads out of the schema; nothing is fetched",
     "expensive_schema": "a schema that has too many parts, or makes too many checks of one value",

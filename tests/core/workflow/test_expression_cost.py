@@ -240,7 +240,7 @@ JSON_VALUES = st.recursive(
 def test_a_linear_bound_is_never_below_the_estimate(source: str, first: Any, second: Any) -> None:
     values = {"state": {"a": first, "b": {"c": second}}, "input": second}
     try:
-        tree = Expression(source)._tree
+        tree = Expression(source).tree
     except ExpressionError:
         return  # the types of constants do not fit
     bound = LinearBound.of(tree)
@@ -253,7 +253,7 @@ def test_a_linear_bound_is_never_below_the_estimate(source: str, first: Any, sec
 
 @pytest.mark.parametrize("source", ["input.n + 1", "state.total > 100 && state.kind == 'a'"])
 def test_the_usual_small_expression_is_covered(source: str) -> None:
-    bound = LinearBound.of(Expression(source)._tree)
+    bound = LinearBound.of(Expression(source).tree)
 
     assert bound is not None
     assert bound.covers({"input": {"n": 4}, "state": {"total": 4, "kind": "b"}})
@@ -261,7 +261,7 @@ def test_the_usual_small_expression_is_covered(source: str) -> None:
 
 @pytest.mark.parametrize("source", ["input.map(x, x)", "'a'.matches(input)", "[input, input]"])
 def test_what_can_multiply_has_no_linear_bound(source: str) -> None:
-    assert LinearBound.of(Expression(source)._tree) is None
+    assert LinearBound.of(Expression(source).tree) is None
 
 
 def test_steps_grow_with_what_is_copied() -> None:
@@ -276,7 +276,7 @@ def test_an_estimate_is_bounded_itself() -> None:
     source = " == ".join(f"input.l.exists(x, x == {number})" for number in range(8))
 
     with pytest.raises(TooExpensiveError):
-        Estimate({"input": {"l": [[]] * 1_000_000}}).run(Expression(source)._tree)
+        Estimate({"input": {"l": [[]] * 1_000_000}}).run(Expression(source).tree)
 
 
 @pytest.mark.parametrize(

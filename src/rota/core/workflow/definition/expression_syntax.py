@@ -5,7 +5,7 @@ message `cel.expr.CheckedExpr`. Only the parts that matter for the cost are read
 """
 
 from collections.abc import Iterator
-from typing import Union, assert_never
+from typing import Literal, Union, assert_never
 
 from msgspec import Struct
 
@@ -13,6 +13,7 @@ from msgspec import Struct
 class Constant(Struct, frozen=True):
     text: str | None  # None: a number, a truth value or null
     number: int | None = None
+    kind: Literal["null", "boolean", "number", "string"] | None = None  # None: bytes
 
 
 class Name(Struct, frozen=True):
@@ -49,6 +50,16 @@ class Loop(Struct, frozen=True):
 
 Node = Union[Constant, Name, Select, CallNode, ListNode, MapNode, Loop]  # noqa: UP007 - names itself
 
+# The fields of the message `cel.expr.Constant`.
+_KINDS: dict[int, Literal["null", "boolean", "number", "string"]] = {
+    1: "null",
+    2: "boolean",
+    3: "number",
+    4: "number",
+    5: "number",
+    6: "string",
+}
+
 Fields = dict[int, list["bytes | int"]]
 
 
@@ -82,7 +93,10 @@ def _node(message: bytes) -> Node:  # noqa: PLR0911 - a table
         is_text = 6 in constant or 7 in constant
         text = _bytes(constant, 6 if 6 in constant else 7).decode("utf-8", "replace")
         number = next(iter(constant.get(3, ())), None)
-        return Constant(text if is_text else None, number if isinstance(number, int) else None)
+        kind = next((_KINDS[field] for field in constant if field in _KINDS), None)
+        return Constant(
+            text if is_text else None, number if isinstance(number, int) else None, kind
+        )
     if 4 in fields:
         return Name(_text(_fields(_bytes(fields, 4)), 1))
     if 5 in fields:

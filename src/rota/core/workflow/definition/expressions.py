@@ -87,10 +87,10 @@ class Expression:
         "_paths",
         "_split",
         "_steps",
-        "_tree",
         "names",
         "places",
         "source",
+        "tree",
     )
 
     def __init__(self, source: str, *, is_piecewise: bool = False) -> None:
@@ -108,8 +108,8 @@ class Expression:
             rewritten = map_order.ordered(source)
             if rewritten != source:
                 self._ordered = environment.compile(rewritten)
-            self._tree = expression_syntax.tree(self._compiled.serialize())
-            depth = expression_syntax.nesting(self._tree)
+            self.tree = expression_syntax.tree(self._compiled.serialize())
+            depth = expression_syntax.nesting(self.tree)
         except RuntimeError as error:
             raise ExpressionError(_readable(str(error))) from None
         except RecursionError:
@@ -117,7 +117,7 @@ class Expression:
         if depth > limits.MAX_COMPREHENSION_DEPTH:
             most = limits.MAX_COMPREHENSION_DEPTH
             raise ExpressionError(f"more than {most} comprehensions inside each other", code=BUDGET)
-        self._bound = LinearBound.of(self._tree)
+        self._bound = LinearBound.of(self.tree)
         self._split = None if is_piecewise or _UNSIGNED.search(source) else map_order.split(source)
         is_place = _PLACE.match(source) and source not in _WORDS
         self._steps = _steps(source) if is_place else None
@@ -189,7 +189,7 @@ class Expression:
         """The upper bound of its steps, after `steps` of the same expression."""
         try:
             estimate = Estimate(given, steps)
-            estimate.run(self._tree)
+            estimate.run(self.tree)
         except TooExpensiveError as error:
             raise ExpressionError(str(error), code=BUDGET) from None
         except (RecursionError, UnicodeError, OverflowError) as error:

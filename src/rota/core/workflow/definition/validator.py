@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rota.core.flows.model import check_limits
-from rota.core.workflow.definition import name_resolution, reachability, schemas
+from rota.core.workflow.definition import name_resolution, reachability, schemas, state_types
 from rota.core.workflow.definition.model import (
     Definition,
     DefinitionProblem,
@@ -42,6 +42,7 @@ def problems_of(definition: Definition) -> list[DefinitionProblem]:
     known = None if unknown else inside
     found += reachability.joins(graph, known)
     found += name_resolution.expressions(definition, known)
+    found += state_types.problems(definition)
     return found
 
 
