@@ -45,7 +45,8 @@ def explain_blocked(blocked: BlockedLane, *, shows_counts: bool) -> Explanation:
         text = f"next start at {_clock_time(state.opens_at_ms)}"
     else:
         text = f"{state.running} of {record.limit} running" if shows_counts else "no slot is free"
-    others = "" if blocked.keys == 1 else f", and {blocked.keys - 1} other limits"
+    more = blocked.keys - 1
+    others = f", and {more} other limit{'s' if more > 1 else ''}" if more else ""
     return Explanation(
         code="limit_full" if record.kind == "concurrency" else "rate_closed",
         text=f"{name}: {text}{others}",
