@@ -16,7 +16,9 @@ from rota.cli.commands import checks
 from rota.cli.commands.checks import CheckResult, HealthProbe
 from rota.cli.main import cli
 from rota.cli.render.output import ExitCode
+from rota.core.flows.model import Concurrency
 from rota.core.replicas import Role
+from rota.core.tasks.model import NewTask
 from rota.errors import Unavailable
 from rota.messages import (
     Check,
@@ -26,6 +28,9 @@ from rota.messages import (
     StoreView,
     SystemView,
 )
+from rota.messages.limits import LimitRecountView
+from rota.sdk.client import calls
+from rota.sdk.client.client import Client
 from rota.settings import Settings
 from tests.certificates import Certificate
 from tests.cli.conftest import Command, document
@@ -322,3 +327,27 @@ def test_coordinators_of_several_versions_are_warned_of() -> None:
     assert found is not None
     assert found.state is CheckResult.WARN
     assert "1, 2" in found.found
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def test_limits_are_recounted_where_there_are_some(rota: Command, client: Client) -> None:
+    client.run(calls.submit([NewTask(name="add", concurrency=Concurrency("doctor:one"))]))
+
+    report = document(rota("doctor", "--json"))
+
+    (check,) = [one for one in report["checks"] if one["check"] == "limits"]
+    assert check["state"] == "ok"
+    assert "are as leases say" in check["found"]
+
+
+def test_limits_that_count_wrong_fail() -> None:
+    class Recounting:
+        def run(self, _: object) -> LimitRecountView:
+            return LimitRecountView(limits=1, slots=2, flows=0, differences=["limit 'a' is wrong"])
+
+    check = checks.limits(Recounting())  # type: ignore[arg-type]
+
+    assert check is not None
+    assert (check.state, check.found) == (CheckResult.FAIL, "limit 'a' is wrong")

@@ -52,6 +52,7 @@ from rota.core.flows.commands import (
     LookAtTenants,
     PutLimit,
     QueueChange,
+    RecountLimits,
     WatchTargets,
 )
 from rota.core.flows.queue_settings import QueueRate
@@ -312,6 +313,7 @@ EXAMPLES: list[Command] = [
     LookAtLimits(keys=("a", "b")),
     LookAtTenants(queue="mail", most=5),
     LookAtBlocked(),
+    RecountLimits(),
     WatchTargets(),
     ChangeSettings(
         queue="mail",

@@ -20,6 +20,7 @@ from rota.core.commands import (
 from rota.core.flows.commands import (
     DropLimit,
     PutLimit,
+    RecountLimits,
 )
 from rota.core.flows.model import Concurrency, Rate
 from rota.core.tasks.model import NewTask, TaskState
@@ -494,3 +495,42 @@ async def test_too_many_flows_refuse_submissions_but_no_report_of_a_run(
 
     assert outcomes == [["accepted"]] * 3
     assert [task.lane.name for task in more] == ["second"]
+
+
+# --- recounting -----------------------------------------------------------------------------------
+
+
+async def test_limits_that_count_right_are_found_to(engine: Engine) -> None:
+    worker = await fleet(engine)
+    await submit(engine, 3, concurrency=ONE)
+    kept = await submit(engine, 2, concurrency=Concurrency(key="t", hold="task"))
+    for task in await engine.lease(worker):
+        if task.id in kept:
+            await engine.report(worker, failed(task))
+        else:
+            await engine.execute(CancelTasks((task.id,)))
+
+    found = await engine.execute(RecountLimits())
+
+    assert (found.limits, found.slots, found.flows, found.differences) == (2, 2, 2, [])
+
+
+async def test_a_recount_names_what_differs(engine: Engine) -> None:
+    worker = await fleet(engine)
+    await submit(engine, 3, concurrency=ONE)
+    (task,) = await engine.lease(worker)
+    flows = engine.coordinator.leading.pipeline._held.flows
+    (flow,) = flows.open.values()
+    with (
+        patch.dict(flows.limits.running, {"one": 2}),
+        patch.dict(flows.limits.waiting, {"one": 5}),
+        patch.object(flow, "blocked_by", None),
+    ):
+        found = await engine.execute(RecountLimits())
+
+    assert found.differences == [
+        "limit 'one' counts 2 running, the store has 1",
+        "limit 'one' counts 5 waiting, the store has 2",
+        f"flow {flow.number} is not in exactly one of active and blocked",
+    ]
+    assert await engine.report(worker, done(task)) == ["accepted"]

@@ -51,6 +51,15 @@ class KeyLimitDeleted(Answer, frozen=True, kw_only=True):
     limit: KeyLimitView | None = None  # what tasks declared last; null: no task names it
 
 
+class LimitRecountView(Answer, frozen=True, kw_only=True):
+    """What limits count, compared with leases and queued tasks."""
+
+    limits: int  # that are known
+    slots: int  # tasks that have a slot
+    flows: int  # sets of queued tasks with the same lane, tenant and limits
+    differences: list[str]  # sentences, at most 20; there should be none
+
+
 class LimitConsume(Request, frozen=True, kw_only=True):
     cost: Cost = 1
 

@@ -71,6 +71,7 @@ WHY: dict[str, str | None] = {
     "LookAtLimits": "it changes nothing",
     "LookAtTenants": "it changes nothing",
     "LookAtBlocked": "it changes nothing",
+    "RecountLimits": "it changes nothing",
     "WatchTargets": "a duty",
     "ChangeSettings": "it names the state",
     "ConsumeLimit": None,  # it would be counted twice

@@ -129,6 +129,7 @@ HTTP: tuple[Rule, ...] = (
     rule("PATCH /api/queues/{queue}", ADMINS, Q, body={"max_running": None}),
     # --- limits of keys: shared by all queues
     rule("GET /api/limits", READERS, X),
+    rule("GET /api/recount/limits", ADMINS, X),
     rule("GET /api/limits/{key}", READERS, X, before="limit"),
     rule("PUT /api/limits/{key}", ADMINS, X, before="limit", body={"limit": 3}),
     rule("DELETE /api/limits/{key}", ADMINS, X, before="limit"),

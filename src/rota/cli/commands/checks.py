@@ -22,7 +22,7 @@ from rota.core.replicas import Role
 from rota.errors import RotaError
 from rota.gateways.auth.authenticator import is_loopback
 from rota.messages import HealthAnswer, SystemView
-from rota.sdk.client import calls
+from rota.sdk.client import calls, limit_calls
 from rota.sdk.client.client import Client
 from rota.settings import Settings
 from rota.store import migrator
@@ -221,6 +221,22 @@ def ask_system(client: Client) -> SystemView | None:
         return client.run(msgspec.structs.replace(calls.system(), timeout_s=ANSWER_TIMEOUT_S))
     except RotaError:
         return None
+
+
+def limits(client: Client) -> DoctorCheck | None:
+    """What limits count, against leases and queued tasks; None: not allowed, or there are none."""
+    call = msgspec.structs.replace(limit_calls.recount_limits(), timeout_s=ANSWER_TIMEOUT_S)
+    try:
+        found = client.run(call)
+    except RotaError:
+        return None
+    if not found.limits and not found.flows:
+        return None
+    if found.differences:
+        advice = "start the coordinator again, which counts everything anew, and report this"
+        return _fail("limits", "; ".join(found.differences), advice)
+    text = f"{found.limits:,} limits and {found.slots:,} taken slots are as leases say"
+    return _ok("limits", text)
 
 
 def leader(known: SystemView) -> DoctorCheck | None:

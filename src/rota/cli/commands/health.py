@@ -95,6 +95,7 @@ def _examine(client: Client, settings: Settings, *, is_named: bool) -> Iterator[
         system = checks.ask_system(client)
         if system is not None:
             yield from _given(checks.leader(system), checks.replicas(system))
+        yield from _given(checks.limits(client))
     elif not is_named:
         yield checks.port(settings)
 

@@ -119,6 +119,19 @@ class LookAtBlocked(CommandBase[BlockedLanes], frozen=True, tag="LookAtBlocked")
     """Return the lanes whose queued tasks all wait for a limit."""
 
 
+class LimitsRecounted(Struct, frozen=True, kw_only=True):
+    """What limits count, compared with what the store has."""
+
+    limits: int  # that are known
+    slots: int  # tasks that have a slot
+    flows: int  # that have queued tasks
+    differences: list[str]  # sentences; there should be none
+
+
+class RecountLimits(CommandBase[LimitsRecounted], frozen=True, tag="RecountLimits"):
+    """Count the slots and flows again, from leases and queued tasks. It changes nothing."""
+
+
 class WatchTargets(CommandBase[Done], frozen=True, tag="WatchTargets"):
     """Note which queues miss their target for how long tasks wait, and which meet it again."""
 
@@ -132,9 +145,10 @@ FlowCommand = (
     | ChangeSettings
     | LookAtTenants
     | LookAtBlocked
+    | RecountLimits
     | WatchTargets
 )
-FlowReply = LimitState | LimitStates | QueueSettings | TenantStates | BlockedLanes
+FlowReply = LimitState | LimitStates | QueueSettings | TenantStates | BlockedLanes | LimitsRecounted
 
 
 def put_limit(before: LimitRecord | None, command: PutLimit, *, now_ms: int) -> LimitRecord:

@@ -20,6 +20,7 @@ from rota.core.flows.commands import (
     LookAtLimits,
     LookAtTenants,
     PutLimit,
+    RecountLimits,
     WatchTargets,
 )
 from rota.core.flows.model import LimitRecord
@@ -33,6 +34,9 @@ from rota.core.flows.queue_settings import (
 from rota.core.replies import Done
 from rota.engine.commit.batch import Domain
 from rota.engine.commit.request import earlier
+from rota.engine.flows.recount import recount
+from rota.engine.working_set.held_flows import HeldFlows
+from rota.engine.working_set.held_leases import HeldLeases
 from rota.errors import LimitNotFound, QueueFull, TooMany
 from rota.store.tasks.flows import FlowStore
 from rota.store.tasks.queues import QueueStore
@@ -73,7 +77,7 @@ class FlowDomain(Domain):
                 return self._reduce_of_queue(command)
 
     def _reduce_of_queue(
-        self, command: ChangeSettings | LookAtTenants | LookAtBlocked | WatchTargets
+        self, command: ChangeSettings | LookAtTenants | LookAtBlocked | RecountLimits | WatchTargets
     ) -> FlowReply | Done:
         match command:
             case ChangeSettings():
@@ -83,6 +87,10 @@ class FlowDomain(Domain):
                 return tenants.states(command.queue, command.most, now_ms=now_ms)
             case LookAtBlocked():
                 return self._blocked_lanes()
+            case RecountLimits():
+                tx, lanes = self.batch.tx, self.batch.lanes
+                fresh = HeldFlows.load(tx, lanes, HeldLeases.load(tx, lanes))
+                return recount(self.batch.held.flows, fresh)
             case WatchTargets():
                 return Done(self._watch_targets())
             case _:

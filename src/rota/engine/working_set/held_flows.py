@@ -111,6 +111,16 @@ class HeldFlows:
             if not self.active.get(lane)
         ]
 
+    def misplaced(self) -> list[Flow]:
+        """Flows with queued tasks that are not either active or blocked; there should be none."""
+        found = []
+        for flow in self.open.values():
+            lanes = {} if flow.blocked_by is None else self._blocked.get(flow.blocked_by, {})
+            is_active = flow in self.active.get(flow.lane, ())
+            if is_active == (flow in lanes.get(flow.lane, ())):
+                found.append(flow)
+        return found
+
     def managed_lanes(self, lanes: Collection[int]) -> list[int]:
         """Those of these lanes whose queue has limits, or a flow that may run in one of them.
 

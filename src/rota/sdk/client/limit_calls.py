@@ -8,6 +8,7 @@ from rota.messages.limits import (
     KeyLimitView,
     LimitConsume,
     LimitConsumed,
+    LimitRecountView,
     QueuePatch,
     TenantPage,
 )
@@ -43,6 +44,11 @@ def delete_limit(key: str) -> ApiCall[KeyLimitDeleted]:
 def consume_limit(key: str, request: LimitConsume) -> ApiCall[LimitConsumed]:
     """Count a use of a rate outside tasks, if it is free now."""
     return post(path_at("limits", key, "consume"), LimitConsumed, request)
+
+
+def recount_limits() -> ApiCall[LimitRecountView]:
+    """Recount all limits from leases and queued tasks."""
+    return get("/api/recount/limits", LimitRecountView)
 
 
 def change_queue(queue: str, change: QueuePatch) -> ApiCall[QueueView]:

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from rota.core import access, limits
@@ -12,6 +13,7 @@ from rota.core.flows.commands import (
     LimitState,
     LookAtLimits,
     PutLimit,
+    RecountLimits,
 )
 from rota.core.flows.model import FIRST_KEY, LimitKind
 from rota.errors import IllegalState, LimitNotFound, TooMany
@@ -25,6 +27,7 @@ from rota.messages.limits import (
     KeyLimitView,
     LimitConsume,
     LimitConsumed,
+    LimitRecountView,
 )
 
 KeyText = Annotated[str, Meta(max_length=limits.MAX_LIMIT_KEY_LENGTH)]
@@ -50,6 +53,17 @@ async def listing(call: HttpCall[None, LimitsQuery]) -> KeyLimitPage:
     )
     states = await call.coordinator.execute(LookAtLimits(keys=tuple(keys)))
     return KeyLimitPage(items=[_view(one) for one in states.items], next_cursor=cursor)
+
+
+@routes.get("/api/recount/limits", Action.OPERATE)
+async def recount(call: HttpCall[None, NoQuery]) -> LimitRecountView:
+    """Recount all limits from leases and queued tasks.
+
+    Reads all leases and the number of queued tasks of each flow, in the coordinator that leads.
+    """
+    access.check_unbound(call.caller, "limits")
+    found = await call.coordinator.execute(RecountLimits())
+    return msgspec.convert(found, LimitRecountView, from_attributes=True)
 
 
 @routes.get("/api/limits/{key}", Action.READ, errors=(LimitNotFound,))
