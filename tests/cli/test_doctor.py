@@ -135,7 +135,9 @@ def test_an_unreachable_coordinator_is_exit_code_2() -> None:
 def test_all_is_well_beside_a_healthy_coordinator(rota: Command, tmp_path: Path) -> None:
     report = document(rota("doctor", "--store", f"sqlite:///{tmp_path}/rota.db", "--json"))
 
-    assert {check["check"]: check["state"] for check in report["checks"]} == {
+    found = {check["check"]: check["state"] for check in report["checks"]}
+    assert found.pop("limits", "ok") == "ok"  # other tests of this coordinator may have used some
+    assert found == {
         "python": "ok",
         "sqlite": "ok",
         "store": "ok",

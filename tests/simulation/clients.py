@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Raw
 
@@ -18,6 +18,7 @@ from rota.core.commands import (
     SubmitTasks,
     TaskCommand,
 )
+from rota.core.flows.commands import PutLimit
 from rota.core.ids import TaskId
 from rota.core.replies import JobChanged, Reply, Submitted
 from rota.core.tasks.model import FINISHED, Backoff, NewTask, TaskError
@@ -27,6 +28,7 @@ from rota.errors import Overloaded, QueueNotFound, RotaError, Unavailable
 from tests.simulation.invariants import demand
 from tests.simulation.network import Unanswered
 from tests.simulation.server import Disconnected
+from tests.simulation.slots import MOST, slot
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -141,6 +143,42 @@ class UniqueSubmitter(Client):
         reply = await self.ask(SubmitTasks([task]))
         if isinstance(reply, Submitted):
             self._world.known += [item.id for item in reply.items]
+
+
+class LimitedSubmitter(Client):
+    """Submits tasks that share the slots of keys, and changes what one of the keys allows."""
+
+    mean_pause_s = 0.25
+
+    async def act(self) -> None:
+        dice = self._dice
+        if dice.random() < 0.1:
+            await self.ask(self._change(dice.randint(0, MOST["changed"])))
+            return
+        self._count += 1
+        keys = dice.sample(sorted(MOST), dice.choice((1, 1, 2)))
+        task = NewTask(
+            name=dice.choice(NAMES),
+            payload=Raw(b'"%s/%d"' % (self.name.encode(), self._count)),
+            queue=dice.choice(QUEUES),
+            priority=dice.choice((0, 0, 1)),
+            requires=dice.choice(REQUIRES),
+            max_attempts=dice.choice((1, 2, 3)),
+            backoff=Backoff(initial_ms=dice.choice((0, 300)), max_ms=1_000),
+            concurrency=[slot(key, min(2, MOST[key]), is_kept=dice.random() < 0.3) for key in keys],
+            fair_key=dice.choice((None, "a", "b")),
+        )
+        reply = await self.ask(SubmitTasks([task]))
+        if isinstance(reply, Submitted):
+            self._world.known += [item.id for item in reply.items]
+
+    async def open(self) -> None:
+        """After the faults: no limit stays at 0."""
+        await self.insist(self._change(1))
+
+    def _change(self, limit: int) -> TaskCommand:
+        # The network carries commands about tasks; this one needs no more of it.
+        return cast("TaskCommand", PutLimit(key="changed", limit=limit))
 
 
 class Operator(Client):

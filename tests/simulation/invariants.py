@@ -7,7 +7,7 @@ from collections import Counter
 
 from rota.core.tasks.model import Lane
 from rota.core.tasks.unique import Release
-from tests.simulation.picture import LeaseRow, Picture, WorkerRow
+from tests.simulation.picture import LeaseRow, LiveRow, Picture, WorkerRow
 from tests.simulation.trace import Violation
 
 JOB_INCARNATION = 0
@@ -112,6 +112,11 @@ def _check_finished(before: Picture, now: Picture) -> None:
             demand(row.state != "succeeded", f"task {task_id:x} came back after its success")
 
 
+def _has_flow(row: LiveRow) -> bool:
+    options = row.options or b""
+    return b'"concurrency"' in options or b'"fair_key"' in options
+
+
 def _check_order(now: Picture, fresh: dict[int, LeaseRow]) -> None:
     """A lease goes to somebody who may have it, and to nobody before those ahead in the lane."""
     workers = {row.incarnation: row for row in now.workers.values()}
@@ -119,6 +124,8 @@ def _check_order(now: Picture, fresh: dict[int, LeaseRow]) -> None:
     for task_id, row in fresh.items():
         if row.incarnation == JOB_INCARNATION:
             continue  # whoever names a task by its id does not stand in line
+        if _has_flow(now.live[task_id]):
+            continue  # its turn is between tenants, and among the tasks of its flow
         _check_fit(now.lanes[row.lane], workers[row.incarnation], now.paused)
         turn = (-now.live[task_id].priority, task_id)
         last[row.lane] = max(turn, last.get(row.lane, turn))

@@ -12,6 +12,7 @@ class Profile:
     workers: int = 3
     submitters: int = 2
     unique_submitters: int = 0
+    limited_submitters: int = 0
     intervals_ms: tuple[int, ...] = (1_000, 2_000)
     weather: Weather = field(default_factory=Weather)
     history_keep_ms: int = 7 * 24 * 3600 * 1000
@@ -111,6 +112,22 @@ UNIQUE_TASKS = Profile(
     worker_leaves_s=8.0,
     weather=Weather(lost=0.02, doubled=0.04, slow=0.03),
 )
+# No second process under one id, and no worker that leaves while it works: both give their leases
+# up while their handlers still run.
+LIMITED_TASKS = Profile(
+    name="limited tasks",
+    workers=4,
+    submitters=1,
+    limited_submitters=2,
+    failures=0.2,
+    timeouts=0.0,
+    coordinator_dies_s=4.0,
+    disk_is_full_s=10.0,
+    worker_dies_s=6.0,
+    worker_pauses_s=6.0,
+    worker_is_cut_off_s=8.0,
+    weather=Weather(lost=0.02, doubled=0.03),
+)
 EVERYTHING = Profile(
     name="everything",
     workers=4,
@@ -142,6 +159,7 @@ PROFILES = (
     SLOW_HANDLERS,
     CALM,
     UNIQUE_TASKS,
+    LIMITED_TASKS,
 )
 
 

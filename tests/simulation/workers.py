@@ -227,6 +227,24 @@ class SimulatedWorker:
     # --- running tasks ----------------------------------------------------------------------
 
     async def _execute(self, session: Session, task: TaskRecord) -> None:
+        if self.shape.is_rash or task.options.concurrency is None:
+            await self._handle(session, task)
+            return
+        slots = self._world.slots
+        handler = slots.enter(task, lambda: self._is_in(session, task))
+        try:
+            await self._handle(session, task)
+        finally:
+            slots.leave(handler)
+
+    def _is_in(self, session: Session, task: TaskRecord) -> bool:
+        """Whether a handler still runs, as far as this process knows and does."""
+        if self.is_dead or session.over.is_set() or not self._awake.is_set():
+            return False
+        is_own = session.running.get(task.id) == task.fence
+        return is_own and self._world.now_s() <= session.over_at_s
+
+    async def _handle(self, session: Session, task: TaskRecord) -> None:
         await self._rest(self._duration_s() / 2)
         if self._dice.random() < 0.1:
             item = Progress(task.id, task.fence, Raw(b"0.5"))

@@ -27,6 +27,7 @@ from tests.simulation.clients import (
     CAPABILITIES,
     Client,
     JobCaller,
+    LimitedSubmitter,
     Operator,
     Reader,
     Submitter,
@@ -41,6 +42,7 @@ from tests.simulation.observer import Grant, Observer
 from tests.simulation.profiles import Profile
 from tests.simulation.promises import Promises
 from tests.simulation.server import Server
+from tests.simulation.slots import Slots
 from tests.simulation.trace import Trace, Violation
 from tests.simulation.workers import Shape, SimulatedWorker
 
@@ -68,6 +70,7 @@ class World:
         self.profile = profile
         self.known: list[TaskId] = []  # tasks that clients know of
         self.workers: list[SimulatedWorker] = []
+        self.slots = Slots()
         self.is_healing = False
         self.ended: asyncio.Future[None] = loop.create_future()
         self.now_s = loop.time
@@ -155,6 +158,11 @@ class World:
         submitters += [
             UniqueSubmitter(self, f"u{number}") for number in range(self.profile.unique_submitters)
         ]
+        limited = [
+            LimitedSubmitter(self, f"l{number}")
+            for number in range(self.profile.limited_submitters)
+        ]
+        submitters += limited
         callers = [JobCaller(self, f"jobs{number}") for number in range(2)]
         clients = [*submitters, *callers, self._operator, Reader(self, "reader")]
         busy = [self.spawn(client.run()) for client in clients]
@@ -166,6 +174,8 @@ class World:
             await client
         await asyncio.sleep(SLOW_S)  # a slow message from before may still arrive
         await self._operator.make_everything_flow()
+        for one in limited[:1]:
+            await one.open()
         await self._drain()
         self._check_the_end()
 
