@@ -146,7 +146,7 @@ class UniqueSubmitter(Client):
 
 
 class LimitedSubmitter(Client):
-    """Submits tasks that share the slots of keys, and changes what one of the keys allows."""
+    """Submits tasks that share the slots of keys, cancels some, changes what a key allows."""
 
     mean_pause_s = 0.25
 
@@ -154,6 +154,10 @@ class LimitedSubmitter(Client):
         dice = self._dice
         if dice.random() < 0.1:
             await self.ask(self._change(dice.randint(0, MOST["changed"])))
+            return
+        running = [one for one in self._world.known if one in self._world.book.observer.now.leases]
+        if running and dice.random() < 0.3:
+            await self.ask(CancelTasks((dice.choice(running),)))
             return
         self._count += 1
         keys = dice.sample(sorted(MOST), dice.choice((1, 1, 2)))

@@ -112,8 +112,8 @@ UNIQUE_TASKS = Profile(
     worker_leaves_s=8.0,
     weather=Weather(lost=0.02, doubled=0.04, slow=0.03),
 )
-# No second process under one id, and no worker that leaves while it works: both give their leases
-# up while their handlers still run.
+# Has a test of its own. No second process comes under one id, and no worker leaves while it works,
+# because both give their leases up while their handlers still run.
 LIMITED_TASKS = Profile(
     name="limited tasks",
     workers=4,
@@ -159,7 +159,6 @@ PROFILES = (
     SLOW_HANDLERS,
     CALM,
     UNIQUE_TASKS,
-    LIMITED_TASKS,
 )
 
 
