@@ -22,6 +22,16 @@ nodes: {{a: {{output: {{state.n: '"n" in state ? state.n + 1 : 1'}}}}}}
 transitions: [{{from: a, to: a, max_iterations: {ROUNDS}}}]
 output: {{n: state.n}}
 """
+PASSING = """
+name: passing
+initial_node: begin
+nodes: {begin: {}, work: {}, end: {}}
+transitions:
+  - {id: fan, from: begin, to: work, spawn_count: input.count}
+  - from: work
+    to: end
+    synchronization: {joins_transition: fan, merge: {source: branch.index, target: output.all}}
+"""
 MOST_DECISIONS = 6 * STEPS_PER_SLICE  # each round of the loop has five
 
 
@@ -131,3 +141,55 @@ async def test_a_run_can_be_cancelled_between_two_slices(flows: Flows) -> None:
 
     assert await flows.take_slices() == 0
     assert await flows.engine.coordinator.queries.tasks.next_moment_ms() is None
+
+
+async def test_a_large_join_is_merged_in_slices_with_other_commands_in_between(
+    flows: Flows,
+) -> None:
+    engine = flows.engine
+    worker = await engine.register()
+    size = 2 * STEPS_PER_SLICE
+    run_id = await flows.start(PASSING, {"count": size})
+
+    slices = 0
+    while await flows.state(run_id) == "running":
+        assert await engine.beat(worker) is not None
+        slices += (await flows.command(AdvanceRuns())).count
+
+    assert slices >= 7  # two each to start, pass, merge and release, the first in the start itself
+    assert await flows.output(run_id) == {"all": list(range(size))}
+    assert max(len(one.decisions) for one in await flows.journal(run_id)) < MOST_DECISIONS
+    assert await flows.replays(run_id)
+
+
+async def test_a_join_goes_on_with_its_slices_after_a_restart(
+    tmp_path: Path, clock: TurnedClock
+) -> None:
+    size = 2 * STEPS_PER_SLICE
+    async with flowing(tmp_path / "rota.db", clock) as flows:
+        run_id = await flows.start(PASSING, {"count": size})
+        for _ in range(6):
+            await flows.command(AdvanceRuns())
+        assert await flows.state(run_id) == "running"
+    async with flowing(tmp_path / "rota.db", clock) as flows:
+        await flows.take_slices()
+
+        assert await flows.output(run_id) == {"all": list(range(size))}
+        assert await flows.replays(run_id)
+
+
+async def test_a_large_run_is_cancelled_in_slices_and_workers_are_told(flows: Flows) -> None:
+    engine = flows.engine
+    worker = await engine.register(max_concurrent_tasks=10)
+    size = 2 * STEPS_PER_SLICE
+    run_id = await flows.start(FAN, {"count": size})
+    await flows.take_slices()
+
+    shown = await flows.steer(run_id, "cancel")
+    assert shown.state == "running"
+    assert await engine.beat(worker) is not None
+    assert await flows.take_slices() >= 2
+
+    assert await flows.state(run_id) == "cancelled"
+    assert not await flows.work(worker, {})
+    assert await flows.replays(run_id)

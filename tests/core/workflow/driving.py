@@ -43,6 +43,7 @@ from rota.core.workflow.events import (
     SignalSent,
     TaskEnded,
     TimerFired,
+    TimerKind,
 )
 from rota.core.workflow.runtime.reducer import new_run, reduce
 from rota.core.workflow.runtime.run import Run
@@ -250,11 +251,18 @@ class Drive:
     def turn_clock(self, to_ms: int | None = None) -> None:
         """Fire the next timer, or all that are due at a time."""
         if to_ms is None:
-            self._fire(min(self.run.timers, key=lambda key: (self.run.timers[key], key)))
+            self._fire(min(self.timers, key=lambda key: (self.run.timers[key], key)))
             return
         self.now_ms = max(self.now_ms, to_ms)
-        while due := [key for key, at_ms in self.run.timers.items() if at_ms <= self.now_ms]:
+        while due := [key for key in self.timers if self.run.timers[key] <= self.now_ms]:
             self._fire(min(due, key=lambda key: (self.run.timers[key], key)))
+
+    @property
+    def timers(self) -> list[tuple[TimerKind, int]]:
+        """The timers that have not fired; a run may have deferred the event of one that has."""
+        deferred = [one for one in self.run.deferred if isinstance(one, TimerFired)]
+        fired = {(one.kind, one.number) for one in deferred}
+        return [key for key in self.run.timers if key not in fired]
 
     def _fire(self, key: tuple[Any, int]) -> None:
         self.now_ms = max(self.now_ms, self.run.timers[key])
@@ -296,7 +304,7 @@ class Drive:
 
     def child_step(self, number: int) -> None:
         child = self.children[number]
-        is_held = child.state == "paused" and not child.tasks
+        is_held = child.state == "paused" and not child.tasks and not child.run.is_busy
         if not child.is_ended and not is_held:
             child.step()
         if child.is_ended:

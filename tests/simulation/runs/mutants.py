@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
-from rota.core.workflow.decisions import CancelChild
+from rota.core.workflow.decisions import CancelChild, CancelTask
 from rota.core.workflow.runtime import failures, nodes, reducer, signals
-from rota.core.workflow.runtime.run import Failure, Run
+from rota.core.workflow.runtime.run import Failure, Run, Steps
+from rota.core.workflow.runtime.scopes import branches
 from rota.core.workflow.runtime.tokens import BranchScope, Token
 from rota.core.workflow.states import TokenState
 from tests.simulation.mutation import Mutants
@@ -20,6 +21,7 @@ mutant = MUTANTS.add
 _undo_next = failures.undo_next
 _cancel = failures.cancel
 _set_timer = Run.set_timer
+_proceed = Run.proceed
 
 
 # --- compensation ---------------------------------------------------------------------------------
@@ -36,13 +38,14 @@ def the_oldest_work_is_undone_first() -> Iterator[None]:
         yield
 
 
-@mutant(profiles.FAILING)
+@mutant(profiles.FAILING, seeds=1_000)
 def a_run_does_not_wait_until_its_sub_workflows_have_undone_their_work() -> Iterator[None]:
-    def stop_children(run: Run, failure: Failure) -> None:
+    def stop_children(run: Run, failure: Failure) -> Steps:
         for number, token in list(run.tokens.items()):
             if token.state is TokenState.WAITING_FOR_SUBWORKFLOW:
                 run.decisions.append(CancelChild(number, failure.mode))
                 run.end_token(number, TokenState.CANCELLED)
+                yield 1
 
     with patch.object(failures, "_stop_children", stop_children):
         yield
@@ -85,6 +88,7 @@ def an_early_answer_is_kept_for_the_next_question() -> Iterator[None]:
 
     with (
         patch.object(signals, "is_unasked_approval", lambda *_: False),
+        patch.object(signals, "_is_late_answer", lambda *_: False),
         patch.object(nodes, "_wait", wait),
     ):
         yield
@@ -106,6 +110,42 @@ def the_steps_after_a_slice_are_forgotten() -> Iterator[None]:
             _set_timer(run, kind, number, due_at_ms)
 
     with patch.object(Run, "set_timer", set_timer):
+        yield
+
+
+@mutant(profiles.SLICED)
+def a_join_takes_up_results_between_two_of_its_slices() -> Iterator[None]:
+    with patch.object(reducer, "_must_wait", lambda *_: False):
+        yield
+
+
+@mutant(profiles.STOPPED)
+def a_procedure_has_no_end_of_its_slice() -> Iterator[None]:
+    def proceed(run: Run) -> None:
+        left = run.steps_left
+        _proceed(run)
+        run.steps_left = left
+
+    with patch.object(Run, "proceed", proceed):
+        yield
+
+
+@mutant(profiles.SLICED)
+def a_branch_ends_although_the_join_of_a_scope_inside_it_is_firing() -> Iterator[None]:
+    def start_closing(_run: Run, scope: BranchScope) -> None:
+        scope.is_closing = True
+
+    with patch.object(Run, "start_closing", start_closing):
+        yield
+
+
+@mutant(profiles.STOPPED, seeds=2_000)
+def work_that_is_done_while_its_run_stops_is_forgotten() -> Iterator[None]:
+    def cancel_task(run: Run, token: Token) -> None:
+        if token.number not in run.ended_meanwhile:
+            run.decisions.append(CancelTask(token.number))
+
+    with patch.object(branches, "_cancel_task", cancel_task):
         yield
 
 

@@ -18,11 +18,12 @@ CANCELLED = Profile(name="cancelled", trouble=0.02, cancels=0.05)
 RETRIED = Profile(name="retried", trouble=0.25, retries=0.8)
 ANSWERED_TWICE = Profile(name="answered twice", trouble=0.0, stale_answers=0.5)
 SLICED = Profile(name="sliced", trouble=0.05, slice_steps=2)
+STOPPED = Profile(name="stopped", trouble=0.25, cancels=0.02, slice_steps=1)
 EVERYTHING = Profile(
     name="everything", trouble=0.15, cancels=0.01, retries=0.5, stale_answers=0.2, slice_steps=3
 )
 
-PROFILES = (FAILING, CANCELLED, RETRIED, ANSWERED_TWICE, SLICED, EVERYTHING)
+PROFILES = (FAILING, CANCELLED, RETRIED, ANSWERED_TWICE, SLICED, STOPPED, EVERYTHING)
 
 
 def profile_of(seed: int) -> Profile:

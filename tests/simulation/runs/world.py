@@ -63,7 +63,7 @@ class RunWorld(World):
     def approve(self) -> None:
         """Answer a question of each kind that can be seen."""
         for name, tokens in list(self.run.waiting.items()):
-            if name != "go":
+            if name != "go" and tokens:
                 self.reply(name, next(iter(tokens)))
 
     def answer_again(self) -> None:
@@ -89,7 +89,7 @@ class RunWorld(World):
         self.signal(name, {"approved": self.random.random() < 0.9}, token=token)
 
     def feed(self, event: RunEvent) -> list[RunDecision]:
-        """Apply an event, which must not start more nodes than a slice has steps."""
+        """Apply an event, which must not start or cancel more nodes than a slice has steps."""
         pending = {one for one, state in self.states.items() if state is TokenState.PENDING}
         decisions = super().feed(event)
         pending |= {one.number for one in decisions if isinstance(one, CreateToken)}
@@ -100,6 +100,12 @@ class RunWorld(World):
         }
         if self.slice_steps is not None and len(started) > self.slice_steps:
             raise Violation(f"an event has started {len(started)} nodes")
+        ended = sum(
+            isinstance(one, SetTokenState) and one.state is TokenState.CANCELLED
+            for one in decisions
+        )
+        if self.slice_steps is not None and ended > self.slice_steps:
+            raise Violation(f"an event has cancelled {ended} tokens")
         return decisions
 
     def _carry_out(self, decision: RunDecision) -> None:
@@ -119,7 +125,7 @@ def simulate(seed: int, profile: Profile) -> Outcome:
     """Run one schedule to its end; raise `Violation` when a promise is broken."""
     try:
         return _simulated(seed, profile)
-    except AssertionError as error:  # of the checks after every event
+    except (AssertionError, KeyError) as error:  # of the checks after every event, or of the rules
         raise Violation(str(error)) from error
 
 

@@ -19,7 +19,9 @@ CancelMode = Literal["undo", "force", "leave"]
 # the same decisions later, too. 2: a token that waits at a join ends as completed, also when its
 # run fails; an approval takes no signal that came before it asked; a run that fails or is cancelled
 # waits until its sub-workflows have ended and undone their work, and undoes that of completed ones.
-RULES = 2
+# 3: joins, failures, cancellations and retries are taken in slices, too; events that come between
+# two of these slices wait until the last one.
+RULES = 3
 
 
 class RunStarted(Struct, frozen=True, tag="RunStarted"):

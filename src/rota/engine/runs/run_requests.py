@@ -17,7 +17,7 @@ from rota.engine.commit.batch import Batch
 from rota.engine.runs.cache import LiveRun
 from rota.engine.runs.run_advancer import RunAdvancer
 from rota.engine.runs.run_tasks import check_lease
-from rota.errors import IllegalState, Invalid, RunNotFound
+from rota.errors import IllegalState, Invalid, Overloaded, RunNotFound
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workflow.runs import RunStore
 
@@ -91,6 +91,9 @@ class RunRequests:
         known = None if key is None else scope.additions.get(key)
         if known is not None:
             return ScopeExtended(run_id, scope.number, *known, scope.total, is_duplicate=True)
+        if run.procedures or run.deferred:
+            detail = f"run {to_text(run_id)!r} is in the middle of a join or an end; try again"
+            raise Overloaded(detail)
         count, is_last = len(items), command.is_last
         requests.check_addition(run, run_id, scope, count, is_last=is_last)
         first = scope.total

@@ -42,6 +42,7 @@ def _check(schema: Any, value: Any, kind: str, place: str) -> None:
 def cancel_at_once(run: Run, reason: str) -> None:
     """Cancel a run as earlier versions did: nothing is undone, and that is not told."""
     run.failure = None
-    branches.cancel_everything(run)
+    for _ in branches.cancel_everything(run):
+        pass
     run.scopes.clear()
     run.set_state(RunState.CANCELLED, error={"type": "cancelled", "message": reason or "cancelled"})

@@ -11,14 +11,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from rota.core.workflow.decisions import CancelChild
-from rota.core.workflow.events import CancelMode, ChildEnded
+from rota.core.workflow.events import CancelMode, ChildEnded, RunCancelRequested
 from rota.core.workflow.runtime import routing
 from rota.core.workflow.runtime.errors import RunError
-from rota.core.workflow.runtime.run import Failure, Run, Undo
+from rota.core.workflow.runtime.run import Failure, Run, Steps, Undo
 from rota.core.workflow.runtime.scopes import branches
 from rota.core.workflow.runtime.scopes import joins as runtime_joins
 from rota.core.workflow.runtime.tokens import BranchScope, Place, Token
 from rota.core.workflow.states import BranchState, RunState, TokenState
+
+TOKENS_PER_STEP = 50  # that a failure notes in one step
+STEPS_OF_A_CHILD = 10  # that the cancellation of a sub-workflow counts for
 
 
 def fail_token(
@@ -70,10 +73,14 @@ def _tolerates_failures(run: Run, scope: BranchScope) -> bool:
 
 def _fail_branch(run: Run, scope: BranchScope, token: Token, error: dict[str, Any]) -> None:
     """Fail one branch; the others continue."""
+    run.perform("fail branch", _failing_branch(run, scope, token, error))
+
+
+def _failing_branch(run: Run, scope: BranchScope, token: Token, error: dict[str, Any]) -> Steps:
     place = token.stack[scope.depth]
     outside = run.counted(scope.stack)
     branch = run.branch(place)
-    branches.empty_branch(run, branch)
+    yield from branches.empty_branch(run, branch)
     branch.error = {**error, "node": token.node}
     branch.failed_at = token.node
     is_child = token.state is TokenState.WAITING_FOR_SUBWORKFLOW
@@ -85,7 +92,11 @@ def _fail_branch(run: Run, scope: BranchScope, token: Token, error: dict[str, An
 
 def _end_late_branch(run: Run, place: Place) -> None:
     """End a failed branch whose join has fired without it; the failure has no effect."""
-    branches.empty_branch(run, run.branch(place))
+    run.perform("end late branch", _ending_late_branch(run, place))
+
+
+def _ending_late_branch(run: Run, place: Place) -> Steps:
+    yield from branches.empty_branch(run, run.branch(place))
     runtime_joins.close_branches(run, (place,))
 
 
@@ -131,10 +142,17 @@ def cancel(run: Run, reason: str, mode: CancelMode, more: Mapping[str, Any] | No
         error = {"type": "cancelled", "message": reason or "cancelled", **(more or {})}
         _stop(run, Failure(error, RunState.CANCELLED, mode))
         return
-    if run.failure.cancelled is None and run.failure.state is not RunState.CANCELLED:
-        run.failure.cancelled = reason or "cancelled"
+    note_cancellation(run, reason)
     if mode == "force" and run.failure.mode != "force":
         _stop_undoing(run, run.failure)
+
+
+def note_cancellation(run: Run, reason: str) -> None:
+    """Note in the error of a run that has failed that a caller has cancelled it, too."""
+    failure = run.failure
+    if failure is None or failure.state is RunState.CANCELLED or failure.cancelled is not None:
+        return
+    failure.cancelled = reason or "cancelled"
 
 
 def _has_to_undo(run: Run) -> bool:
@@ -150,33 +168,46 @@ def _stop(
 ) -> None:
     """Cancel what is under way, and compensate as soon as the sub-workflows have ended."""
     assert run.failure is None
-    run.interrupted = [
-        token
-        for token in run.tokens.values()
-        if run.late_depth(token.stack) is None
-        and not (token.is_trigger and token.state is TokenState.PENDING)  # its node waits again
-    ]
+    run.failure = failure
+    for event in run.deferred:
+        if isinstance(event, RunCancelRequested):
+            note_cancellation(run, event.reason)
+    run.perform("stop", _stopping(run, failure, culprit, culprit_state))
+
+
+def _stopping(run: Run, failure: Failure, culprit: int | None, culprit_state: TokenState) -> Steps:
+    run.interrupted = []
+    for number in list(run.tokens):
+        token = run.tokens[number]
+        starts_later = (
+            token.is_trigger and token.state is TokenState.PENDING
+        )  # its node waits again
+        if run.late_depth(token.stack) is None and not starts_later:
+            run.interrupted.append(token)
+        if not len(run.interrupted) % TOKENS_PER_STEP:
+            yield 1
     if culprit is not None and culprit in run.tokens:
         run.end_token(culprit, culprit_state, failure.error)
     if run.rules > 1:
-        _stop_children(run, failure)
-    branches.cancel_everything(run, but=failure.awaited)
+        yield from _stop_children(run, failure)
+    yield from branches.cancel_everything(run, but=failure.awaited)
     for scope in list(run.scopes.values()):
         if scope.is_closed:
             for branch in scope.branches:
-                branches.cancel_branch(run, scope, branch)
+                yield from branches.cancel_branch(run, scope, branch)
             run.forget_scope(scope)
-    run.failure = failure
     undo_next(run)
 
 
-def _stop_children(run: Run, failure: Failure) -> None:
+def _stop_children(run: Run, failure: Failure) -> Steps:
     """Cancel the sub-workflows; each tells the run what it could not undo when it has ended."""
     for number, token in list(run.tokens.items()):
         if token.state is TokenState.WAITING_FOR_SUBWORKFLOW:
-            run.decisions.append(CancelChild(number, failure.mode))
+            if number not in run.ended_meanwhile:
+                run.decisions.append(CancelChild(number, failure.mode))
             run.detach_token(number)
             failure.awaited[number] = None
+            yield STEPS_OF_A_CHILD
 
 
 def child_stopped(run: Run, token: Token, event: ChildEnded) -> None:
@@ -236,11 +267,16 @@ def _stop_undoing(run: Run, failure: Failure) -> None:
     """Undo nothing more: cancel the compensating task, and those of sub-workflows."""
     failure.mode = "force"
     run.todo.clear()
+    run.perform("stop undoing", _stopping_to_undo(run, failure))
+
+
+def _stopping_to_undo(run: Run, failure: Failure) -> Steps:
     for number in list(run.tokens):
-        if number in failure.awaited:
-            run.decisions.append(CancelChild(number, "force"))
-        else:
+        if number not in failure.awaited:
             branches.cancel_token(run, number)
+        elif number not in run.ended_meanwhile:
+            run.decisions.append(CancelChild(number, "force"))
+        yield STEPS_OF_A_CHILD
     undo_next(run)
 
 

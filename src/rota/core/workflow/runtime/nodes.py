@@ -10,7 +10,7 @@ from rota.core.workflow.definition.model import NodeDefinition, NodeKind, RetryP
 from rota.core.workflow.runtime import completion, failures, routing
 from rota.core.workflow.runtime.context import evaluate, evaluated, path_of
 from rota.core.workflow.runtime.errors import RunError, failing_as
-from rota.core.workflow.runtime.run import Run, Undo
+from rota.core.workflow.runtime.run import Run, Steps, Undo
 from rota.core.workflow.runtime.scopes import branches
 from rota.core.workflow.runtime.tokens import Token
 from rota.core.workflow.states import RunState, TokenState
@@ -196,13 +196,18 @@ def _end(run: Run, token: Token, node: NodeDefinition, payload: Any) -> None:
             failures.cancel(run, message, "undo", more)
         case "completed":
             run.end_token(token.number, TokenState.COMPLETED)
-            branches.cancel_everything(run)
-            run.scopes.clear()
-            completion.complete(run)
+            run.perform("end", _ending(run))
         case None:
             raise AssertionError("a node that is no end does not end the run")
         case _:
             assert_never(node.end)
+
+
+def _ending(run: Run) -> Steps:
+    """Cancel what is under way, and complete the run."""
+    yield from branches.cancel_everything(run)
+    run.scopes.clear()
+    completion.complete(run)
 
 
 def complete(run: Run, number: int, result: Any) -> None:

@@ -9,7 +9,6 @@ their errors are taken up here.
 import sys
 from typing import Any, assert_never
 
-from rota.core import limits
 from rota.core.workflow.decisions import PauseChild, ResumeChild, RunDecision
 from rota.core.workflow.definition.expressions import Spending
 from rota.core.workflow.definition.model import Graph
@@ -39,12 +38,11 @@ from rota.core.workflow.runtime import (
 )
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.errors import RunError
-from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.run import LEAST_EXPRESSION_STEPS, Run
 from rota.core.workflow.runtime.scopes import branches, joins, requests
 from rota.core.workflow.states import RunState, TokenState
 
 MOST_STEPS = 1_000_000  # without an event from outside; more are a loop that does not end
-LEAST_EXPRESSION_STEPS = limits.MAX_DECISION_STEPS - limits.EXPRESSION_STEPS_PER_SLICE
 
 
 def new_run(graph: Graph, run_input: Any) -> Run:
@@ -64,10 +62,15 @@ def reduce(run: Run, event: RunEvent) -> list[RunDecision]:
     if not run.is_busy and not _is_of_a_node(event):
         run.steps = 0
     run.steps_left = _steps_allowed(run, event) if _takes_steps(run, event) else 0
-    try:
-        _take_up(run, event)
-    except RunError as error:
-        failures.take_up(run, error)
+    if _must_wait(run, event):
+        if isinstance(event, RunCancelRequested):
+            failures.note_cancellation(run, event.reason)
+        run.defer(event)
+    else:
+        try:
+            _take_up(run, event)
+        except RunError as error:
+            failures.take_up(run, error)
     _take_steps(run)
     if not run.is_busy or run.is_ended:
         run.drop_timer("slice", 0)
@@ -83,9 +86,16 @@ def _is_of_a_node(event: RunEvent) -> bool:
     )
 
 
+def _must_wait(run: Run, event: RunEvent) -> bool:
+    """Whether the run is in the middle of a procedure, or other events wait already."""
+    is_slice = isinstance(event, TimerFired) and event.kind == "slice"
+    return bool(run.procedures or run.deferred) and not is_slice
+
+
 def _takes_steps(run: Run, event: RunEvent) -> bool:
     if run.is_busy:
-        return isinstance(event, TimerFired) and event.kind == "slice"
+        is_slice = isinstance(event, TimerFired) and event.kind == "slice"
+        return is_slice or (isinstance(event, RunCancelRequested) and not _must_wait(run, event))
     return not (isinstance(event, Signalled | SignalSent | ChildEnded) and event.later)
 
 
@@ -99,12 +109,13 @@ def _take_steps(run: Run) -> None:
     is_sliced = run.started is not None and run.started.slice_steps is not None
     is_more = True
     while is_more and (run.steps_left > 0 or not run.is_busy):
+        is_counted = not run.procedures
         try:
             is_more = _step(run)
         except RunError as error:
             failures.take_up(run, error)
-        run.steps += 1
-        if run.steps == MOST_STEPS and run.failure is None and not run.is_ended:
+        run.steps += is_counted
+        if is_counted and run.steps == MOST_STEPS and run.failure is None and not run.is_ended:
             message = f"more than {MOST_STEPS} steps without an outside event"
             failures.take_up(run, RunError("too_many_steps", message, "run"))
         if is_sliced and run.context.spending.left < LEAST_EXPRESSION_STEPS:
@@ -115,6 +126,13 @@ def _step(run: Run) -> bool:
     """Start the next token, or end the run when there is none; whether there may be more to do."""
     if run.is_ended:
         return False
+    if run.procedures:
+        run.proceed()
+        return True
+    if run.deferred:
+        run.steps_left -= 1
+        _take_up(run, run.next_deferred())
+        return True
     if run.todo:
         token = run.tokens.get(run.todo.popleft())
         if token is not None and token.state is TokenState.PENDING:
@@ -263,9 +281,10 @@ def _resume(run: Run, event: RunResumed) -> None:
 
 
 def _with_children(run: Run) -> list[int]:
-    """The tokens that wait for a sub-workflow."""
+    """The tokens that wait for a sub-workflow which has not ended."""
     return [
         token.number
         for token in run.tokens.values()
         if token.state is TokenState.WAITING_FOR_SUBWORKFLOW
+        and token.number not in run.ended_meanwhile
     ]

@@ -9,7 +9,7 @@ been compensated starts over.
 from rota.core.workflow.events import RunRetried
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.errors import RunError
-from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.run import Run, Steps
 from rota.core.workflow.runtime.scopes import joins
 from rota.core.workflow.runtime.tokens import BranchScope, Token
 from rota.core.workflow.states import RUN_ACTIONS, BranchState, RunState, TokenState
@@ -47,16 +47,21 @@ def retry(run: Run, event: RunRetried) -> None:
         _start_over(run)
         return
     _arm_timeout(run)
+    run.perform("retry", _retrying(run, event))
+
+
+def _retrying(run: Run, event: RunRetried) -> Steps:
     interrupted, run.interrupted = run.interrupted, []
     for token in interrupted:
         _repeat(run, token, event)
+        yield 1
     for number in sorted(run.scopes):
         run.hold_open(run.scopes[number])
         joins.arm_timeout(run, run.scopes[number])
     for number in sorted(run.scopes, reverse=True):  # from the inside out
         scope = run.scopes.get(number)
         if scope is not None:
-            _evaluate_again(run, scope, event)
+            yield from _evaluate_again(run, scope, event)
 
 
 def _repeat(run: Run, token: Token, event: RunRetried) -> None:
@@ -74,15 +79,16 @@ def _repeat(run: Run, token: Token, event: RunRetried) -> None:
         run.resumes[again.number] = token.number
 
 
-def _evaluate_again(run: Run, scope: BranchScope, event: RunRetried) -> None:
+def _evaluate_again(run: Run, scope: BranchScope, event: RunRetried) -> Steps:
     if joins.out_of_reach(scope, run.graph.joins_of(scope.key)) is not None:
-        _revive(run, scope, event)
+        yield from _revive(run, scope, event)
     for branch in scope.in_state(BranchState.LIVE):
         joins.close_branches(run, ((scope.number, branch.index),))
+        yield 1
     joins.evaluate(run, scope)
 
 
-def _revive(run: Run, scope: BranchScope, event: RunRetried) -> None:
+def _revive(run: Run, scope: BranchScope, event: RunRetried) -> Steps:
     for branch in scope.in_state(BranchState.FAILED):
         assert branch.failed_at is not None
         node, branch.failed_at, branch.error = branch.failed_at, None, None
@@ -91,6 +97,7 @@ def _revive(run: Run, scope: BranchScope, event: RunRetried) -> None:
         again = run.create_token(node, parent=scope.parent, stack=stack, via="retry")
         if branch.failed_child is not None and event.children:
             run.resumes[again.number] = branch.failed_child
+        yield 1
 
 
 def _start_over(run: Run) -> None:

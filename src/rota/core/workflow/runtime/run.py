@@ -6,12 +6,14 @@ cannot differ. A run is a working value: filled by replaying its journal, and fr
 
 import sys
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from rota.core import limits
 from rota.core.workflow.decisions import (
     CloseScope,
     Considered,
@@ -30,10 +32,22 @@ from rota.core.workflow.decisions import (
     WriteContext,
 )
 from rota.core.workflow.definition.model import Graph, Join, RetryPolicy
-from rota.core.workflow.events import CancelMode, Compensation, RunStarted, TimerKind
+from rota.core.workflow.events import (
+    CancelMode,
+    ChildEnded,
+    Compensation,
+    RunEvent,
+    RunStarted,
+    TaskEnded,
+    TimerKind,
+)
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.tokens import Branch, BranchScope, FanOut, Place, Token
 from rota.core.workflow.states import RUN_ENDED, BranchState, RunState, TokenState
+
+SLICED_PROCEDURES = 3  # the rules from which on procedures are taken in slices
+# Of the steps that expressions may take after one event; with fewer left, a slice ends.
+LEAST_EXPRESSION_STEPS = limits.MAX_DECISION_STEPS - limits.EXPRESSION_STEPS_PER_SLICE
 
 
 @dataclass
@@ -62,6 +76,19 @@ class Failure:
     undoing: Undo | None = None
     not_undone: list[dict[str, Any]] = field(default_factory=list)
     cancelled: str | None = None  # the reason, if a caller cancelled the run meanwhile
+
+
+# A part of a run's work that may be cut anywhere; it yields the steps that it has just taken.
+Steps = Iterator[int]
+
+
+@dataclass
+class Procedure:
+    """Work that a run has to finish before anything else happens to it, over several slices."""
+
+    name: str
+    body: Steps = field(compare=False, repr=False)
+    taken: int = 0  # steps
 
 
 def _needed(join: Join, quorums: dict[str, int]) -> int | None:
@@ -97,9 +124,57 @@ class Run(Struct):
     decisions: list[RunDecision] = []
     todo: deque[int] = msgspec.field(default_factory=deque)  # tokens to start
     opening: dict[int, None] = {}  # scopes with branches to start
-    held: dict[int, None] = {}  # scopes that may get more branches when they have none left
+    held: dict[int, None] = {}  # scopes that may get more branches, or are being closed
+    procedures: deque[Procedure] = msgspec.field(default_factory=deque)
+    deferred: deque[RunEvent] = msgspec.field(default_factory=deque)  # until these are through
+    ended_meanwhile: dict[int, TaskEnded | ChildEnded] = {}  # the deferred ones, by token
     steps: int = 0  # since the last event from outside that found nothing to do
     steps_left: int = sys.maxsize  # in the current slice
+
+    # --- work in slices -----------------------------------------------------------------------
+
+    def perform(self, name: str, body: Steps) -> None:
+        """Carry out a procedure, the rest of it in the next slices; before rules 3, at once.
+
+        A procedure that begins inside another one follows it. Events that come before the last
+        slice are deferred, so to them the procedure is one step.
+        """
+        if self.rules < SLICED_PROCEDURES:
+            for _ in body:
+                pass
+            return
+        self.procedures.append(Procedure(name, body))
+        if len(self.procedures) == 1:
+            while self.procedures and self.steps_left > 0:
+                self.proceed()
+
+    def proceed(self) -> None:
+        """Take the next steps of the first procedure."""
+        first = self.procedures[0]
+        try:
+            taken = next(first.body, None)
+        except BaseException:
+            self.procedures.popleft()
+            raise
+        if taken is None:
+            self.procedures.popleft()
+            return
+        first.taken += taken
+        self.steps_left -= taken
+        if self.context.spending.left < LEAST_EXPRESSION_STEPS:
+            self.steps_left = 0
+
+    def defer(self, event: RunEvent) -> None:
+        """Let an event wait until the procedures are through."""
+        self.deferred.append(event)
+        if isinstance(event, TaskEnded | ChildEnded):
+            self.ended_meanwhile[event.token] = event
+
+    def next_deferred(self) -> RunEvent:
+        event = self.deferred.popleft()
+        if isinstance(event, TaskEnded | ChildEnded):
+            del self.ended_meanwhile[event.token]
+        return event
 
     # --- tokens -------------------------------------------------------------------------------
 
@@ -259,8 +334,24 @@ class Run(Struct):
             scope.open = None
 
     def hold_open(self, scope: BranchScope) -> None:
-        """Note that a scope may get more branches. The branches outside count it like a token."""
-        if scope.is_held_open and scope.number not in self.held:
+        """Hold a scope that may get more branches when it has none left."""
+        if scope.is_held_open:
+            self.hold(scope)
+
+    def start_closing(self, scope: BranchScope) -> None:
+        """Let nothing more arrive at a scope whose join fires, or which is cancelled."""
+        scope.is_closing = True
+        self.hold(scope)
+
+    def stop_closing(self, scope: BranchScope) -> None:
+        """Open a scope again whose merge has failed, for a retry."""
+        scope.is_closing = False
+        if not scope.is_held_open:
+            self.stop_holding(scope)
+
+    def hold(self, scope: BranchScope) -> None:
+        """Note that a scope is not through. The branches outside count it like a token."""
+        if scope.number not in self.held:
             self.held[scope.number] = None
             for place in self.counted(scope.stack):
                 self.branch(place).live += 1
@@ -295,7 +386,7 @@ class Run(Struct):
     def close_scope(self, scope: BranchScope, because: str) -> None:
         self.stop_opening(scope)
         self.stop_holding(scope)
-        scope.is_closed = True
+        scope.is_closed, scope.is_closing = True, False
         self.drop_timer("join", scope.number)
         self.decisions.append(CloseScope(scope.number, because))
         self.forget_scope(scope)
@@ -380,6 +471,8 @@ class Run(Struct):
         self.decisions.append(SetRunState(state, output, error))
         if self.is_ended:
             self.todo.clear()
+            self.deferred.clear()
+            self.ended_meanwhile.clear()
 
     def undoable(self) -> tuple[Compensation, ...]:
         """What undoes the work of this run, for the run inside which it has run."""
@@ -423,7 +516,7 @@ class Run(Struct):
     @property
     def is_busy(self) -> bool:
         """Whether there are steps to take without an event from outside."""
-        return bool(self.todo or self.opening)
+        return bool(self.todo or self.opening or self.procedures or self.deferred)
 
     @property
     def is_ended(self) -> bool:

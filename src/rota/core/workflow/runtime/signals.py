@@ -10,7 +10,7 @@ from rota.core.limits import MAX_KEPT_SIGNALS, MAX_SIGNAL_KEYS
 from rota.core.workflow.commands import SignalRun
 from rota.core.workflow.events import Signalled
 from rota.core.workflow.runtime import nodes
-from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.run import SLICED_PROCEDURES, Run
 from rota.core.workflow.runtime.scopes import joins, requests
 from rota.core.workflow.states import RUN_ENDED
 from rota.errors import IllegalState, NothingToApprove, TooMany
@@ -54,7 +54,8 @@ def check(run: Run, command: SignalRun) -> None:
     if name in run.graph.transient:
         return
     most = MAX_KEPT_SIGNALS
-    if sum(map(len, run.signals.values())) >= most:
+    deferred = sum(isinstance(one, Signalled) for one in run.deferred)
+    if sum(map(len, run.signals.values())) + deferred >= most:
         detail = f"run {run_id!r} keeps {most} signals that nothing waits for yet"
         raise TooMany(detail, limit=most)
 
@@ -75,8 +76,19 @@ def take_up(run: Run, event: Signalled) -> None:
         return
     elif (scope := requests.scope_completed_by(run, event.name)) is not None:
         joins.complete(run, scope, f"signal {event.name!r} came", event.name)
-    elif event.name not in run.graph.completions and event.name not in run.graph.transient:
+    elif not _is_of_the_moment(run, event.name):
         run.keep_signal(event.name, event.payload)
+
+
+def _is_of_the_moment(run: Run, name: str) -> bool:
+    """Whether a signal that reaches nothing is lost: nothing may take it later."""
+    graph = run.graph
+    return name in graph.completions or name in graph.transient or _is_late_answer(run, name)
+
+
+def _is_late_answer(run: Run, name: str) -> bool:
+    """Whether an approval was asked for when it was sent, and is not any more."""
+    return run.rules >= SLICED_PROCEDURES and name in run.graph.approvals
 
 
 def _note_key(run: Run, key: str) -> None:

@@ -11,6 +11,7 @@ before that join has fired. When a join fires and lets its late branches continu
 scope is closed, and the branches outside it no longer count the tokens in it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,8 @@ from rota.core.workflow.states import BranchState, TokenState
 Place = tuple[int, int]  # a scope and the index of a branch in it
 
 
-class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
+# A run may have 100,000 tokens and branches: they are kept small, and cheap for the collector.
+class Token(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     number: int
     node: str
     state: TokenState = TokenState.PENDING
@@ -32,7 +34,7 @@ class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_trigger: bool = False  # made by a signal, for a token that goes on waiting
 
 
-@dataclass
+@dataclass(slots=True)
 class Branch:
     index: int
     state: BranchState = BranchState.WAITING
@@ -73,12 +75,13 @@ class BranchScope:
     max_parallel: int | None = None
     # Branches that must arrive, by the node of each join; None: all that still can.
     needed: dict[str, int | None] = field(default_factory=dict)
-    branches: list[Branch] = field(default_factory=list)  # the first ones; see `all_branches`
+    branches: list[Branch] = field(default_factory=list)  # the first ones; see `each_branch`
     next_index: int = 0  # the first branch that has not started
     counts: dict[str, int] = field(default_factory=dict)  # branches by state
     arrived: dict[str, int] = field(default_factory=dict)  # branches by the joins they reached
     inner: int = 0  # scopes inside its branches that are not empty yet
     is_closed: bool = False  # its join has fired
+    is_closing: bool = False  # its join is firing, or it is being cancelled
     open: OpenRule | None = None  # None: it takes no further branches
     additions: dict[str, tuple[int, int]] = field(default_factory=dict)  # key -> first, count
 
@@ -87,9 +90,14 @@ class BranchScope:
         return len(self.targets)
 
     @property
+    def is_over(self) -> bool:
+        """Whether its join has fired, or is firing: nothing more can arrive."""
+        return self.is_closed or self.is_closing
+
+    @property
     def is_held_open(self) -> bool:
         """Whether branches may still be added when all that it has are through."""
-        return self.open == "until_closed" and not self.is_closed
+        return self.open == "until_closed" and not self.is_over
 
     @property
     def depth(self) -> int:
@@ -104,10 +112,12 @@ class BranchScope:
             self.branches.append(Branch(index))
         return self.branches[index]
 
-    def all_branches(self) -> list[Branch]:
+    def each_branch(self) -> Iterator[Branch]:
         """All branches, also those that have not started."""
-        self.branches += [Branch(index) for index in range(len(self.branches), self.total)]
-        return self.branches
+        for index in range(self.total):
+            if index == len(self.branches):
+                self.branches.append(Branch(index))
+            yield self.branches[index]
 
     def count(self, state: BranchState) -> int:
         return self.counts.get(state, 0)

@@ -3,8 +3,8 @@
 from collections.abc import Container
 
 from rota.core.workflow.decisions import CancelChild, CancelTask
-from rota.core.workflow.runtime.run import Run
-from rota.core.workflow.runtime.tokens import Branch, BranchScope
+from rota.core.workflow.runtime.run import Run, Steps, Undo
+from rota.core.workflow.runtime.tokens import Branch, BranchScope, Token
 from rota.core.workflow.states import BranchState, TokenState
 
 
@@ -32,9 +32,10 @@ def cancel_token(run: Run, number: int) -> None:
     token = run.tokens[number]
     ended = TokenState.CANCELLED
     if token.state is TokenState.DISPATCHED:
-        run.decisions.append(CancelTask(number))
+        _cancel_task(run, token)
     elif token.state is TokenState.WAITING_FOR_SUBWORKFLOW:
-        run.decisions.append(CancelChild(number))
+        if number not in run.ended_meanwhile:
+            run.decisions.append(CancelChild(number))
         if run.rules > 1:
             run.left[number] = token.node
     elif token.state is TokenState.WAITING_FOR_SIBLINGS and run.rules > 1:
@@ -42,30 +43,42 @@ def cancel_token(run: Run, number: int) -> None:
     run.end_token(number, ended)
 
 
-def empty_branch(run: Run, branch: Branch) -> None:
+def _cancel_task(run: Run, token: Token) -> None:
+    """Cancel the task of a token, or keep what undoes it if it has succeeded meanwhile."""
+    ended = run.ended_meanwhile.get(token.number)
+    if ended is None:
+        run.decisions.append(CancelTask(token.number))
+    elif ended.ok and run.graph.definition.nodes[token.node].compensate is not None:
+        run.undo.append(Undo(token.number, token.node, ended.result))
+
+
+def empty_branch(run: Run, branch: Branch) -> Steps:
     """Cancel all tokens in a branch and in its inner scopes; its own state stays."""
     for number in list(branch.tokens):
         cancel_token(run, number)
+        yield 1
     for number in list(branch.scopes):
         inner = run.scopes[number]
-        for one in inner.all_branches():
-            cancel_branch(run, inner, one)
+        for one in inner.each_branch():
+            yield from cancel_branch(run, inner, one)
         if inner.is_closed:
             run.forget_scope(inner)
         else:
             run.close_scope(inner, "the branch it was in came to its end")
 
 
-def cancel_branch(run: Run, scope: BranchScope, branch: Branch) -> None:
-    empty_branch(run, branch)
+def cancel_branch(run: Run, scope: BranchScope, branch: Branch) -> Steps:
+    yield from empty_branch(run, branch)
+    yield 1
     if branch.state in {BranchState.WAITING, BranchState.LIVE}:
         run.set_branch(scope, branch, BranchState.CANCELLED)
 
 
-def release(run: Run, scope: BranchScope, merged: frozenset[str], *, absorb: bool) -> None:
+def release(run: Run, scope: BranchScope, merged: frozenset[str], *, absorb: bool) -> Steps:
     """End the tokens of a scope whose joins have fired: waiting, late, and not started ones."""
     late = 0
-    for branch in scope.all_branches():
+    for branch in scope.each_branch():
+        yield 1
         if branch.state is BranchState.ARRIVED:
             is_merged = not merged.isdisjoint(branch.arrivals)
             for number in list(branch.tokens):
@@ -75,7 +88,7 @@ def release(run: Run, scope: BranchScope, merged: frozenset[str], *, absorb: boo
             _stop_holding(run, branch)
             late += branch.live
         elif branch.state in {BranchState.LIVE, BranchState.WAITING}:
-            cancel_branch(run, scope, branch)
+            yield from cancel_branch(run, scope, branch)
     for place in run.counted(scope.stack):
         run.branch(place).live -= late  # the branches outside do not wait for absorbed tokens
 
@@ -87,7 +100,7 @@ def _stop_holding(run: Run, branch: Branch) -> None:
             run.end_token(number, TokenState.COMPLETED)
 
 
-def cancel_everything(run: Run, *, but: Container[int] = ()) -> None:
+def cancel_everything(run: Run, *, but: Container[int] = ()) -> Steps:
     """Cancel all tokens and timers of a run, but some tokens."""
     run.todo.clear()
     for number in list(run.opening):
@@ -97,5 +110,7 @@ def cancel_everything(run: Run, *, but: Container[int] = ()) -> None:
     for number in list(run.tokens):
         if number not in but:
             cancel_token(run, number)
+            yield 1
     for kind, number in list(run.timers):
         run.drop_timer(kind, number)
+        yield 1

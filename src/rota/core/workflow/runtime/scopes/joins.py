@@ -11,7 +11,7 @@ from typing import assert_never
 
 from rota.core.workflow.definition.model import Join
 from rota.core.workflow.runtime.errors import RunError, failing_as
-from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.runtime.run import Run, Steps
 from rota.core.workflow.runtime.scopes import branches, merging
 from rota.core.workflow.runtime.tokens import BranchScope, Place
 from rota.core.workflow.states import BranchState
@@ -57,7 +57,7 @@ def close_branches(run: Run, places: Sequence[Place]) -> None:
 
 def evaluate(run: Run, scope: BranchScope) -> None:
     """Fire the joins of a changed scope that are due, or else start other branches."""
-    if scope.is_closed:
+    if scope.is_over:
         return
     joins = run.graph.joins_of(scope.key)
     due = _due(scope, joins)
@@ -117,14 +117,24 @@ def _reason(scope: BranchScope, join: Join) -> str:
 
 def fire(run: Run, scope: BranchScope, joins: list[Join], because: str) -> None:
     """Merge the arrived branches, continue as one token, and close the scope."""
-    with failing_as("merge_failed", joins[0].name, stack=scope.stack):
-        writes = [write for join in joins for write in merging.merged(run, scope, join)]
+    run.start_closing(scope)
+    run.perform("fire", _firing(run, scope, joins, because))
+
+
+def _firing(run: Run, scope: BranchScope, joins: list[Join], because: str) -> Steps:
+    try:
+        with failing_as("merge_failed", joins[0].name, stack=scope.stack):
+            writes = yield from merging.merged(run, scope, joins)
+    except RunError:
+        run.stop_closing(scope)
+        raise
     for path, value in writes:
         run.write(path, value, scope.stack)
     for join in joins:
         run.create_token(join.node, parent=scope.parent, stack=scope.stack, via=join.name)
     absorb = joins[0].rule.late == "absorb"
-    branches.release(run, scope, frozenset(join.node for join in joins), absorb=absorb)
+    merged = frozenset(join.node for join in joins)
+    yield from branches.release(run, scope, merged, absorb=absorb)
     run.close_scope(scope, because)
 
 
@@ -169,8 +179,13 @@ def _fire_with_arrivals(run: Run, scope: BranchScope, first: list[Join], because
 
 def cancel(run: Run, scope: BranchScope, because: str) -> None:
     """End the branches of a scope and close it; nothing follows them."""
+    run.start_closing(scope)
+    run.perform("cancel scope", _cancelling(run, scope, because))
+
+
+def _cancelling(run: Run, scope: BranchScope, because: str) -> Steps:
+    for branch in scope.each_branch():
+        yield from branches.cancel_branch(run, scope, branch)
     outside = run.counted(scope.stack)
-    for branch in scope.all_branches():
-        branches.cancel_branch(run, scope, branch)
     run.close_scope(scope, because)
     close_branches(run, outside)

@@ -4,7 +4,7 @@ A merge is over the branches that arrived at its join. One whose source names `b
 over those that failed; one that names `branch.output` too is over both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, assert_never
 
 from rota.core.workflow.definition.expressions import ExpressionError, compiled
@@ -17,30 +17,38 @@ from rota.core.workflow.states import BranchState
 _OUTPUT, _ERROR = ("branch", "output"), ("branch", "error")
 
 
-def merged(run: Run, scope: BranchScope, join: Join) -> list[tuple[tuple[str, ...], Any]]:
-    """The paths and values that a join writes; a `last_wins` without branches writes nothing."""
+Write = tuple[tuple[str, ...], Any]  # a path, and a value
+
+
+def merged(run: Run, scope: BranchScope, joins: list[Join]) -> Generator[int, None, list[Write]]:
+    """The paths and values that joins write; a `last_wins` without branches writes nothing."""
     writes = []
-    for merge in join.rule.merges:
-        place = f"{join.name}.synchronization.merge"
-        found = [
-            (branch, _value(run, scope, join, branch, (merge.source, place)))
-            for branch in _merging(scope, join, merge)
-        ]
-        if found or merge.strategy != "last_wins":
-            writes.append((path_of(merge.target), _combined(run, scope, join, merge, found)))
+    for join in joins:
+        for merge in join.rule.merges:
+            found = yield from _found(run, scope, join, merge)
+            if found or merge.strategy != "last_wins":
+                writes.append((path_of(merge.target), _combined(merge, found)))
     return writes
 
 
-def _merging(scope: BranchScope, join: Join, merge: Merge) -> list[Branch]:
+def _found(
+    run: Run, scope: BranchScope, join: Join, merge: Merge
+) -> Generator[int, None, list[tuple[str, Any]]]:
+    """The values of the branches that are merged; of a keyed merge with their keys."""
     places = compiled(merge.source).places
     failed = _ERROR in places
     arrived = not failed or _OUTPUT in places
-    return [
-        branch
-        for branch in scope.branches
-        if (arrived and branch.state is BranchState.ARRIVED and join.node in branch.arrivals)
-        or (failed and branch.state is BranchState.FAILED)
-    ]
+    place = f"{join.name}.synchronization.merge"
+    found = []
+    for branch in scope.branches:
+        if (arrived and branch.state is BranchState.ARRIVED and join.node in branch.arrivals) or (
+            failed and branch.state is BranchState.FAILED
+        ):
+            value = _value(run, scope, join, branch, (merge.source, place))
+            is_keyed = merge.strategy == "keyed"
+            found.append((_key(run, scope, join, merge, branch) if is_keyed else "", value))
+        yield 1
+    return found
 
 
 def _value(run: Run, scope: BranchScope, join: Join, branch: Branch, what: tuple[str, str]) -> Any:
@@ -54,9 +62,7 @@ def _value(run: Run, scope: BranchScope, join: Join, branch: Branch, what: tuple
     return evaluate(source, run.values(stack, branch=names), place)
 
 
-def _combined(
-    run: Run, scope: BranchScope, join: Join, merge: Merge, found: Sequence[tuple[Branch, Any]]
-) -> Any:
+def _combined(merge: Merge, found: Sequence[tuple[str, Any]]) -> Any:
     values = [value for _, value in found]
     match merge.strategy:
         case "append":
@@ -68,7 +74,7 @@ def _combined(
         case "merge":
             return _merged_objects(values, merge)
         case "keyed":
-            return {_key(run, scope, join, merge, branch): value for branch, value in found}
+            return dict(found)
         case "last_wins":
             return values[-1]
         case _:

@@ -17,7 +17,7 @@ def scope_completed_by(run: Run, signal: str) -> BranchScope | None:
     if run.failure is not None:
         return None
     for scope in run.scopes.values():
-        if not scope.is_closed and any(
+        if not scope.is_over and any(
             joins.completing_signal(join) == signal for join in run.graph.joins_of(scope.key)
         ):
             return scope
@@ -35,7 +35,7 @@ def find_open(run: Run, run_id: int, number: int) -> BranchScope:
     if run.failure is not None:
         detail = f"scope {number} of run {run_text!r} is not open: the run is undoing its work"
         raise IllegalState(detail, state=run.state)
-    if scope is None or scope.is_closed:
+    if scope is None or scope.is_over:
         raise IllegalState(f"scope {number} of run {run_text!r} is closed", state=run.state)
     return scope
 
@@ -85,7 +85,7 @@ def add_branches(run: Run, event: BranchesAdded) -> None:
 
 
 def _is_over(run: Run, scope: BranchScope) -> bool:
-    return scope.is_closed or run.failure is not None or run.is_ended
+    return scope.is_over or run.failure is not None or run.is_ended
 
 
 def take_up(run: Run, event: ScopeEndRequested) -> None:
