@@ -39,7 +39,6 @@ WIDE_MODULES = {
     "rota.engine.coordinator": "puts the parts of the engine together",
     "rota.gateways.http.endpoints": "lists every resource",
     "rota.node": "puts store, engine and gateways together",
-    "rota.sdk.app": "the face of the SDK: tasks, groups, schedules, workflows, locks, values",
 }
 CYCLIC_MODULES: dict[str, str] = {}
 FEWEST_LINES = 40  # of a module with a single importer

@@ -24,8 +24,10 @@ from rota.sdk.client import calls
 from rota.sdk.client.client import Client, is_embedded
 from rota.sdk.client.requests import Exchange
 from rota.sdk.encoding import decoder_of, encode
+from rota.sdk.groups.starter import GroupStarter
 from rota.sdk.handles import PendingHandle, TaskHandle
 from rota.sdk.inbox import inbox_of, with_key
+from rota.sdk.schedules.app_schedules import AppSchedules
 from rota.sdk.task import (
     BatchPolicy,
     BatchTask,
@@ -35,17 +37,13 @@ from rota.sdk.task import (
     Place,
     Submission,
     Task,
-    TimeLimit,
     template_of,
 )
 from rota.sdk.worker.background import BackgroundWorkers
 from rota.tls import Verify
 
 if TYPE_CHECKING:
-    from rota.messages.schedules import ScheduleSyncView
     from rota.sdk.definitions import Source
-    from rota.sdk.groups.generated import Callback, Link
-    from rota.sdk.groups.handles import ChainHandle, GroupHandle
     from rota.sdk.kv import Memory
     from rota.sdk.locks import Lock, OnLost
     from rota.sdk.run import RunHandle
@@ -92,7 +90,7 @@ class BatchDecorator(Protocol):
     def __call__(self, function: Callable[[list[T]], None]) -> BatchTask[T, None]: ...
 
 
-class Rota:
+class Rota(GroupStarter):
     """An app: tasks, and a connection to a coordinator.
 
     `url` is `http://…` or `https://…`, or `sqlite:///FILE` for a coordinator inside this program;
@@ -125,8 +123,7 @@ class Rota:
         if notify is not None:
             warnings.warn(NOTIFY_HAS_GONE, DeprecationWarning, stacklevel=2)
         self.tasks: dict[str, Task[..., Any]] = {}
-        self.schedules: dict[str, DeclaredSchedule] = {}
-        self._name = name
+        self._schedules = AppSchedules(name)
         self._inbox = inbox_of(schema)
         self._url = url
         self._token = token
@@ -239,140 +236,12 @@ class Rota:
 
         return RunHandle(run_id, self._get_client)
 
-    # --- groups and chains ----------------------------------------------------------------------
-
-    def group(
-        self,
-        members: Iterable[Submission[R]],
-        *,
-        on_success: "Callback | None" = None,
-        on_failure: "Callback | None" = None,
-        on_complete: "Callback | None" = None,
-        key: str | None = None,
-        timeout_ms: TimeLimit = None,
-    ) -> "GroupHandle[R]":
-        """Run many calls, made by `task.bind(…)`, at once, and a callback when all have ended.
-
-        `on_success` gets the list of their results, if none has failed; `on_failure` the outcomes
-        of those that have failed. `on_complete` gets the outcomes of all, after the other callback.
-        A callback is a task, or `task.partial(…)` with its further arguments; each starts once.
-        """
-        exchange = self._start_group(members, on_success, on_failure, on_complete, key, timeout_ms)
-        return self.client.run(exchange)
-
-    async def agroup(
-        self,
-        members: Iterable[Submission[R]],
-        *,
-        on_success: "Callback | None" = None,
-        on_failure: "Callback | None" = None,
-        on_complete: "Callback | None" = None,
-        key: str | None = None,
-        timeout_ms: TimeLimit = None,
-    ) -> "GroupHandle[R]":
-        """As `group`, for async code."""
-        exchange = self._start_group(members, on_success, on_failure, on_complete, key, timeout_ms)
-        return await self.client.arun(exchange)
-
-    def _start_group(  # noqa: PLR0917 - as `group` has them
-        self,
-        members: Iterable[Submission[R]],
-        on_success: "Callback | None",
-        on_failure: "Callback | None",
-        on_complete: "Callback | None",
-        key: str | None,
-        timeout_ms: TimeLimit,
-    ) -> "Exchange[GroupHandle[R]]":
-        from rota.sdk.groups import generated, handles  # noqa: PLC0415 - as workflows
-
-        calls_of_members = [*members]
-        group = generated.group_of(
-            calls_of_members, on_success=on_success, on_failure=on_failure, on_complete=on_complete
-        )
-        self._workers.cover()
-        run = yield from handles.start(self, group, key=key, timeout_ms=timeout_ms)
-        return handles.GroupHandle(self, run, [one.decoder for one in calls_of_members])
-
-    @overload
-    def chain(
-        self,
-        first: Submission[R],
-        /,
-        *,
-        key: str | None = None,
-        timeout_ms: TimeLimit = None,
-    ) -> "ChainHandle[R]": ...
-    @overload
-    def chain(
-        self,
-        first: Submission[Any],
-        second: "Link[R]",
-        /,
-        *,
-        key: str | None = None,
-        timeout_ms: TimeLimit = None,
-    ) -> "ChainHandle[R]": ...
-    @overload
-    def chain(
-        self,
-        first: Submission[Any],
-        second: "Callback",
-        third: "Link[R]",
-        /,
-        *,
-        key: str | None = None,
-        timeout_ms: TimeLimit = None,
-    ) -> "ChainHandle[R]": ...
-    @overload
-    def chain(
-        self,
-        first: Submission[Any],
-        /,
-        *links: "Callback",
-        key: str | None = None,
-        timeout_ms: TimeLimit = None,
-    ) -> "ChainHandle[Any]": ...
-
-    def chain(
-        self,
-        first: Submission[Any],
-        /,
-        *links: "Callback",
-        key: str | None = None,
-        timeout_ms: TimeLimit = None,
-    ) -> Any:
-        """Run a call, and then each further task with the result of the one before it.
-
-        The result is the first argument of the task; `task.partial(…)` has its other ones.
-        """
-        return self.client.run(self._start_chain(first, links, key, timeout_ms))
-
-    async def achain(
-        self,
-        first: Submission[Any],
-        /,
-        *links: "Callback",
-        key: str | None = None,
-        timeout_ms: TimeLimit = None,
-    ) -> "ChainHandle[Any]":
-        """As `chain`, for async code."""
-        return await self.client.arun(self._start_chain(first, links, key, timeout_ms))
-
-    def _start_chain(
-        self,
-        first: Submission[Any],
-        links: "Sequence[Callback]",
-        key: str | None,
-        timeout_ms: TimeLimit,
-    ) -> "Exchange[ChainHandle[Any]]":
-        from rota.sdk.groups import generated, handles  # noqa: PLC0415 - as workflows
-
-        chain = generated.chain_of(first, links)
-        self._workers.cover()
-        run = yield from handles.start(self, chain, key=key, timeout_ms=timeout_ms)
-        return handles.ChainHandle(run, generated.decoder_of_last(first, links))
-
     # --- schedules ------------------------------------------------------------------------------
+
+    @property
+    def schedules(self) -> "dict[str, DeclaredSchedule]":
+        """The schedules of the app's code, by name."""
+        return self._schedules.declared
 
     def schedule(
         self, *cron: str, **options: "Unpack[ScheduleOptions]"
@@ -383,18 +252,9 @@ class Rota:
         `app.schedule("0 3 * * *", input={…})(flow)`. Workers deploy the schedules of their app when
         they register, and `deploy_schedules` does at once.
         """
-        from rota.sdk.schedules.declared import declare, source_of  # noqa: PLC0415 - few need it
 
         def add(target: "Scheduled") -> "Scheduled":
-            declared = declare(target, cron, options)
-            if declared.name in self.schedules:
-                raise Invalid(
-                    f"there is a schedule named {declared.name!r} already; give one of them "
-                    "another name: @app.schedule(…, name=…)",
-                    schedule=declared.name,
-                )
-            self._name = self._name or source_of(target)
-            self.schedules[declared.name] = declared
+            self._schedules.add(target, cron, options)
             return target
 
         return add
@@ -402,18 +262,12 @@ class Rota:
     def deploy_schedules(self) -> None:
         """Make the schedules of this app at the coordinator those of its code."""
         if self.schedules:
-            self.client.run(self._deploy_schedules())
+            self.client.run(self._schedules.deploying())
 
     async def adeploy_schedules(self) -> None:
         """As `deploy_schedules`, for async code."""
         if self.schedules:
-            await self.client.arun(self._deploy_schedules())
-
-    def _deploy_schedules(self) -> "Exchange[ScheduleSyncView]":
-        from rota.sdk.schedules.declared import deploy  # noqa: PLC0415 - as above
-
-        assert self._name is not None, "set with the first schedule"
-        return deploy(self._name, self.schedules.values())
+            await self.client.arun(self._schedules.deploying())
 
     # --- calls ----------------------------------------------------------------------------------
 
