@@ -124,12 +124,12 @@ def item_of_error(lease: LeaseView, error: BaseException) -> ResultItem:
                 task_id=lease.task_id, fence=lease.fence, snooze_ms=ms, rate_limited=True
             )
         case Retry(in_ms=in_ms):
-            item = failure(lease, "Retry", str(error), details=_details(error))
+            item = failure(lease, "Retry", str(error), details=details_of(error))
             return msgspec.structs.replace(item, retry_in_ms=in_ms)
         case Discard():
             return failure(lease, "Discard", str(error), retryable=False)
         case _:
-            return failure(lease, type_name(error), _message(error), details=_details(error))
+            return failure(lease, type_name(error), message_of(error), details=details_of(error))
 
 
 def failure(
@@ -151,21 +151,22 @@ def type_name(error: BaseException) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """The text of an error, also of one whose text is broken."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ must not hide that there was an error
         return f"(an error of type {type_name(error)} that cannot be shown)"
 
 
-def _details(error: BaseException) -> dict[str, str] | None:
+def details_of(error: BaseException) -> dict[str, str] | None:
     """The traceback from the handler on, without the SDK's own frames."""
     place = _first_foreign_frame(error.__traceback__)
     if place is None:
         return None
     try:
         lines = traceback.format_exception(type(error), error, place)
-    except Exception:  # noqa: BLE001 - as in _message
+    except Exception:  # noqa: BLE001 - as in message_of
         return None
     return {"traceback": "".join(lines)[-MAX_TRACEBACK_LENGTH:]}
 
