@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from rota.sdk.client.client import Client as Client
     from rota.sdk.context import TaskContext as TaskContext
     from rota.sdk.context import current as current
+    from rota.sdk.functions.context import BlockingRun as BlockingRun
+    from rota.sdk.functions.context import Run as Run
+    from rota.sdk.functions.errors import AmbiguousStep as AmbiguousStep
+    from rota.sdk.functions.errors import OperationFailed as OperationFailed
+    from rota.sdk.functions.errors import OutcomeUnknown as OutcomeUnknown
+    from rota.sdk.functions.handles import FunctionHandle as FunctionHandle
+    from rota.sdk.functions.operations import ApprovalRejected as ApprovalRejected
+    from rota.sdk.functions.operations import ReceivedMessage as ReceivedMessage
+    from rota.sdk.functions.workflow import CodeWorkflow as CodeWorkflow
     from rota.sdk.groups.handles import ChainHandle as ChainHandle
     from rota.sdk.groups.handles import GroupFailed as GroupFailed
     from rota.sdk.groups.handles import GroupHandle as GroupHandle
@@ -65,6 +74,11 @@ _NAMES = {
     "rota.sdk.app": "Rota",
     "rota.sdk.client.client": "Client",
     "rota.sdk.context": "TaskContext current",
+    "rota.sdk.functions.context": "BlockingRun Run",
+    "rota.sdk.functions.errors": "AmbiguousStep OperationFailed OutcomeUnknown",
+    "rota.sdk.functions.handles": "FunctionHandle",
+    "rota.sdk.functions.operations": "ApprovalRejected ReceivedMessage",
+    "rota.sdk.functions.workflow": "CodeWorkflow",
     "rota.sdk.groups.handles": "ChainHandle GroupFailed GroupHandle MemberOutcome",
     "rota.sdk.handles": "PendingHandle TaskCancelled TaskFailed TaskHandle",
     "rota.sdk.kv": "Memory",

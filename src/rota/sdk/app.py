@@ -13,7 +13,18 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 import msgspec
 
@@ -44,6 +55,8 @@ from rota.tls import Verify
 
 if TYPE_CHECKING:
     from rota.sdk.definitions import Source
+    from rota.sdk.functions.context import BlockingContext, FunctionContext
+    from rota.sdk.functions.workflow import CodeDecorator, CodeOptions, CodeWorkflow
     from rota.sdk.kv import Memory
     from rota.sdk.locks import Lock, OnLost
     from rota.sdk.run import RunHandle
@@ -52,7 +65,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Scheduled = TypeVar("Scheduled", bound="Task[..., Any] | Workflow")
+Scheduled = TypeVar("Scheduled", bound="Task[..., Any] | Workflow | CodeWorkflow[..., Any]")
 T = TypeVar("T")
 
 EMBEDDED_CONCURRENCY = 10
@@ -123,6 +136,7 @@ class Rota(GroupStarter):
         if notify is not None:
             warnings.warn(NOTIFY_HAS_GONE, DeprecationWarning, stacklevel=2)
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.functions: dict[str, CodeWorkflow[..., Any]] = {}  # workflows in code, by name
         self._schedules = AppSchedules(name)
         self._inbox = inbox_of(schema)
         self._url = url
@@ -213,8 +227,25 @@ class Rota(GroupStarter):
 
     # --- workflows ------------------------------------------------------------------------------
 
-    def workflow(self, source: "Source", /, **options: "Unpack[WorkflowOptions]") -> "Workflow":
-        """A workflow: built here by name, or read from a file, a text or a definition.
+    @overload
+    def workflow(
+        self,
+        function: "Callable[Concatenate[FunctionContext, P], Coroutine[Any, Any, R]]",
+        /,
+    ) -> "CodeWorkflow[P, R]": ...
+    @overload
+    def workflow(
+        self, function: "Callable[Concatenate[BlockingContext, P], R]", /
+    ) -> "CodeWorkflow[P, R]": ...
+    @overload
+    def workflow(self, /, **options: "Unpack[CodeOptions]") -> "CodeDecorator": ...
+    @overload
+    def workflow(self, source: "Source", /, **options: "Unpack[WorkflowOptions]") -> "Workflow": ...
+
+    def workflow(self, source: Any = None, /, **options: Any) -> Any:
+        """A workflow: a function, or a definition that is built, or read from a file or a text.
+
+        `@app.workflow`, or `@app.workflow(version=2, queue="orders")`, makes a durable function.
 
         `app.workflow("panel")` has nodes added to it, or without any is the one that the
         coordinator has under that name. `app.workflow("panel.yaml")` and a text of several lines
@@ -224,11 +255,46 @@ class Rota(GroupStarter):
         from rota.sdk.definitions import definition_of, is_name  # noqa: PLC0415
         from rota.sdk.workflow import Workflow  # noqa: PLC0415
 
+        if source is None or callable(source):
+            return self._workflow_in_code(source, cast("CodeOptions", options))
         if is_name(source):
             return Workflow(self, {"name": source, **options})
         if options:
             raise Invalid("a definition that is read has its own options; give none here")
         return Workflow.of(self, definition_of(source))
+
+    def _workflow_in_code(self, function: Any, options: "CodeOptions") -> Any:
+        from rota.sdk.functions.workflow import CodeWorkflow  # noqa: PLC0415 - as above
+
+        def add(function: Callable[..., Any]) -> CodeWorkflow[..., Any]:
+            if not callable(function):
+                raise Invalid("@app.workflow decorates a function; its options are given by name")
+            made: CodeWorkflow[..., Any] = CodeWorkflow(self, function, options)
+            if made.task.name in self.tasks:
+                raise Invalid(
+                    f"there is a workflow named {made.name!r} already; give one of them another "
+                    "name: @app.workflow(name=…)",
+                    workflow=made.name,
+                )
+            self.tasks[made.task.name] = made.task
+            self.functions[made.name] = made
+            return made
+
+        return add if function is None else add(function)
+
+    def deploy_functions(self) -> list[str]:
+        """Deploy the workflows in code; returns the capabilities of a worker that has them."""
+        return self.client.run(self._deploy_functions(self.tasks)) if self.functions else []
+
+    async def adeploy_functions(self, tasks: Iterable[str]) -> list[str]:
+        """Deploy the workflows in code that these tasks run; otherwise as `deploy_functions`."""
+        return await self.client.arun(self._deploy_functions(tasks)) if self.functions else []
+
+    def _deploy_functions(self, tasks: Iterable[str]) -> Exchange[list[str]]:
+        from rota.sdk.functions.deployment import deploying  # noqa: PLC0415 - as above
+
+        wanted = set(tasks)
+        return deploying([one for one in self.functions.values() if one.task.name in wanted])
 
     def run_handle(self, run_id: str) -> "RunHandle":
         """The handle of a run with a known id."""

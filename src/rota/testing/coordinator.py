@@ -30,6 +30,7 @@ from rota.sdk.task import Task
 from rota.sdk.transport.transport import Response, TransportRequest
 from rota.settings import Settings
 from rota.testing.drain import Drain, Drained
+from rota.testing.functions import TestedFunctions
 from rota.testing.handlers import (
     Performed,
     TrialAttempt,
@@ -99,6 +100,7 @@ class TestCoordinator:
         settings = Settings(store="sqlite://")
         self._node = Node(settings, clock=self.clock, dice=lambda: dice, inline=True)
         self.client = Client(_InlineTransport(self))
+        self._functions = TestedFunctions(self.client, self.clock.now_ms)
         self._run(self._node.start())
         self.clock.on_turn = self._keep_up
         self.clock.next_stop_ms = self._next_firing_ms
@@ -110,6 +112,7 @@ class TestCoordinator:
         for app in apps:
             app.use(self.client)
             self._apps.append(app)
+            self._functions.capabilities |= set(app.deploy_functions())
             app.deploy_schedules()
 
     def close(self) -> None:
@@ -167,7 +170,7 @@ class TestCoordinator:
         self, drained: Drained, *, until_finished: bool
     ) -> Generator[TrialAttempt, ResultItem, None]:
         for _ in range(MAX_TURNS):
-            yield from Drain(self.client, self._tasks(), drained).steps()
+            yield from Drain(self.client, self._tasks(), drained, self._functions).steps()
             if self._has_firings():
                 self._keep_up()
                 continue
@@ -216,6 +219,10 @@ class TestCoordinator:
         if not self._apps:
             raise Invalid("no app is attached; attach one with `rota.attach(app)`")
         return {name: task for app in self._apps for name, task in app.tasks.items()}
+
+    def fake(self, original: Callable[..., Any] | str, replacement: Callable[..., Any]) -> None:
+        """Run another function in place of a step's or a task's, known by function or name."""
+        self._functions.fake(original, replacement)
 
     # --- inspection ----------------------------------------------------------------------------
 

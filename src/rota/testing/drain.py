@@ -9,7 +9,9 @@ from rota.core import limits
 from rota.messages import LeaseRequest, LeaseView, ProgressItem, ResultItem, WorkerRegistration
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
+from rota.sdk.functions.workflow import ResumptionTask
 from rota.sdk.task import Task
+from rota.testing.functions import TestedFunctions
 from rota.testing.handlers import Performed, TrialAttempt, performed
 
 WORKER_ID = "rota-testing"
@@ -55,9 +57,14 @@ class Drain:
     """Leases the given tasks one by one, and reports their outcomes."""
 
     def __init__(
-        self, client: Client, tasks: Mapping[str, Task[..., Any]], drained: Drained
+        self,
+        client: Client,
+        tasks: Mapping[str, Task[..., Any]],
+        drained: Drained,
+        functions: TestedFunctions,
     ) -> None:
         self.drained = drained
+        self._functions = functions
         self._client = client
         self._tasks = tasks
 
@@ -67,7 +74,7 @@ class Drain:
             worker_id=WORKER_ID,
             node_id=WORKER_ID,
             tasks=sorted(self._tasks),
-            capabilities=sorted({one for task in self._tasks.values() for one in task.requires}),
+            capabilities=sorted({*self._required(), *self._functions.capabilities}),
             max_concurrent_tasks=limits.MAX_CONCURRENT_TASKS,
         )
         worker = self._client.run(calls.register_worker(registration))
@@ -83,11 +90,18 @@ class Drain:
             raise AssertionError(
                 f"no end after {MAX_ATTEMPTS} attempts: a task seems to enqueue itself"
             )
-        trial = TrialAttempt(lease, self._tasks[lease.name], self._report_progress)
+        task = self._tasks[lease.name]
+        host = self._functions.host(WORKER_ID, incarnation)
+        trial = TrialAttempt(lease, self._functions.fake_task(task), self._report_progress, host)
         item = yield trial
         self.drained.performed.append(performed(trial, item))
         report = calls.report_results(WORKER_ID, incarnation=incarnation, results=[item])
         self._client.run(report)
+        if isinstance(task, ResumptionTask) and item.ok:
+            self._functions.check(task.workflow, lease, item)
+
+    def _required(self) -> set[str]:
+        return {one for task in self._tasks.values() for one in task.requires}
 
     def _report_progress(self, lease: LeaseView, progress: Raw | None, partial: Raw | None) -> None:
         if progress is None and partial is None:

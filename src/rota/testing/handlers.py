@@ -17,6 +17,7 @@ from rota.core.tasks.model import TaskError
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.client.client import Client
 from rota.sdk.context import EXECUTION
+from rota.sdk.functions.host import FUNCTION_HOST, FunctionHost
 from rota.sdk.task import Task
 from rota.sdk.worker.runners.in_process import arun_handler, run_handler
 
@@ -51,10 +52,13 @@ class TrialAttempt:
         lease: LeaseView,
         task: Task[..., Any],
         on_progress: Callable[[LeaseView, Raw | None, Raw | None], None] | None = None,
+        host: FunctionHost | None = None,
     ) -> None:
+        """`host` runs the task if it is that of a durable function."""
         self.lease = lease
         self.task = task
         self.reported: list[Any] = []
+        self.host = host
         self._on_progress = on_progress
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
@@ -89,7 +93,7 @@ async def aperform(task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Perfo
 
 def run_here(trial: Any) -> ResultItem:
     """Run a handler on this thread; an async one on its own event loop."""
-    context = contextvars.copy_context()
+    context = _context_of(trial)
     if trial.task.is_async:
         return context.run(call_apart, lambda: asyncio.run(arun_here(trial)))
     return context.run(run_handler, trial)
@@ -99,9 +103,16 @@ async def arun_here(trial: Any) -> ResultItem:
     """Run a handler on the running loop, in its own task and context."""
     if not trial.task.is_async:
         return contextvars.copy_context().run(run_handler, trial)
-    context = contextvars.copy_context()
+    context = _context_of(trial)
     context.run(EXECUTION.set, trial)
     return await asyncio.create_task(arun_handler(trial), context=context)
+
+
+def _context_of(trial: Any) -> contextvars.Context:
+    context = contextvars.copy_context()
+    if trial.host is not None:
+        context.run(FUNCTION_HOST.set, trial.host)
+    return context
 
 
 def performed(trial: TrialAttempt, item: ResultItem) -> Performed[Any]:

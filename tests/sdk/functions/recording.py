@@ -13,6 +13,7 @@ from rota.core.workflow.functions.model import (
     EventRequest,
     FunctionReport,
     Operation,
+    SleepRequest,
 )
 from rota.sdk.encoding import encode
 from rota.sdk.functions.context import BlockingContext, FunctionContext
@@ -60,7 +61,7 @@ class RecordedRun:
         self.dice: random.Random | None = None
         self.runtime: FunctionRuntime | None = None
 
-    # --- what the coordinator does -----------------------------------------------------------------
+    # --- what the coordinator does ----------------------------------------------------------------
 
     async def commit(self, after: int, operations: Sequence[Operation]) -> str | None:
         """Commit as the coordinator does, or die before or after it."""
@@ -91,14 +92,13 @@ class RecordedRun:
     def advance(self) -> None:
         """End what can end now."""
         for path, one in self.pending.items():
-            match one.request:
-                case EventRequest(name=name) if self.signals.get(name):
-                    self.end(path, self.signals[name].pop(0))
-                case request if request is not None and request.__struct_config__.tag == "sleep":
-                    if request.due_at_ms <= self.now_ms:  # type: ignore[union-attr]  # see above
-                        self.end(path, None)
-                case _ if path in self.answers:
-                    self.end(path, self.answers[path])
+            request = one.request
+            if isinstance(request, EventRequest) and self.signals.get(request.name):
+                self.end(path, self.signals[request.name].pop(0))
+            elif isinstance(request, SleepRequest) and request.due_at_ms <= self.now_ms:
+                self.end(path, None)
+            elif path in self.answers:
+                self.end(path, self.answers[path])
 
     def end(self, path: str, result: Any) -> None:
         kind = self.pending[path].kind
@@ -137,7 +137,7 @@ class RecordedRun:
             for group in self.waits
         )
 
-    # --- what the worker does ----------------------------------------------------------------------
+    # --- what the worker does ---------------------------------------------------------------------
 
     def resumption(self) -> FunctionResumption:
         return FunctionResumption(
@@ -218,7 +218,7 @@ class RecordedRun:
         self.now_ms += round(seconds * 1_000)
         await asyncio.sleep(0)
 
-    # --- what tests read ---------------------------------------------------------------------------
+    # --- what tests read --------------------------------------------------------------------------
 
     @property
     def paths(self) -> list[str]:
@@ -229,6 +229,7 @@ class RecordedRun:
         assert self.ended is not None
         assert self.ended.error is None, self.ended.error
         assert self.ended.divergence is None, self.ended.divergence
+        assert self.ended.output is not UNSET
         return msgspec.json.decode(self.ended.output)
 
 

@@ -21,13 +21,16 @@ SETTLE_TURNS = 10  # of the loop without a change, before a function with guests
 class FunctionBranch:
     """One line of execution of a function."""
 
-    __slots__ = ("calls", "is_live", "is_thread", "task")
+    __slots__ = ("calls", "is_thread", "task")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[Any] | None = None
         self.is_thread = False
         self.calls: set[asyncio.Task[Any]] = set()  # operations that its thread waits for
-        self.is_live = True
+
+    @property
+    def is_live(self) -> bool:
+        return self.task is None or not self.task.done()
 
 
 BRANCH: ContextVar[FunctionBranch] = ContextVar("rota.functions.branch")
@@ -39,7 +42,9 @@ class Branches:
     def __init__(self, on_rest: Callable[[], None]) -> None:
         self.in_steps = 0  # branches that run a step
         self._live = 0
-        self._blocked = 0  # branches that wait for an operation or for other branches
+        # What branches wait for: operations, and other branches.
+        self._waits: set[asyncio.Future[Any]] = set()
+        self._may_be_cancelled = False  # a wait, whose branch has not noticed yet
         self._guests: dict[asyncio.Task[Any], FunctionBranch] = {}
         self._changes = 0
         self._is_scheduled = False
@@ -48,7 +53,7 @@ class Branches:
 
     @property
     def unsettled(self) -> int:
-        return self._live - self._blocked - self.in_steps
+        return self._live - len(self._waits) - self.in_steps
 
     @property
     def changes(self) -> int:
@@ -57,14 +62,28 @@ class Branches:
 
     @property
     def is_at_rest(self) -> bool:
-        return self.unsettled == 0
+        return self.unsettled == 0 and not self._has_cancelled_wait()
 
-    def begin(self, branch: FunctionBranch) -> None:
-        branch.is_live = True
+    @property
+    def is_alone(self) -> bool:
+        """Whether all branches but the one that asks are settled."""
+        return self.unsettled == 1 and not self._has_cancelled_wait()
+
+    def _has_cancelled_wait(self) -> bool:
+        """Whether a branch was cancelled in its wait, and has not gone on yet."""
+        if self._may_be_cancelled:
+            self._may_be_cancelled = any(future.done() for future in self._waits)
+        return self._may_be_cancelled
+
+    def cancel(self, task: "asyncio.Task[Any]", reason: str | None = None) -> None:
+        """Cancel a branch, which is not settled from now on."""
+        self._may_be_cancelled = True
+        task.cancel(reason)
+
+    def begin(self) -> None:
         self._live += 1
 
-    def end(self, branch: FunctionBranch) -> None:
-        branch.is_live = False
+    def end(self) -> None:
         self._live -= 1
         self.note_change()
 
@@ -78,34 +97,31 @@ class Branches:
         if guest is None:
             guest = self._guests[task] = FunctionBranch()
             guest.task = task
-            self.begin(guest)
+            self.begin()
             task.add_done_callback(self._end_guest)
         return guest
 
     def _end_guest(self, task: asyncio.Task[Any]) -> None:
-        guest = self._guests.pop(task, None)
-        if guest is not None:
-            self.end(guest)
+        if self._guests.pop(task, None) is not None:
+            self.end()
 
     async def wait(self, future: "asyncio.Future[Any]") -> Any:
         """Wait as a settled branch; `wake` or `fail` end the wait."""
-        self._blocked += 1
+        self._waits.add(future)
         self.note_change()
         try:
             return await future
-        except BaseException:
-            if future.cancelled():
-                self._blocked -= 1
-            raise
+        finally:
+            self._waits.discard(future)
 
     def wake(self, future: "asyncio.Future[Any]", value: Any = None) -> None:
         if not future.done():
-            self._blocked -= 1
+            self._waits.discard(future)
             future.set_result(value)
 
     def fail(self, future: "asyncio.Future[Any]", error: BaseException) -> None:
         if not future.done():
-            self._blocked -= 1
+            self._waits.discard(future)
             future.set_exception(error)
 
     def note_change(self) -> None:

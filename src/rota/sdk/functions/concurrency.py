@@ -7,7 +7,7 @@ function is cancelled, the branches that are left are cancelled and awaited: non
 import asyncio
 import inspect
 import random
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import count
@@ -34,6 +34,13 @@ class OperationCall(Generic[R]):
 
     def __await__(self) -> Generator[Any, Any, R]:
         return self._begin(self).__await__()
+
+
+def close_unstarted(awaitables: Iterable[Any]) -> None:
+    """Close coroutines that will not run, so that Python does not warn about them."""
+    for one in awaitables:
+        if inspect.iscoroutine(one):
+            one.close()
 
 
 class _Started:
@@ -67,8 +74,8 @@ class _Crowd:
         order = list(self.started)
         if dice is not None:
             dice.shuffle(order)
-        for one in order:
-            self._runtime.branches.begin(one.branch)
+        for _ in order:
+            self._runtime.branches.begin()
         for one in order:
             context = copy_context()
             context.run(SCOPE.set, self._runtime.scopes.at(f"{scope}.{one.name}"))
@@ -79,12 +86,11 @@ class _Crowd:
     def _end(self, one: _Started, task: "asyncio.Task[None]") -> None:
         if task.cancelled():  # before it began
             one.error = asyncio.CancelledError()
-            if inspect.iscoroutine(one.awaitable):
-                one.awaitable.close()
+            close_unstarted([one.awaitable])
         one.is_ended = True
         if self._changed is not None:
             self._runtime.branches.wake(self._changed)
-        self._runtime.branches.end(one.branch)
+        self._runtime.branches.end()
 
     async def until(self, is_enough: Callable[[], bool]) -> None:
         """Wait until enough branches have ended."""
@@ -99,7 +105,7 @@ class _Crowd:
         """Cancel the branches that are left, and wait for their ends."""
         for one in self.started:
             if not one.is_ended and one.branch.task is not None:
-                one.branch.task.cancel()
+                self._runtime.branches.cancel(one.branch.task)
         await self.until(lambda: all(one.is_ended for one in self.started))
 
 

@@ -389,3 +389,7 @@ def _wait_ms(**given: float) -> int:
     if wait_ms < 0:
         raise Invalid("a sleep is 0 ms or longer")
     return wait_ms
+
+
+Run = FunctionContext
+BlockingRun = BlockingContext

@@ -5,11 +5,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from rota.errors import RotaError
+from rota.errors import Unavailable
 from rota.messages import RunView
 from rota.sdk.client import function_calls, run_calls
 from rota.sdk.client.client import Client, ItemStream
-from rota.sdk.client.requests import Exchange, Wait, new_key
+from rota.sdk.client.requests import WAIT_MS, Exchange, Wait, new_key
 from rota.sdk.encoding import encode
 from rota.sdk.run import RunHandle
 
@@ -75,12 +75,10 @@ class FunctionHandle(RunHandle, Generic[R]):
         while True:
             try:
                 reply = yield function_calls.get_reply(self.id, key, wait_ms=wait.call_ms())
-            except RotaError as error:
-                if not function_calls.is_worth_repeating(error):
-                    raise
+            except Unavailable as error:
                 yield wait.pause_s(error)
             else:
-                if reply.is_answered:
+                if reply.answered:
                     return reply.value
                 wait.check("missing")
 
@@ -97,8 +95,8 @@ class FunctionHandle(RunHandle, Generic[R]):
 
         def next_page() -> Exchange[list[Any] | None]:
             nonlocal after
-            page = yield function_calls.get_stream(self.id, name, after=after)
+            page = yield function_calls.get_stream(self.id, name, after=after, wait_ms=WAIT_MS)
             after = page.next_after
-            return None if page.is_over and not page.items else page.items
+            return None if page.ended and not page.items else page.items
 
         return ItemStream(self._client(), next_page)

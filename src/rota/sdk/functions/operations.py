@@ -31,7 +31,7 @@ from rota.core.workflow.functions.model import (
 from rota.errors import Invalid
 from rota.sdk.encoding import decoder_of, encode
 from rota.sdk.functions import concurrency, forms
-from rota.sdk.functions.concurrency import OperationCall
+from rota.sdk.functions.concurrency import OperationCall, close_unstarted
 from rota.sdk.functions.errors import OperationFailed, Restarted
 from rota.sdk.functions.runtime import FunctionRuntime
 from rota.sdk.functions.scopes import SCOPE, checked_name
@@ -350,7 +350,7 @@ class Operations:
         line = _line()
 
         async def begin(_: OperationCall[tuple[Any, ...]]) -> tuple[Any, ...]:
-            scope = self._enter("gather", line, is_keyed=False)
+            scope = self._enter_crowd("gather", line, awaitables)
             return await concurrency.gather(self.runtime, scope, awaitables, self._dice)
 
         return OperationCall(begin)
@@ -362,10 +362,17 @@ class Operations:
             raise Invalid("first needs at least one awaitable: ctx.first(paid=ctx.event('paid'))")
 
         async def begin(_: OperationCall[tuple[str, Any]]) -> tuple[str, Any]:
-            path = self._enter("first", line, is_keyed=False)
+            path = self._enter_crowd("first", line, awaitables.values())
             return await concurrency.first(self.runtime, path, named, self._dice, line)
 
         return OperationCall(begin)
+
+    def _enter_crowd(self, name: str, line: int, awaitables: Iterable[Any]) -> str:
+        try:
+            return self._enter(name, line, is_keyed=False)
+        except BaseException:
+            close_unstarted(awaitables)
+            raise
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:

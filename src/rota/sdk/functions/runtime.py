@@ -12,8 +12,7 @@ Before an effect begins (the function of a step), everything that was done befor
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from typing import Any, Protocol
 
@@ -39,6 +38,8 @@ from rota.sdk.functions.log import (
 from rota.sdk.functions.scopes import SCOPE, Scopes, scope_of
 
 UNDO_SCOPE = "undo"
+ARTIFACT = "$artifact"  # the field of a result that is too large for the log
+_ARTIFACT_START = b'{"$artifact":'
 DELIVERIES_PER_TURN = 100  # of a replay, before other functions of the loop have their turn
 GUESTS_GRACE_S = 0.05  # how long tasks of the function's own must be quiet before it is suspended
 
@@ -76,8 +77,10 @@ class FunctionRuntime:
         *,
         clock: Callable[[], int],
         is_strict: bool = False,
+        is_dry: bool = False,
         version: int | None = None,
     ) -> None:
+        """`is_dry`: the function stops where its log ends, and begins nothing new."""
         self.run_id = resumption.run_id
         self.restarts = resumption.restarts
         self.reported = resumption.reported
@@ -93,7 +96,11 @@ class FunctionRuntime:
         self.is_suspended = False
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
         self.on_large: Callable[[str, bytes], Awaitable[Raw]] | None = None
+        self.load: Callable[[str], Awaitable[bytes]] | None = None  # a large result
+        self.fakes: Mapping[Any, Callable[..., Any]] = {}  # functions in place of those of steps
+        self.frontier: list[str] = []  # of a dry run: what it would begin, as `kind path`
         self._is_strict = is_strict
+        self._is_dry = is_dry
         self._version = version
         self.loop = asyncio.get_running_loop()
         self._committer: Committer | None = None
@@ -130,7 +137,7 @@ class FunctionRuntime:
         self.log.add_ended(ended)
         if self._main is None:
             branch = FunctionBranch()
-            self.branches.begin(branch)
+            self.branches.begin()
             context = copy_context()
             context.run(BRANCH.set, branch)
             context.run(SCOPE.set, self.scopes.at(""))
@@ -201,10 +208,13 @@ class FunctionRuntime:
 
     async def _end_of_commit(self) -> None:
         """Wait until nothing is being committed: the last report follows what was."""
-        while self._commit is not None:
-            with suppress(LeaseLost):
-                await asyncio.shield(self._commit)
-            self.check_open()
+        commit = self._commit
+        if commit is not None:
+            try:
+                await asyncio.shield(commit)
+            except LeaseLost as error:
+                self._lose(error)
+        self.check_open()
 
     def _cancellation(self) -> dict[str, Any]:
         return {"type": "cancelled", "message": self.cancelled or "cancelled"}
@@ -259,7 +269,7 @@ class FunctionRuntime:
         elif self._is_cancel_due:
             if not self.branches.in_steps and self._main is not None:
                 self._is_cancel_seen = True
-                self._main.cancel(self.cancelled)
+                self.branches.cancel(self._main, self.cancelled)
         elif self._held:
             self._release()
         elif self.branches.in_steps or self._commit is not None:
@@ -306,9 +316,13 @@ class FunctionRuntime:
             recorded.is_seen = True
             seen = Operation(path=path, kind=end.kind, state="delivered")
             self._note(seen)
+        self._pass_time(end)
+        return end
+
+    def _pass_time(self, end: LogEntry) -> None:
+        """Let the function's own time be that of what it has seen last."""
         if end.ended_at_ms is not None and end.ended_at_ms > self.now_ms:
             self.now_ms = end.ended_at_ms
-        return end
 
     def _held_in(self, scope: str) -> HeldOperation | None:
         return next((one for one in self._held if scope_of(one.path) == scope), None)
@@ -319,9 +333,14 @@ class FunctionRuntime:
             if self.log.has_unvisited(scope_of(one.path)):
                 self._diverge(one.path, one.kind, one.line)
                 return
+        if self._is_dry and any(not one.future.done() for one in self._held):
+            self.frontier = [f"{one.kind} {one.path}" for one in self._held]
+            self._suspend()
+            return
         held, self._held = self._held, []
         for one in held:
             self.branches.wake(one.future)
+        self.branches.note_change()  # none of them may have been awaited
 
     # --- divergence -------------------------------------------------------------------------------
 
@@ -395,7 +414,19 @@ class FunctionRuntime:
         if found is None:
             return None
         self._check_same(found, path, kind, line, None)
+        if found.end is not None:
+            self._pass_time(found.end)
         return found.end
+
+    async def loaded(self, end: LogEntry) -> LogEntry:
+        """The end of an operation with its whole result, also if that is an artifact."""
+        result = end.result
+        if not isinstance(result, Raw) or not bytes(result).startswith(_ARTIFACT_START):
+            return end
+        if self.load is None:
+            return end
+        content = await self.load(msgspec.json.decode(result)[ARTIFACT])
+        return msgspec.structs.replace(end, result=Raw(content))
 
     @staticmethod
     def plain_result(end: LogEntry) -> Any:
@@ -449,7 +480,8 @@ class FunctionRuntime:
 
     async def admit(self, path: str, kind: OperationKind, line: int) -> None:
         """Wait until a new operation may begin: at once in a live function."""
-        if not (self.log.is_replaying or self._is_cancel_due or self.is_suspended):
+        is_live = not (self.log.is_replaying or self._is_cancel_due or self.is_suspended)
+        if is_live and not self._is_dry:
             return
         held = HeldOperation(path, kind, line, self.loop.create_future())
         self._held.append(held)
@@ -485,7 +517,7 @@ class FunctionRuntime:
 
     def _is_next(self, path: str) -> bool:
         """Whether the end of this path is the next to see, and no other branch is under way."""
-        if self.branches.unsettled != 1 or self._turns:
+        if self._turns or not self.branches.is_alone:
             return False
         log = self.log
         while log.deliveries and log.deliveries[0] != path:
@@ -495,12 +527,27 @@ class FunctionRuntime:
             log.deliveries.popleft()
         return bool(log.deliveries)
 
+    async def begin_effect(self, path: str, kind: OperationKind, line: int) -> None:
+        """Commit what was done before, so that an effect may begin; a cancelled one does not."""
+        self.branches.in_steps += 1
+        self.branches.note_change()
+        try:
+            await self.commit()
+        finally:
+            self.branches.in_steps -= 1
+        if self._is_cancel_due:
+            await self.admit(path, kind, line)
+
     async def turn(self) -> None:
         """Wait until the function may see the end of a step that has run here."""
-        if self.branches.unsettled > 1 or self._turns:
+        if self._turns or not self.branches.is_alone:
             future: asyncio.Future[None] = self.loop.create_future()
             self._turns.append(future)
-            await self.branches.wait(future)
+            try:
+                await self.branches.wait(future)
+            finally:
+                if future in self._turns:  # the branch was cancelled
+                    self._turns.remove(future)
         self.check_open()
 
     async def pause(self, wait_s: float) -> None:
@@ -543,8 +590,7 @@ class FunctionRuntime:
 
     def record(self, operation: Operation, *, is_due: bool = True) -> None:
         """Note what the function has done; `is_due`: it is committed before the next effect."""
-        if operation.ended_at_ms is not None and operation.ended_at_ms > self.now_ms:
-            self.now_ms = operation.ended_at_ms
+        self._pass_time(operation)
         self._note(operation, is_due=is_due)
 
     def _note(self, operation: Operation, *, is_due: bool = True) -> None:
@@ -575,10 +621,7 @@ class FunctionRuntime:
         while self.reported < due:
             if self._commit is None:
                 self._begin_commit()
-            assert self._commit is not None
-            with suppress(LeaseLost):  # `check_open` tells
-                await asyncio.shield(self._commit)
-            self.check_open()
+            await self._end_of_commit()
 
     def _report_requests(self) -> None:
         """Report what the coordinator is asked for, while steps still run."""
@@ -596,17 +639,26 @@ class FunctionRuntime:
         cancelled = await self._committer.commit(self.reported, operations)
         self.reported += self._in_flight
         self._in_flight = 0
+        self._commit = None
         if cancelled is not None:
             self.cancelled = self.cancelled or cancelled
 
     def _end_commit(self, commit: "asyncio.Future[None]") -> None:
-        self._commit = None
-        error = None if commit.cancelled() else commit.exception()
-        if commit.cancelled() or error is not None:
-            if not self._stopped.done() and error is not None:
-                self._stopped.set_exception(error)
+        if self._commit is commit:
+            self._commit = None
+        if commit.cancelled():
             self.unwind()
+        else:
+            error = commit.exception()
+            if error is not None:
+                self._lose(error)
         self.branches.note_change()
+
+    def _lose(self, error: BaseException) -> None:
+        """End a function whose operations cannot be committed."""
+        if not self._stopped.done():
+            self._stopped.set_exception(error)
+        self.unwind()
 
 
 def is_undo(path: str) -> bool:

@@ -130,6 +130,8 @@ async def perform(
     """Run a step, or return what it did when it ran."""
     function = plain_function(call.function)
     signature = signature_of(function)
+    if runtime.fakes:
+        function = _fake_of(runtime, call.function) or function
     arguments = hash_of(call.args, call.kwargs)
     end = await runtime.end_of(path, kind, call.line, arguments)
     if end is None:
@@ -137,10 +139,16 @@ async def perform(
         attempt = _Attempt(runtime, path, kind, call, function, signature, arguments)
         value = await (attempt.give_up() if is_started else attempt.run())
     else:
-        value = value_of(end, signature.decoder)
+        value = value_of(await runtime.loaded(end), signature.decoder)
     if call.options.undo is not None:
         add_undo(runtime, path, call.options.undo, value, call.line)
     return value
+
+
+def _fake_of(runtime: FunctionRuntime, function: Any) -> Callable[..., Any] | None:
+    """The function that a test has put in place of a step's, by function or name."""
+    plain = plain_function(function)
+    return runtime.fakes.get(plain) or runtime.fakes.get(name_of_function(function))
 
 
 def value_of(end: LogEntry, decoder: msgspec.json.Decoder[Any]) -> Any:
@@ -181,6 +189,7 @@ class _Attempt:
         self._arguments = arguments
         self._number = 1
         self._long_waits = 0
+        self._large: Raw | None = None  # the result that is an artifact
         self._started_at_ms = 0
 
     async def run(self) -> Any:
@@ -188,10 +197,10 @@ class _Attempt:
         await self._pass_recorded_waits()
         while True:
             self._started_at_ms = runtime.clock()
+            await self._begin()
             runtime.branches.in_steps += 1
             runtime.branches.note_change()
             try:
-                await self._commit()
                 content, error = await self._run_once(options.timeout_ms)
                 wait_ms = None if error is None else self._wait_ms(error)
                 if wait_ms is not None and wait_ms <= SHORT_WAIT_MS:
@@ -213,7 +222,7 @@ class _Attempt:
         self._note(Operation(path=self._path, kind=self._kind, state="failed", error=error))
         raise raised(self._path, error)
 
-    async def _commit(self) -> None:
+    async def _begin(self) -> None:
         runtime = self._runtime
         if self._kind == "once":
             runtime.record(
@@ -226,7 +235,7 @@ class _Attempt:
                     line=self._call.line or None,
                 )
             )
-        await runtime.commit()
+        await runtime.begin_effect(self._path, self._kind, self._call.line)
 
     async def _run_once(self, timeout_ms: int | None) -> tuple[Raw, BaseException | None]:
         """Call the function; returns its result as JSON, or its error."""
@@ -251,13 +260,14 @@ class _Attempt:
             text = f"the result of {self._path} cannot be written as JSON: {error}"
             return NULL, UnreadableResultError(text)
         if len(content) > LARGE_RESULT_BYTES and self._runtime.on_large is not None:
+            self._large = Raw(content)
             return await self._runtime.on_large(self._path, content), None
         return Raw(content), None
 
     async def _called(self) -> Any:
         call = self._call
         context = contextvars.copy_context()
-        if self._signature.is_async:
+        if inspect.iscoroutinefunction(self._function):
             token = SCOPE.set(_IN_STEP)
             try:
                 return await self._function(*call.args, **call.kwargs)
@@ -323,7 +333,7 @@ class _Attempt:
         )
         self._note(operation)
         if error is None:
-            return decoded(content, self._signature.decoder)
+            return decoded(self._large or content, self._signature.decoder)
         seen = raised(path, operation.error or {})
         if type(seen) is type(error):
             raise error

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange
-from rota.sdk.options.durations import TimeLimit
-from rota.sdk.task import App, Submission
+from rota.sdk.task import App, Submission, TimeLimit
 
 if TYPE_CHECKING:
     from rota.sdk.groups.generated import Callback, Link

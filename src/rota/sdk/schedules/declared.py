@@ -26,12 +26,14 @@ from rota.messages.schedules import CodeScheduleItem, ScheduleSync, ScheduleSync
 from rota.sdk.client.requests import Exchange
 from rota.sdk.client.schedule_calls import sync_schedules
 from rota.sdk.encoding import encode
+from rota.sdk.functions.workflow import CodeWorkflow
 from rota.sdk.options.durations import Duration, in_milliseconds
 from rota.sdk.options.other_names import unknown_option
 from rota.sdk.task import Task
 from rota.sdk.workflow import Workflow
 
 MAIN = "__main__"
+Scheduled = Task[..., Any] | Workflow | CodeWorkflow[..., Any]
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -69,14 +71,12 @@ OWN_OPTIONS = {"name", "args", "kwargs", "input"}
 class DeclaredSchedule(Struct, frozen=True):
     name: str
     spec: ScheduleSpec
-    workflow: Any = None  # the `Workflow` that is deployed before its schedule
+    workflow: Any = None  # the `Workflow` or `CodeWorkflow` that is deployed before its schedule
 
 
-def declare(
-    target: "Task[..., Any] | Workflow", cron: Sequence[str], options: ScheduleOptions
-) -> DeclaredSchedule:
+def declare(target: Scheduled, cron: Sequence[str], options: ScheduleOptions) -> DeclaredSchedule:
     """Check a schedule in code, so that a mistake shows when the program is loaded."""
-    if not isinstance(target, Task | Workflow):
+    if not isinstance(target, Task | Workflow | CodeWorkflow):
         raise Invalid("@app.schedule goes above @app.task, or is called with a workflow")
     name = options.get("name") or target.name
     known = ScheduleSpec.__struct_fields__
@@ -96,22 +96,27 @@ def declare(
     spec = msgspec.structs.replace(spec, **_fired(target, options))
     check_target(spec)
     check_timing(spec)
-    is_built = isinstance(target, Workflow) and target.is_built
-    return DeclaredSchedule(name, spec, target if is_built else None)
+    is_deployed = isinstance(target, CodeWorkflow) or (
+        isinstance(target, Workflow) and target.is_built
+    )
+    return DeclaredSchedule(name, spec, target if is_deployed else None)
 
 
-def _fired(target: "Task[..., Any] | Workflow", options: ScheduleOptions) -> dict[str, Any]:
+def _fired(target: Scheduled, options: ScheduleOptions) -> dict[str, Any]:
     if isinstance(target, Workflow):
         given = options.get("input")
         raw = Raw(encode({} if given is None else given))
+        return {"run": ScheduledRun(workflow=target.name, input=raw)}
+    if isinstance(target, CodeWorkflow):
+        raw = target.encode_input(options.get("args", ()), options.get("kwargs", {}))
         return {"run": ScheduledRun(workflow=target.name, input=raw)}
     call = target.bind_call(options.get("args", ()), options.get("kwargs", {}))
     return {"task": call.new_task}
 
 
-def source_of(target: "Task[..., Any] | Workflow") -> str:
+def source_of(target: Scheduled) -> str:
     """The name of an app that has none: the module of its first scheduled task."""
-    module = target.function.__module__ if isinstance(target, Task) else MAIN
+    module = MAIN if isinstance(target, Workflow) else target.function.__module__
     if module != MAIN:
         return module
     program = getattr(sys.modules.get(MAIN), "__file__", None)

@@ -13,7 +13,7 @@ results are delivered, and the worker leaves, which hands back its remaining lea
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -30,11 +30,13 @@ from rota.errors import (
 from rota.messages import LeaseView, WorkerRegistration
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
+from rota.sdk.functions.host import FUNCTION_HOST, FunctionHost
 from rota.sdk.task import Task
 from rota.sdk.timing import RetryBackoff, now_s
 from rota.sdk.worker.contact import CoordinatorContact
 from rota.sdk.worker.executor import Executor
 from rota.sdk.worker.heartbeat import CutOff, HeartbeatResult, HeartbeatThread, LoopLag
+from rota.sdk.worker.operations import OperationsReporter
 from rota.sdk.worker.poller import LeasePoller, LeaseTransport
 from rota.sdk.worker.reporting import ProgressReporter, Reporter
 from rota.sdk.worker.runners.in_process import CANCELLED, LOST, STOPPING
@@ -66,8 +68,11 @@ class WorkerRuntime:
         drain_s: float,
         max_tasks: int | None,
         on_session: Callable[[WorkerSession], None],
+        deploy_functions: Callable[[], Awaitable[list[str]]],
         transport: LeaseTransport = LeaseTransport.AUTO,
     ) -> None:
+        """`deploy_functions` returns the capabilities that a worker has by its functions."""
+        self._deploy_functions = deploy_functions
         self._client = client.without_repeats()
         self._registration = registration
         self._drain_s = drain_s
@@ -96,6 +101,9 @@ class WorkerRuntime:
             on_delivered=self._changed.set,
         )
         self._progress = ProgressReporter(self._client)
+        self._operations = OperationsReporter(self._client, on_refused=self._end_session)
+        self._functions = FunctionHost(self._operations.commit)
+        FUNCTION_HOST.set(self._functions)  # handlers run in copies of this context
         self._executor = Executor(
             tasks,
             concurrency=concurrency,
@@ -140,6 +148,7 @@ class WorkerRuntime:
             on_cancelled=self._take_cancelled,
         )
         self._reporter.find_stream = self._progress.find_stream = lambda: streaming.stream
+        self._operations.find_stream = self._reporter.find_stream
         return streaming
 
     # --- from start to stop ---------------------------------------------------------------------
@@ -217,6 +226,7 @@ class WorkerRuntime:
             call = calls.leave_worker(session.worker_id, incarnation=session.incarnation)
             with contextlib.suppress(RotaError):  # then the lease expires
                 await self._client.arun(msgspec.structs.replace(call, timeout_s=timeout_s))
+        self._functions.close()
         await self._executor.close(is_hurried=self._is_hurried)
         self._heartbeat.join()
 
@@ -233,8 +243,9 @@ class WorkerRuntime:
         while True:
             try:
                 await self._leave_abandoned()
+                registration = await self._with_functions()
                 sent_at = now_s()
-                view = await self._client.arun(calls.register_worker(self._registration))
+                view = await self._client.arun(calls.register_worker(registration))
             except (Unauthorized, Forbidden, Invalid):
                 raise  # another try would not help
             except RotaError as error:
@@ -243,6 +254,13 @@ class WorkerRuntime:
             else:
                 self._contact.note_answer()
                 return WorkerSession(view, sent_at=sent_at)
+
+    async def _with_functions(self) -> WorkerRegistration:
+        """Deploy the worker's functions; their versions are capabilities of the worker."""
+        versions = await self._deploy_functions()
+        given = self._registration.capabilities
+        added = [one for one in versions if one not in given]
+        return msgspec.structs.replace(self._registration, capabilities=[*given, *added])
 
     async def _leave_abandoned(self) -> None:
         """Leave a session that was cut off, so that its tasks do not lose the attempt."""
@@ -261,6 +279,7 @@ class WorkerRuntime:
         self._session = session
         self._reporter.session = session
         self._progress.session = session
+        self._operations.session = session
         self._poller.session = session
         self._poller.wake()
         if self._streaming is not None:
@@ -280,6 +299,7 @@ class WorkerRuntime:
         if self._streaming is not None:
             self._streaming.wake()
         self._reporter.clear()
+        self._operations.clear()
         self._executor.stop_all(LOST)
         if isinstance(error, StaleIncarnation) and self._is_replaced_for_good(session):
             log.error(

@@ -119,6 +119,7 @@ class Worker:
             drain_s=self._drain_s,
             max_tasks=self._max_tasks,
             on_session=self._note_session,
+            deploy_functions=lambda: self._app.adeploy_functions(self._names),
             transport=self._transport,
         )
         if self._is_stop_requested:

@@ -20,6 +20,7 @@ from rota.messages import (
     HeartbeatAnswer,
     HeartbeatRequest,
     LeaseView,
+    OperationsItem,
     ProgressItem,
     ResultItem,
     streams,
@@ -32,6 +33,7 @@ from rota.messages.streams import (
     StreamLeases,
     StreamNoted,
     StreamOpened,
+    StreamOperationsNoted,
 )
 from rota.sdk.client.problems import error_named
 from rota.sdk.worker.poller import LeaseSink, OnRefused
@@ -58,6 +60,7 @@ _decode_leases = msgspec.msgpack.Decoder(StreamLeases).decode
 _decode_error = msgspec.msgpack.Decoder(FrameError | None).decode
 _decode_opened = msgspec.msgpack.Decoder(StreamOpened).decode
 _decode_noted = msgspec.msgpack.Decoder(StreamNoted).decode
+_decode_operations = msgspec.msgpack.Decoder(StreamOperationsNoted).decode
 _decode_beat = msgspec.msgpack.Decoder(StreamBeatAnswer).decode
 Decode = Callable[[bytes], Any]
 
@@ -131,6 +134,15 @@ class CoordinatorStream:
             for one in items
         ]
         return self._call(streams.PROGRESS, {"items": rows}, _decode_noted)
+
+    def operations(
+        self, items: Sequence[OperationsItem]
+    ) -> "asyncio.Future[StreamOperationsNoted]":
+        """Send operations of functions; answered when they are committed."""
+        rows = [
+            (int(one.task_id, 16), one.fence, one.after, bytes(one.operations)) for one in items
+        ]
+        return self._call(streams.OPERATIONS, {"items": rows}, _decode_operations)
 
     def beat(self, request: HeartbeatRequest) -> "asyncio.Future[HeartbeatAnswer]":
         running = request.running

@@ -1,0 +1,185 @@
+"""The host of durable functions in a worker: starts them, keeps suspended ones, and resumes them.
+
+A suspended function stays in memory, the least recently used ones make room for others. When its
+run is resumed here and nothing was reported by another worker meanwhile, it goes on without a
+replay. In all other cases its log is replayed.
+"""
+
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from typing import Protocol
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Raw
+
+from rota.core.workflow.functions.model import FunctionReport, Operation
+from rota.messages import LeaseView
+from rota.sdk.client import function_calls, run_calls
+from rota.sdk.client.client import Client
+from rota.sdk.context import Execution
+from rota.sdk.encoding import encode
+from rota.sdk.functions.log import FunctionResumption, LoggedOperation
+from rota.sdk.functions.runtime import ARTIFACT, FunctionRuntime
+
+MOST_SUSPENDED = 1_000  # functions that wait in the memory of one worker
+JSON = "application/json"
+
+Commit = Callable[[LeaseView, int, Sequence[Operation]], Awaitable[str | None]]
+_decode = msgspec.json.Decoder(FunctionResumption).decode
+
+
+class RunnableFunction(Protocol):
+    """A workflow in code, as its host needs it."""
+
+    is_async: bool
+    is_strict: bool
+
+    @property
+    def deployed_version(self) -> int | None: ...
+
+    def body(
+        self, runtime: FunctionRuntime, run_input: Raw, dice: random.Random | None = None
+    ) -> Callable[[], Awaitable[Raw]]: ...
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class FunctionHost:
+    """Runs the functions of one worker, on one event loop."""
+
+    def __init__(
+        self,
+        commit: Commit,
+        *,
+        clock: Callable[[], int] = wall_clock_ms,
+        most_suspended: int = MOST_SUSPENDED,
+        prepare: Callable[[FunctionRuntime], None] | None = None,
+    ) -> None:
+        """`prepare` changes runtimes before they start, for tests."""
+        self.replays = 0  # functions that were not in memory
+        self._commit = commit
+        self._clock = clock
+        self._most = most_suspended
+        self._prepare = prepare
+        self._suspended: OrderedDict[str, FunctionRuntime] = OrderedDict()
+
+    @property
+    def suspended(self) -> int:
+        """How many suspended functions are in memory."""
+        return len(self._suspended)
+
+    async def run(self, function: RunnableFunction, execution: Execution) -> FunctionReport:
+        """Run the function of a leased task until it stops."""
+        lease = execution.lease
+        resumption = _decode(lease.payload)
+        committer = _LeaseCommitter(self._commit, lease)
+        runtime = self._take(resumption, lease)
+        ended: Sequence[LoggedOperation] = ()
+        if runtime is None:
+            runtime = await self._new_runtime(function, resumption, execution)
+        else:
+            ended = resumption.ended or ()
+        _use_artifacts(runtime, execution.client, lease)
+        body = function.body(runtime, resumption.input)
+        try:
+            report = await runtime.resume(
+                body, committer, ended=ended, cancelled=resumption.cancelled
+            )
+        except BaseException:
+            runtime.unwind()
+            raise
+        if report.waits is not None and function.is_async:
+            self._keep(runtime)
+        else:
+            runtime.unwind()
+        return report
+
+    def close(self) -> None:
+        """End the functions in memory; their runs go on elsewhere."""
+        for runtime in self._suspended.values():
+            runtime.unwind()
+        self._suspended.clear()
+
+    async def _new_runtime(
+        self, function: RunnableFunction, resumption: FunctionResumption, execution: Execution
+    ) -> FunctionRuntime:
+        self.replays += 1
+        log = resumption.log
+        if log is None or execution.lease.attempt > 1:  # an earlier attempt may have reported more
+            entries, page = await execution.client.arun(function_calls.whole_log(resumption.run_id))
+            resumption = msgspec.structs.replace(
+                resumption, reported=page.reported, restarts=page.restarts
+            )
+            log = entries
+        runtime = FunctionRuntime(
+            resumption,
+            log,
+            clock=self._clock,
+            is_strict=function.is_strict,
+            version=function.deployed_version,
+        )
+        if self._prepare is not None:
+            self._prepare(runtime)
+        return runtime
+
+    def _take(self, resumption: FunctionResumption, lease: LeaseView) -> FunctionRuntime | None:
+        """The function in memory, if it is where its run is."""
+        runtime = self._suspended.pop(resumption.run_id, None)
+        if runtime is None:
+            return None
+        is_current = (
+            resumption.ended is not None
+            and lease.attempt == 1
+            and (runtime.restarts, runtime.reported) == (resumption.restarts, resumption.reported)
+        )
+        if is_current and not runtime.is_closed:
+            return runtime
+        runtime.unwind()
+        return None
+
+    def _keep(self, runtime: FunctionRuntime) -> None:
+        self._suspended[runtime.run_id] = runtime
+        while len(self._suspended) > self._most:
+            self._suspended.popitem(last=False)[1].unwind()
+
+
+FUNCTION_HOST: ContextVar[FunctionHost] = ContextVar("rota.functions.host")
+
+
+class _LeaseCommitter:
+    """Commits for the task that runs a function now."""
+
+    def __init__(self, commit: Commit, lease: LeaseView) -> None:
+        self._commit = commit
+        self._lease = lease
+
+    async def commit(self, after: int, operations: Sequence[Operation]) -> str | None:
+        return await self._commit(self._lease, after, operations)
+
+
+def _use_artifacts(runtime: FunctionRuntime, client: Client, lease: LeaseView) -> None:
+    """Keep large results of steps as artifacts of the run."""
+
+    async def store(path: str, content: bytes) -> Raw:
+        name = f"result-{runtime.restarts}-{quote(path, safe='')}"
+        call = run_calls.put_artifact(
+            runtime.run_id,
+            name,
+            content,
+            media_type=JSON,
+            task_id=lease.task_id,
+            fence=lease.fence,
+        )
+        await client.arun(call)
+        return Raw(encode({ARTIFACT: name}))
+
+    async def load(name: str) -> bytes:
+        return await client.arun(run_calls.get_artifact(runtime.run_id, name))
+
+    runtime.on_large, runtime.load = store, load

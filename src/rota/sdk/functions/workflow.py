@@ -1,0 +1,245 @@
+"""Workflows in code: a function, its definition, and the task by which workers run it.
+
+@app.workflow(version=2)
+async def order(ctx: Run, cart: Cart) -> Receipt:
+total = await ctx.step(price, cart)
+...
+
+handle = order.start(cart, key="order-17")
+"""
+
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, overload
+
+import msgspec
+from msgspec import Raw
+
+from rota.core.workflow.functions.model import CodeDefinition, FunctionReport, task_of
+from rota.errors import Invalid, WorkflowNotFound
+from rota.messages import RunRequest, WorkflowView
+from rota.sdk.client import function_calls, run_calls
+from rota.sdk.client.client import Client
+from rota.sdk.client.requests import Exchange
+from rota.sdk.context import EXECUTION
+from rota.sdk.encoding import encode
+from rota.sdk.functions.context import BlockingContext, FunctionContext
+from rota.sdk.functions.definitions import FunctionArguments, FunctionSource
+from rota.sdk.functions.handles import FunctionHandle
+from rota.sdk.functions.host import FUNCTION_HOST
+from rota.sdk.functions.operations import CodeTarget, Operations
+from rota.sdk.functions.runtime import FunctionRuntime
+from rota.sdk.functions.threads import run_in_thread
+from rota.sdk.task import App, Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CodeOptions(TypedDict, total=False):
+    """The options of a workflow in code."""
+
+    name: str  # by default that of the function
+    version: int | str  # a label of the author; the code makes versions by itself
+    description: str
+    queue: str
+    priority: int
+    requires: Sequence[str]  # capabilities that the worker must have
+    max_attempts: int  # of the function without progress, when its workers die
+    timeout_ms: int  # of a run
+    # `pinned`: only workers with the code that a run started with go on with it.
+    upgrade: Literal["replay", "pinned"]
+    strict: bool  # other arguments of a finished step are a divergence
+
+
+class CodeDecorator(Protocol):
+    """The decorator that `@app.workflow(...)` returns; it keeps the signature of the function."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[FunctionContext, P], Coroutine[Any, Any, R]], /
+    ) -> "CodeWorkflow[P, R]": ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[BlockingContext, P], R], /
+    ) -> "CodeWorkflow[P, R]": ...
+
+
+class CodeWorkflow(CodeTarget[P, R]):
+    """A durable function with the name that its runs are started by."""
+
+    def __init__(self, app: App, function: Callable[..., Any], options: CodeOptions) -> None:
+        self.app = app
+        self.function = function
+        self.name = options.get("name") or function.__name__
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_strict = options.get("strict", False)
+        self.arguments = FunctionArguments(function, task=self.name)
+        self.task = ResumptionTask(self)
+        self._source = FunctionSource(function)
+        self._options = options
+        self._definition: CodeDefinition | None = None
+        self._deployed: tuple[Client, WorkflowView] | None = None
+        self.__doc__ = function.__doc__
+        self.__name__ = self.name
+
+    def __repr__(self) -> str:
+        return f"<CodeWorkflow {self.name}>"
+
+    def __call__(self, ctx: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call the function itself, as a part of another one."""
+        return self.function(ctx, *args, **kwargs)
+
+    # --- the definition -----------------------------------------------------------------------
+
+    @property
+    def definition(self) -> CodeDefinition:
+        """What the coordinator stores: the source, its fingerprint, and the options."""
+        if self._definition is None:
+            self._definition = self._make_definition()
+        return self._definition
+
+    def _make_definition(self) -> CodeDefinition:
+        options = self._options
+        kept = {"queue", "priority", "max_attempts", "timeout_ms", "upgrade", "description"}
+        given: dict[str, Any] = {name: one for name, one in options.items() if name in kept}
+        label = options.get("version")
+        document = {
+            "name": self.name,
+            "fingerprint": self._source.fingerprint,
+            "source": self._source.text,
+            "first_line": self._source.first_line,
+            "module": self.function.__module__,
+            "label": None if label is None else str(label),
+            "requires": list(options.get("requires", ())),
+            **given,
+        }
+        document.setdefault("description", inspect.getdoc(self.function) or "")
+        try:
+            return msgspec.convert(document, CodeDefinition)
+        except msgspec.ValidationError as error:
+            raise Invalid(f"workflow {self.name!r}: {error}", workflow=self.name) from None
+
+    @property
+    def result_decoder(self) -> "msgspec.json.Decoder[Any]":
+        return self.arguments.result_decoder
+
+    def encode_input(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Raw:
+        return self.arguments.encode(tuple(args), dict(kwargs))
+
+    # --- running ------------------------------------------------------------------------------
+
+    def deploy(self) -> WorkflowView:
+        """Store the definition at the coordinator; equal code is the same version."""
+        return self.app.client.run(self.deploying())
+
+    async def adeploy(self) -> WorkflowView:
+        """As `deploy`, for async code."""
+        return await self.app.client.arun(self.deploying())
+
+    def deploying(self) -> Exchange[WorkflowView]:
+        """The calls that deploy the definition."""
+        client = self.app.client
+        view: WorkflowView = yield function_calls.put_code(self.definition)
+        self._deployed = client, view
+        return view
+
+    @property
+    def deployed_version(self) -> int | None:
+        """The version that the app's current coordinator has of this code; None: not known."""
+        if self._deployed is None or self._deployed[0] is not self.app.client:
+            return None
+        return self._deployed[1].version
+
+    @overload
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> FunctionHandle[R]: ...
+    @overload
+    def start(
+        self, *args: Any, key: str | None = None, timeout_ms: int | None = None, **kwargs: Any
+    ) -> FunctionHandle[R]: ...
+
+    def start(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a run; returns when the coordinator has stored it.
+
+        A second start with the same `key` returns the first run. `timeout_ms` is the time that the
+        run may take.
+        """
+        self.app.start()
+        return self.app.client.run(self._start(args, kwargs))
+
+    @overload
+    async def astart(self, *args: P.args, **kwargs: P.kwargs) -> FunctionHandle[R]: ...
+    @overload
+    async def astart(
+        self, *args: Any, key: str | None = None, timeout_ms: int | None = None, **kwargs: Any
+    ) -> FunctionHandle[R]: ...
+
+    async def astart(self, *args: Any, **kwargs: Any) -> Any:
+        """As `start`, for async code."""
+        self.app.start()
+        return await self.app.client.arun(self._start(args, kwargs))
+
+    def _start(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Exchange[FunctionHandle[Any]]:
+        given = {
+            name: kwargs.pop(name, None)
+            for name in ("key", "timeout_ms")
+            if name not in self.arguments.names
+        }
+        run_input = self.encode_input(args, kwargs)
+        request = RunRequest(workflow=self.name, input=run_input, **given)
+        try:
+            view = yield run_calls.start_run(request)
+        except WorkflowNotFound:
+            yield from self.deploying()
+            view = yield run_calls.start_run(request)
+        return FunctionHandle.of_view(view, lambda: self.app.client, self.result_decoder)
+
+    def handle(self, run_id: str) -> FunctionHandle[R]:
+        """The handle of a run with a known id."""
+        return FunctionHandle(run_id, lambda: self.app.client, self.result_decoder)
+
+    # --- in a worker --------------------------------------------------------------------------
+
+    def body(
+        self, runtime: FunctionRuntime, run_input: Raw, dice: random.Random | None = None
+    ) -> Callable[[], Awaitable[Raw]]:
+        """What a runtime runs: the function with its context and its arguments."""
+
+        async def run() -> Raw:
+            args, kwargs = self.arguments.decode(run_input)
+            operations = Operations(runtime, self, dice=dice)
+            if self.is_async:
+                value = await self.function(FunctionContext(operations), *args, **kwargs)
+            else:
+                context = BlockingContext(operations)
+                value = await run_in_thread(lambda: self.function(context, *args, **kwargs))
+            return Raw(encode(value))
+
+        return run
+
+
+class ResumptionTask(Task[[Raw], FunctionReport]):
+    """The task by which workers run a function; its payload is a resumption."""
+
+    def __init__(self, workflow: CodeWorkflow[..., Any]) -> None:
+        async def resume(_: Raw) -> FunctionReport:
+            return await FUNCTION_HOST.get().run(workflow, EXECUTION.get())
+
+        name = task_of(workflow.name)
+        super().__init__(workflow.app, resume, name=name, run_in="loop", options={})
+        self.workflow = workflow
+        self.arguments = _ResumptionArguments(resume, task=name)
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        return self.workflow.definition.requires
+
+
+class _ResumptionArguments(FunctionArguments):
+    """Hands the payload over as it is: the host reads it."""
+
+    def decode(self, payload: Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (payload,), {}
