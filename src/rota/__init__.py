@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rota.sdk.functions.context import Run as Run
     from rota.sdk.functions.errors import AmbiguousStep as AmbiguousStep
     from rota.sdk.functions.errors import OperationFailed as OperationFailed
-    from rota.sdk.functions.errors import OutcomeUnknown as OutcomeUnknown
+    from rota.sdk.functions.errors import StepOutcomeUnknown as StepOutcomeUnknown
     from rota.sdk.functions.handles import FunctionHandle as FunctionHandle
     from rota.sdk.functions.operations import ApprovalRejected as ApprovalRejected
     from rota.sdk.functions.operations import ReceivedMessage as ReceivedMessage
@@ -75,7 +75,7 @@ _NAMES = {
     "rota.sdk.client.client": "Client",
     "rota.sdk.context": "TaskContext current",
     "rota.sdk.functions.context": "BlockingRun Run",
-    "rota.sdk.functions.errors": "AmbiguousStep OperationFailed OutcomeUnknown",
+    "rota.sdk.functions.errors": "AmbiguousStep OperationFailed StepOutcomeUnknown",
     "rota.sdk.functions.handles": "FunctionHandle",
     "rota.sdk.functions.operations": "ApprovalRejected ReceivedMessage",
     "rota.sdk.functions.workflow": "CodeWorkflow",

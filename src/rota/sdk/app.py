@@ -291,10 +291,10 @@ class Rota(GroupStarter):
         return await self.client.arun(self._deploy_functions(tasks)) if self.functions else []
 
     def _deploy_functions(self, tasks: Iterable[str]) -> Exchange[list[str]]:
-        from rota.sdk.functions.deployment import deploying  # noqa: PLC0415 - as above
+        from rota.sdk.functions.workflow import deploying_all  # noqa: PLC0415 - as above
 
         wanted = set(tasks)
-        return deploying([one for one in self.functions.values() if one.task.name in wanted])
+        return deploying_all([one for one in self.functions.values() if one.task.name in wanted])
 
     def run_handle(self, run_id: str) -> "RunHandle":
         """The handle of a run with a known id."""

@@ -19,11 +19,11 @@ from rota.sdk.client import function_calls
 from rota.sdk.client.client import Client
 from rota.sdk.encoding import encode
 from rota.sdk.functions.errors import LeaseLost
-from rota.sdk.functions.host import FunctionHost
-from rota.sdk.functions.log import FunctionResumption, LoggedOperation
-from rota.sdk.functions.replay import ReplayedRun, replay_log
-from rota.sdk.functions.runtime import FunctionRuntime
-from rota.sdk.functions.steps import plain_function
+from rota.sdk.functions.execution.host import FunctionHost
+from rota.sdk.functions.execution.log import FunctionResumption, LoggedOperation
+from rota.sdk.functions.execution.replay import ReplayedRun, replay_log
+from rota.sdk.functions.execution.runtime import FunctionRuntime
+from rota.sdk.functions.execution.steps import plain_function
 from rota.sdk.functions.workflow import CodeWorkflow, ResumptionTask
 from rota.sdk.task import Task
 from rota.testing.handlers import call_apart

@@ -17,7 +17,7 @@ from rota.core.tasks.model import TaskError
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.client.client import Client
 from rota.sdk.context import EXECUTION
-from rota.sdk.functions.host import FUNCTION_HOST, FunctionHost
+from rota.sdk.functions.execution.host import FUNCTION_HOST, FunctionHost
 from rota.sdk.task import Task
 from rota.sdk.worker.runners.in_process import arun_handler, run_handler
 

@@ -18,10 +18,10 @@ from rota.core.workflow.functions.model import (
 from rota.sdk.encoding import encode
 from rota.sdk.functions.context import BlockingContext, FunctionContext
 from rota.sdk.functions.errors import LeaseLost
-from rota.sdk.functions.log import FunctionResumption, LoggedOperation, is_withdrawal
+from rota.sdk.functions.execution.log import FunctionResumption, LoggedOperation, is_withdrawal
+from rota.sdk.functions.execution.runtime import FunctionRuntime
+from rota.sdk.functions.execution.threads import run_in_thread
 from rota.sdk.functions.operations import CodeTarget, Operations
-from rota.sdk.functions.runtime import FunctionRuntime
-from rota.sdk.functions.threads import run_in_thread
 
 RUN_ID = "00000000000000ab"
 STARTED_AT_MS = 1_700_000_000_000

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rota import AmbiguousStep, Invalid, OperationFailed, OutcomeUnknown, Retry
+from rota import AmbiguousStep, Invalid, OperationFailed, Retry, StepOutcomeUnknown
 from rota.core.workflow.functions.model import Operation
 from rota.sdk.functions.errors import error_of, raised
 from tests.sdk.functions.recording import STARTED_AT_MS, RecordedRun, run
@@ -197,7 +197,7 @@ def test_once_is_recorded_before_it_begins_and_never_runs_again() -> None:
     async def function(ctx: Any) -> Any:
         try:
             return await ctx.once(counter.charge)
-        except OutcomeUnknown as error:
+        except StepOutcomeUnknown as error:
             return error.type
 
     recorded = RecordedRun(function)

@@ -125,3 +125,61 @@ def test_a_failed_function_undoes_its_steps_and_raises(rota: TestCoordinator) ->
     with pytest.raises(RunFailed, match="out of stock"):
         handle.result()
     assert undone == ["refund 10"]
+
+
+racing = Rota("http://127.0.0.1:1")
+
+
+@racing.workflow
+async def ticking(ctx: Run) -> list[Any]:
+    first = await ctx.first(command=ctx.event("command"), tick=ctx.sleep(minutes=1))
+    return [*first, await ctx.event("command")]
+
+
+def test_a_signal_goes_past_an_operation_that_the_function_has_given_up(
+    rota: TestCoordinator,
+) -> None:
+    rota.attach(racing)
+    handle = ticking.start()
+    rota.drain()
+    rota.clock.advance(minutes=1)
+    rota.drain()
+    handle.signal("command", "stop")
+
+    assert handle.result() == ["tick", None, "stop"]
+
+
+def test_a_signal_that_lost_the_race_is_kept_for_the_next_operation(rota: TestCoordinator) -> None:
+    rota.attach(racing)
+    handle = ticking.start()
+    rota.drain()
+    rota.clock.advance(minutes=1)
+    handle.signal("command", "stop")
+
+    assert handle.result() == ["tick", None, "stop"]
+
+
+shipping = Rota("http://127.0.0.1:1")
+
+
+@shipping.workflow(upgrade="pinned", version=2, queue="orders")
+async def shipped(ctx: Run) -> Any:
+    message = await ctx.receive("rename")
+    message.reply(f"was {message.payload}")
+    return [await ctx.run(child, 4), await ctx.run("child", {"number": 5})]
+
+
+@shipping.workflow
+def child(ctx: Any, number: int) -> int:
+    ctx.sleep(hours=1)
+    return int(ctx.step(abs, -number))
+
+
+def test_a_pinned_function_and_its_plain_children_run_to_their_end(rota: TestCoordinator) -> None:
+    rota.attach(shipping)
+    handle = shipped.start()
+    handle.signal("rename", "old", key="k1")
+
+    rota.drain(until_finished=True)
+
+    assert handle.result() == [4, 5]

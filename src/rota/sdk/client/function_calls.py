@@ -17,7 +17,7 @@ from rota.messages import (
     WorkflowView,
 )
 from rota.sdk.client.requests import ApiCall, Exchange, get, path_at, post, put
-from rota.sdk.functions.log import LoggedOperation
+from rota.sdk.functions.execution.log import LoggedOperation
 
 
 class LoggedOperationPage(Struct, frozen=True, kw_only=True):
@@ -32,8 +32,9 @@ class LoggedOperationPage(Struct, frozen=True, kw_only=True):
 class ReplyView(Struct, frozen=True, kw_only=True):
     """The answer of a function to a signal, if there is one."""
 
-    answered: bool = False
+    ready: bool = False
     value: Any = None
+    ended: bool = False  # the run has ended: none will come
 
 
 class StreamPage(Struct, frozen=True, kw_only=True):

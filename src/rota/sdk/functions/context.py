@@ -12,14 +12,14 @@ from datetime import datetime
 from typing import Any, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
 
 from rota.errors import Invalid
-from rota.sdk.functions.concurrency import OperationCall
+from rota.sdk.functions.execution.concurrency import OperationCall
+from rota.sdk.functions.execution.threads import block, run_in_thread
 from rota.sdk.functions.operations import (
     CodeTarget,
     OperationOptions,
     Operations,
     ReceivedMessage,
 )
-from rota.sdk.functions.threads import block, run_in_thread
 from rota.sdk.task import Task
 from rota.sdk.workflow import Workflow
 
@@ -139,7 +139,7 @@ class FunctionContext(_Context):
     ) -> OperationCall[R]: ...
 
     def once(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Run a function at most once; `OutcomeUnknown` when its worker died in it."""
+        """Run a function at most once; `StepOutcomeUnknown` when its worker died in it."""
         return self._operations.step(function, args, kwargs, kind="once")
 
     @overload

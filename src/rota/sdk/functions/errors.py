@@ -60,10 +60,10 @@ class OperationFailed(RotaError):  # noqa: N818 - read where it is caught: `exce
         return str(self.error.get("type", "Error"))
 
 
-class OutcomeUnknown(OperationFailed):
+class StepOutcomeUnknown(OperationFailed):
     """A step that runs at most once began, and its worker died before it recorded an outcome."""
 
-    code = "outcome_unknown_step"
+    code = "step_outcome_unknown"
     title = "The outcome of a step that runs at most once is unknown"
 
 
@@ -92,7 +92,7 @@ def raised(path: str, error: dict[str, Any]) -> BaseException:
     """The error that a function sees for a failed operation."""
     kind = error.get("type")
     if kind == UNKNOWN_OUTCOME:
-        return OutcomeUnknown(path, error)
+        return StepOutcomeUnknown(path, error)
     if kind == TIMEOUT:
         return TimeoutError(error.get("message") or f"{path} took too long")
     rebuilt = _rebuilt(str(kind), error.get("arguments"))

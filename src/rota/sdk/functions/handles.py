@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from rota.errors import Unavailable
+from rota.errors import IllegalState, Unavailable
 from rota.messages import RunView
 from rota.sdk.client import function_calls, run_calls
 from rota.sdk.client.client import Client, ItemStream
@@ -78,8 +78,10 @@ class FunctionHandle(RunHandle, Generic[R]):
             except Unavailable as error:
                 yield wait.pause_s(error)
             else:
-                if reply.answered:
+                if reply.ready:
                     return reply.value
+                if reply.ended:
+                    raise IllegalState(f"run {self.id!r} has ended without a reply to {name!r}")
                 wait.check("missing")
 
     @property

@@ -30,12 +30,13 @@ from rota.core.workflow.functions.model import (
 )
 from rota.errors import Invalid
 from rota.sdk.encoding import decoder_of, encode
-from rota.sdk.functions import concurrency, forms
-from rota.sdk.functions.concurrency import OperationCall, close_unstarted
+from rota.sdk.functions import forms
 from rota.sdk.functions.errors import OperationFailed, Restarted
-from rota.sdk.functions.runtime import FunctionRuntime
-from rota.sdk.functions.scopes import SCOPE, checked_name
-from rota.sdk.functions.steps import (
+from rota.sdk.functions.execution import concurrency
+from rota.sdk.functions.execution.concurrency import OperationCall, close_unstarted
+from rota.sdk.functions.execution.runtime import FunctionRuntime
+from rota.sdk.functions.execution.scopes import SCOPE, checked_name
+from rota.sdk.functions.execution.steps import (
     LARGE_RESULT_BYTES,
     SHORT_WAIT_MS,
     Checkpoint,

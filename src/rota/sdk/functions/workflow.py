@@ -14,10 +14,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 import msgspec
+import structlog
 from msgspec import Raw
 
-from rota.core.workflow.functions.model import CodeDefinition, FunctionReport, task_of
-from rota.errors import Invalid, WorkflowNotFound
+from rota.core.workflow.functions.model import (
+    CodeDefinition,
+    FunctionReport,
+    capability_of,
+    task_of,
+)
+from rota.errors import Conflict, Forbidden, Invalid, WorkflowNotFound
 from rota.messages import RunRequest, WorkflowView
 from rota.sdk.client import function_calls, run_calls
 from rota.sdk.client.client import Client
@@ -26,12 +32,14 @@ from rota.sdk.context import EXECUTION
 from rota.sdk.encoding import encode
 from rota.sdk.functions.context import BlockingContext, FunctionContext
 from rota.sdk.functions.definitions import FunctionArguments, FunctionSource
+from rota.sdk.functions.execution.host import FUNCTION_HOST
+from rota.sdk.functions.execution.runtime import FunctionRuntime
+from rota.sdk.functions.execution.threads import run_in_thread
 from rota.sdk.functions.handles import FunctionHandle
-from rota.sdk.functions.host import FUNCTION_HOST
 from rota.sdk.functions.operations import CodeTarget, Operations
-from rota.sdk.functions.runtime import FunctionRuntime
-from rota.sdk.functions.threads import run_in_thread
 from rota.sdk.task import App, Task
+
+log = structlog.get_logger("rota.worker")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -243,3 +251,25 @@ class _ResumptionArguments(FunctionArguments):
 
     def decode(self, payload: Raw) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (payload,), {}
+
+
+# --- deployment ----------------------------------------------------------------------------------
+
+
+def deploying_all(functions: Sequence[CodeWorkflow[..., Any]]) -> Exchange[list[str]]:
+    """The calls that deploy functions; returns the capabilities of a worker that has them.
+
+    A worker serves a pinned run only if it has the code that the run started with: each version is
+    a capability of the worker, so the coordinator must know its code before it registers.
+    A definition that is refused is logged, and its worker serves on: another program may have
+    deployed it, and pinned runs are left to other workers.
+    """
+    capabilities: list[str] = []
+    for one in functions:
+        try:
+            view = yield from one.deploying()
+        except (Forbidden, Conflict, Invalid) as error:
+            log.warning("workflow_not_deployed", workflow=one.name, reason=error.detail)
+        else:
+            capabilities.append(capability_of(one.name, view.version))
+    return capabilities

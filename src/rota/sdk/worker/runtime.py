@@ -30,7 +30,7 @@ from rota.errors import (
 from rota.messages import LeaseView, WorkerRegistration
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
-from rota.sdk.functions.host import FUNCTION_HOST, FunctionHost
+from rota.sdk.functions.execution.host import FUNCTION_HOST, FunctionHost
 from rota.sdk.task import Task
 from rota.sdk.timing import RetryBackoff, now_s
 from rota.sdk.worker.contact import CoordinatorContact

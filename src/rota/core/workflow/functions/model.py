@@ -50,7 +50,9 @@ OperationState = Literal[
     "started",  # by the function: `once` is about to run
     "pending",  # by the function: the coordinator is asked for it
     "done",  # by whichever of the two ends operations of that kind
-    "failed",  # as `done`
+    # As `done`. A function that gives up an operation it asked for reports it as failed, with the
+    # error type `withdrawn`: the coordinator cancels it.
+    "failed",
     "delivered",  # by the function: it has seen the end of a pending operation
 ]
 

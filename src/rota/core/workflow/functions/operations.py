@@ -2,6 +2,7 @@
 
 from typing import Any, assert_never
 
+import msgspec
 from msgspec.structs import replace
 
 from rota.core import limits
@@ -58,6 +59,8 @@ def report(run: CodeRun, operations: list[Operation]) -> None:
                 run.append(one)
                 run.begun.add(one.path)
                 run.count += 1
+            case "failed" if one.path in run.pending or one.path in run.unseen:
+                withdraw(run, one)
             case "done" | "failed":
                 run.append(one)
                 run.count += one.path not in run.begun
@@ -249,6 +252,27 @@ def cancel(run: CodeRun, pending: PendingOperation) -> None:
         run.decisions.append(CancelTask(pending.token))
     elif pending.kind == "run":
         run.decisions.append(CancelChild(pending.token, "undo"))
+
+
+def withdraw(run: CodeRun, operation: Operation) -> None:
+    """Cancel an operation that its function has given up, as the losers of a race are.
+
+    Nobody has seen a signal that it has taken meanwhile: the signal is kept for the next one.
+    """
+    run.append(operation)
+    pending = run.pending.get(operation.path)
+    if pending is not None:
+        cancel(run, pending)
+        run.decisions.append(EndOperation(pending.token, "failed"))
+        return
+    unseen = run.unseen.pop(operation.path)
+    if operation.kind != "event" or unseen.is_failed:
+        return
+    entries = [msgspec.json.decode(one, type=Operation) for one in run.log]
+    asked = next(one.request for one in entries if one.path == operation.path and one.request)
+    assert isinstance(asked, EventRequest)
+    signal = signals.count(run, entries[unseen.place - 1].result, None)
+    signals.put_back(run, asked.name, signal)
 
 
 def cancel_all(run: CodeRun) -> None:

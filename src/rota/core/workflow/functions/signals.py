@@ -84,6 +84,12 @@ def put_aside(run: CodeRun, name: str, signal: KeptSignal) -> None:
     run.decisions.append(KeepSignal(name))
 
 
+def put_back(run: CodeRun, name: str, signal: KeptSignal) -> None:
+    """Keep a signal that nobody has seen before all others of its name."""
+    run.signals.setdefault(name, deque()).appendleft(signal)
+    run.decisions.append(KeepSignal(name))
+
+
 def wait(run: CodeRun, pending: PendingOperation) -> KeptSignal | None:
     """Let an operation wait for a signal; returns one that was kept for it, if there is one."""
     name = awaited(pending)

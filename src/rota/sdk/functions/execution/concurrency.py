@@ -14,10 +14,10 @@ from itertools import count
 from typing import Any, Generic, TypeVar
 
 from rota.core.workflow.functions.model import Operation
-from rota.sdk.functions.branches import BRANCH, FunctionBranch
 from rota.sdk.functions.errors import Suspended
-from rota.sdk.functions.runtime import FunctionRuntime
-from rota.sdk.functions.scopes import SCOPE
+from rota.sdk.functions.execution.branches import BRANCH, FunctionBranch
+from rota.sdk.functions.execution.runtime import FunctionRuntime
+from rota.sdk.functions.execution.scopes import SCOPE
 
 R = TypeVar("R")
 _groups = count(1)

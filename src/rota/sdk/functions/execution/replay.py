@@ -14,9 +14,9 @@ from msgspec import Raw, Struct
 from rota.core.workflow.functions.model import FunctionReport, Operation
 from rota.errors import Invalid
 from rota.sdk.encoding import encode
-from rota.sdk.functions.host import RunnableFunction
-from rota.sdk.functions.log import FunctionResumption, LoggedOperation
-from rota.sdk.functions.runtime import FunctionRuntime
+from rota.sdk.functions.execution.host import RunnableFunction
+from rota.sdk.functions.execution.log import FunctionResumption, LoggedOperation
+from rota.sdk.functions.execution.runtime import FunctionRuntime
 
 
 class ReplayedRun(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ FORBIDDEN = frozenset("/#[]")  # in names: they are part of a path
 MAX_PATH_LENGTH = 1_000
 
 
-class Caller(Protocol):
+class ScopeUser(Protocol):
     """What runs operations one after the other: an asyncio task, or a thread."""
 
     @property
@@ -32,9 +32,9 @@ class CallScope:
     def __init__(self, path: str) -> None:
         self.path = path
         self._counts: dict[str, int] = {}
-        self._users: dict[str, tuple[Caller, int]] = {}  # the last user of a name, and its line
+        self._users: dict[str, tuple[ScopeUser, int]] = {}  # the last user of a name, and its line
 
-    def path_of(self, name: str, key: str | None, caller: Caller, line: int) -> str:
+    def path_of(self, name: str, key: str | None, caller: ScopeUser, line: int) -> str:
         """The path of the next operation of this name."""
         if key is not None:
             return self._checked(f"{name}[{key.replace('%', '%25').replace('/', '%2F')}]")

@@ -26,16 +26,16 @@ from rota.core.workflow.functions.model import (
     OperationKind,
     Request,
 )
-from rota.sdk.functions.branches import BRANCH, Branches, FunctionBranch
 from rota.sdk.functions.errors import LeaseLost, Restarted, Suspended, error_of
-from rota.sdk.functions.log import (
+from rota.sdk.functions.execution.branches import BRANCH, Branches, FunctionBranch
+from rota.sdk.functions.execution.log import (
     WITHDRAWN,
     FunctionLog,
     FunctionResumption,
     LogEntry,
     RecordedOperation,
 )
-from rota.sdk.functions.scopes import SCOPE, Scopes, scope_of
+from rota.sdk.functions.execution.scopes import SCOPE, Scopes, scope_of
 
 UNDO_SCOPE = "undo"
 ARTIFACT = "$artifact"  # the field of a result that is too large for the log

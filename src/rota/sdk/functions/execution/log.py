@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from rota.core.workflow.functions.model import Operation, OperationKind, OperationState
-from rota.sdk.functions.scopes import scope_of
+from rota.sdk.functions.execution.scopes import scope_of
 
 WITHDRAWN = "withdrawn"  # the type of the error with which a function gives up a pending operation
 

@@ -22,8 +22,8 @@ from rota.sdk.client import function_calls, run_calls
 from rota.sdk.client.client import Client
 from rota.sdk.context import Execution
 from rota.sdk.encoding import encode
-from rota.sdk.functions.log import FunctionResumption, LoggedOperation
-from rota.sdk.functions.runtime import ARTIFACT, FunctionRuntime
+from rota.sdk.functions.execution.log import FunctionResumption, LoggedOperation
+from rota.sdk.functions.execution.runtime import ARTIFACT, FunctionRuntime
 
 MOST_SUSPENDED = 1_000  # functions that wait in the memory of one worker
 JSON = "application/json"

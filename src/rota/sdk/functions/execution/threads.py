@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Any
 
-from rota.sdk.functions.branches import BRANCH, FunctionBranch
+from rota.sdk.functions.execution.branches import BRANCH, FunctionBranch
 from rota.sdk.outcomes import Cancelled
 
 
