@@ -6,6 +6,7 @@ the coordinator from answering. A stop drains the worker first, then the coordin
 
 import asyncio
 import os
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +18,8 @@ from rota.cli.commands.up import announce
 from rota.cli.commands.worker import introducer
 from rota.cli.commands.worker_options import worker_options, worker_settings
 from rota.cli.options import json_flag, load_settings, settings_flags
+from rota.cli.reloading import FileWatcher, start_again
+from rota.cli.render.output import note
 from rota.node import Node
 from rota.sdk.app import Rota
 from rota.sdk.client.client import Client
@@ -30,10 +33,14 @@ from rota.tls import CA_VARIABLE
 @worker_options
 @settings_flags()
 @json_flag
-def dev(*, app: str | None, app_option: str | None, as_json: bool, **options: Any) -> None:
+@click.option("--reload", "is_reloading", is_flag=True, help="Start again when a file changes.")
+def dev(
+    *, app: str | None, app_option: str | None, as_json: bool, is_reloading: bool, **options: Any
+) -> None:
     """Start a coordinator and a worker in one process.
 
-    For development: it takes the options of `rota up` and of `rota worker`.
+    For development: it takes the options of `rota up` and of `rota worker`. With --reload it drains
+    and starts again when a Python file below the current folder has changed.
     """
     flags = {name: options.pop(name) for name in field_names()}
     settings = load_settings(flags)
@@ -44,11 +51,17 @@ def dev(*, app: str | None, app_option: str | None, as_json: bool, **options: An
         on_registered=introducer(chosen, as_json=as_json),
         **worker_settings(options),
     )
-    process.run(_serve(settings, chosen, worker, as_json=as_json))
+    watcher = FileWatcher(Path.cwd()) if is_reloading else None
+    process.run(_serve(settings, chosen, worker, watcher, as_json=as_json))
+    if watcher is not None and watcher.has_changed:
+        start_again()
 
 
-async def _serve(settings: Settings, app: Rota, worker: Worker, *, as_json: bool) -> None:
+async def _serve(
+    settings: Settings, app: Rota, worker: Worker, watcher: FileWatcher | None, *, as_json: bool
+) -> None:
     node = Node(settings)
+    watching = asyncio.create_task(_stop_on_change(watcher, worker))
     process.stop_on_signals(worker.stop)
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(node.serve(ready.set_result))
@@ -66,5 +79,13 @@ async def _serve(settings: Settings, app: Rota, worker: Worker, *, as_json: bool
             await asyncio.to_thread(process.run, worker.arun())
             app.close()
     finally:
+        watching.cancel()
         node.ask_to_stop()
         await serving
+
+
+async def _stop_on_change(watcher: FileWatcher | None, worker: Worker) -> None:
+    if watcher is not None:
+        for path in await watcher.wait():
+            note(f"{path} has changed")
+        worker.stop()

@@ -52,7 +52,7 @@ class LeaseSubscription:
         if self._is_over or self._pause is not None:
             return
         more = most - sum(self._waiting.values())
-        for entry in reversed(self._waiting):
+        for entry in [*reversed(self._waiting)]:  # lowering may retire it
             if more < 0:
                 more += self._lower(entry, by=-more)
             elif more > 0 and entry.is_waiting:

@@ -1,7 +1,6 @@
 """API calls about workflows in code: their definitions, logs, replies and streams."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -13,7 +12,9 @@ from rota.messages import (
     OperationsItem,
     OperationsReport,
     RunResumption,
+    RunStreamPage,
     RunView,
+    SignalReply,
     WorkflowView,
 )
 from rota.sdk.client.requests import ApiCall, Exchange, get, path_at, post, put
@@ -27,22 +28,6 @@ class LoggedOperationPage(Struct, frozen=True, kw_only=True):
     next_after: int | None = None
     reported: int = 0
     restarts: int = 0
-
-
-class ReplyView(Struct, frozen=True, kw_only=True):
-    """The answer of a function to a signal, if there is one."""
-
-    ready: bool = False
-    value: Any = None
-    ended: bool = False  # the run has ended: none will come
-
-
-class StreamPage(Struct, frozen=True, kw_only=True):
-    """Values of a stream of a run, in their order."""
-
-    items: list[Any]
-    next_after: int = 0
-    ended: bool = False
 
 
 def put_code(definition: CodeDefinition) -> ApiCall[WorkflowView]:
@@ -80,14 +65,16 @@ def whole_log(run_id: str) -> Exchange[tuple[list[LoggedOperation], LoggedOperat
     return entries, page
 
 
-def get_reply(run_id: str, key: str, *, wait_ms: int = 0) -> ApiCall[ReplyView]:
+def get_reply(run_id: str, key: str, *, wait_ms: int = 0) -> ApiCall[SignalReply]:
     """The reply to the signal with a key; with `wait_ms` as soon as there is one."""
-    return get(path_at("runs", run_id, "replies", key), ReplyView, wait_ms=wait_ms)
+    return get(path_at("runs", run_id, "replies", key), SignalReply, wait_ms=wait_ms)
 
 
-def get_stream(run_id: str, name: str, *, after: int = 0, wait_ms: int = 0) -> ApiCall[StreamPage]:
+def get_stream(
+    run_id: str, name: str, *, after: int = 0, wait_ms: int = 0
+) -> ApiCall[RunStreamPage]:
     path = path_at("runs", run_id, "streams", name)
-    return get(path, StreamPage, [("after", after)], wait_ms=wait_ms)
+    return get(path, RunStreamPage, [("after", after)], wait_ms=wait_ms)
 
 
 def resume_run(run_id: str, *, accept: bool) -> ApiCall[RunView]:

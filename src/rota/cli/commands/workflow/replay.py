@@ -1,8 +1,12 @@
 """`rota replay`: decides a run's journal again, and compares."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import click
 import msgspec
 
+from rota.cli.commands.workflow.code_replay import replay_open, replay_run
 from rota.cli.commands.workflow.validate import valid_definition
 from rota.cli.connection import connected
 from rota.cli.inputs import file_text
@@ -25,15 +29,35 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("run_id", metavar="RUN", required=False)
 @click.option("--against", metavar="FILE", help="Use this definition instead of the run's.")
 @click.option("--journal", metavar="FILE", help="Read the journal from a file, or - from stdin.")
+@click.option("--code", metavar="MODULE:APP", help="Run the log against the functions of an app.")
+@click.option("--open", "is_open", is_flag=True, help="With --code: all runs that are open.")
+@click.option("--sample", type=click.IntRange(min=1), help="With --open: so many of them.")
+@click.option("--step", "is_stepped", is_flag=True, help="With --code: step through it with pdb.")
+@click.option(
+    "--set", "answers", metavar="PATH=JSON", multiple=True, help="With --code: another answer."
+)
 @connected
 def replay(
-    client: Client, run_id: str | None, *, against: str | None, journal: str | None, as_json: bool
+    client: Client,
+    run_id: str | None,
+    *,
+    against: str | None,
+    journal: str | None,
+    code: str | None,
+    as_json: bool,
+    **of_code: Any,
 ) -> None:
     """Decide a run's journal again, and compare.
 
     The core decides on the run's events again, and the decisions are compared with the stored ones.
     With --journal and --against no coordinator is needed. Exit code 1 when there is a difference.
+
+    With --code, the log of a run is given to the functions of an app, without effects. Past its end
+    the command says what the function would call.
     """
+    if code is not None:
+        _replay_code(client, code, run_id, as_json=as_json, **of_code)
+        return
     if run_id is None and (journal is None or against is None):
         raise click.UsageError("name a run, or give both --journal FILE and --against FILE")
     definition = _definition(client, run_id, against)
@@ -45,6 +69,25 @@ def replay(
             count = len(answer.differences)
             note(f"{count} of {answer.entries} entries are decided differently")
         click.get_current_context().exit(ExitCode.FAILED)
+
+
+def _replay_code(
+    client: Client,
+    code: str,
+    run_id: str | None,
+    *,
+    is_open: bool,
+    sample: int | None,
+    is_stepped: bool,
+    answers: Sequence[str],
+    as_json: bool,
+) -> None:
+    if is_open == (run_id is not None):
+        raise click.UsageError("with --code, name a run or give --open")
+    if run_id is None:
+        replay_open(client, code, sample=sample, as_json=as_json)
+    else:
+        replay_run(client, code, run_id, answers=answers, is_stepped=is_stepped, as_json=as_json)
 
 
 def _definition(client: Client, run_id: str | None, against: str | None) -> AnyDefinition:

@@ -22,7 +22,7 @@ from rota.cli.render.run_tables import (
     token_table,
 )
 from rota.messages import ArtifactPage, JournalPage, RunPage, RunView
-from rota.sdk.client import run_calls
+from rota.sdk.client import function_calls, run_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall, every_item
 
@@ -155,8 +155,24 @@ def _add_verb(name: str, call: Callable[[str], ApiCall[RunView]], description: s
 
 
 _add_verb("pause", run_calls.pause_run, "Start nothing new in runs; what is running finishes.")
-_add_verb("resume", run_calls.resume_run, "Continue paused runs.")
 _add_verb("retry", run_calls.retry_run, "Continue failed runs from where they failed.")
+
+
+@runs.command()
+@click.argument("run_ids", nargs=-1, required=True)
+@click.option("--accept", is_flag=True, help="After a divergence: let the new code count.")
+@connected
+def resume(client: Client, run_ids: tuple[str, ...], *, accept: bool, as_json: bool) -> None:
+    """Continue paused runs.
+
+    With --accept, what the log of a diverged function has, and its new code does not ask for again,
+    is dropped.
+    """
+
+    def call(run_id: str) -> ApiCall[RunView]:
+        return function_calls.resume_run(run_id, accept=accept)
+
+    _change(client, run_ids, call, as_json=as_json)
 
 
 @runs.command("complete-scope")
