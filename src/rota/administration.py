@@ -7,11 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from rota.core.access import AccessToken
-from rota.errors import TokenNotFound
+from rota.errors import Invalid, TokenNotFound
 from rota.settings import Settings
 from rota.store import opening
 from rota.store.access import TokenStore
 from rota.store.database import Transaction
+from rota.store.sqlite import backup
+from rota.store.sqlite.backup import BackupReport
 
 if TYPE_CHECKING:
     from rota.store.postgres.database import PostgresDatabase
@@ -65,6 +67,18 @@ def migrate(settings: Settings, *, post: bool = False) -> tuple[int, int]:
 def migration_sql(settings: Settings) -> str:
     """Return the SQL that makes an empty store one of the newest version."""
     return opening.sql_of(settings.store, settings.postgres_schema)
+
+
+def back_up(settings: Settings, target: str) -> BackupReport:
+    """Copy the store to a file while a coordinator uses it, and check the copy."""
+    path = opening.file_of(settings.store)
+    if path is None:
+        raise Invalid(
+            f"{opening.name_of(settings.store)} is no file: back up PostgreSQL with its own tools, "
+            "such as pg_dump",
+            setting="store",
+        )
+    return backup.back_up(path, target)
 
 
 def create_token(settings: Settings, token: AccessToken) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import apsw
 import pytest
 
+from rota.cli.commands.up import usable_urls
 from rota.cli.render.output import ExitCode
 from tests.cli.processes import coordinator, run, running
 
@@ -53,6 +54,7 @@ def test_people_are_told_what_to_open(tmp_path: Path) -> None:
         shards = process.wait_for("shards").split()
         assert (shards[0], shards[1].rpartition(":")[0]) == ("shards", "tcp://127.0.0.1")
         assert f"rota worker MODULE:APP --url {url}" in process.wait_for("worker")
+        assert process.wait_for("dashboard").split() == ["dashboard", url]
 
 
 def test_programs_are_told_on_one_line(tmp_path: Path) -> None:
@@ -173,3 +175,17 @@ def test_a_wrong_setting_names_where_it_came_from(tmp_path: Path) -> None:
     assert ended.returncode == ExitCode.UNUSABLE
     assert "pyproject.toml" in ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "here", "elsewhere"),
+    [
+        ("http://127.0.0.1:7070", "http://127.0.0.1:7070", "http://127.0.0.1:7070"),
+        ("http://0.0.0.0:7070", "http://127.0.0.1:7070", "http://box:7070"),
+        ("https://[::]:7070", "https://[::1]:7070", "https://box:7070"),
+    ],
+)
+def test_the_addresses_of_a_coordinator_on_all_interfaces_can_be_connected_to(
+    url: str, here: str, elsewhere: str
+) -> None:
+    assert usable_urls(url, "box") == (here, elsewhere)

@@ -1,4 +1,4 @@
-"""`rota migrate` and `rota copy`: change the schema of a store, and copy one to another."""
+"""`rota migrate`, `rota copy` and `rota backup`: the schema of a store, and copies of it."""
 
 import sys
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from rota.cli.options import json_flag, load_settings, settings_flags
 from rota.cli.render.output import ExitCode, Table, is_terminal, note, show
 from rota.store.copying.copier import CHUNK_ROWS, CopyReport, Progress, open_side
 from rota.store.copying.copier import copy as copy_store
+from rota.store.sqlite.backup import BackupReport
 
 
 @click.command()
@@ -71,6 +72,25 @@ def copy(source: str, target: str, *, chunk_rows: int, as_json: bool) -> None:
     if not report.is_same:
         note("the copy differs from its source: do not use it; empty the target and copy again")
         sys.exit(ExitCode.FAILED)
+
+
+@click.command()
+@click.argument("file")
+@settings_flags("store")
+@json_flag
+def backup(file: str, *, as_json: bool, **flags: Any) -> None:
+    """Back up the store to FILE, while the coordinator runs, and check the copy.
+
+    FILE must not exist. It is a whole store: to restore it, start a coordinator with it. Large
+    artifacts are copied to the folder FILE.artifacts.
+    """
+    report = administration.back_up(load_settings(flags), file)
+    show(report, as_json=as_json, render=_backup_line)
+
+
+def _backup_line(report: BackupReport) -> str:
+    files = f" and {report.artifacts} artifacts" if report.artifacts else ""
+    return f"{report.file}: {report.bytes} bytes{files}, schema version {report.schema}, checked"
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from rota.store.opening import file_of, name_of
 
 log = structlog.get_logger("rota.up")
 
+# Addresses of all interfaces, and the one of this machine that belongs to each.
+EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - to recognise it
 COLLECTED_AFTER = 20_000  # new objects, until the garbage collector runs
 
 
@@ -77,13 +80,28 @@ def announce(url: str, node: Node, *, as_json: bool) -> None:
 
 
 def _facts(announcement: Announcement) -> Facts:
+    here, elsewhere = usable_urls(announcement.url, socket.gethostname())
     return Facts(
         [
             (f"rota {announcement.version}", announcement.url),
-            ("docs", announcement.docs),
+            ("dashboard", here),
+            ("docs", f"{here}/docs"),
             ("store", announcement.store),
             ("shards", announcement.shards or "no ZeroMQ"),
-            ("worker", f"rota worker MODULE:APP --url {announcement.url}"),
+            ("worker", f"rota worker MODULE:APP --url {elsewhere}"),
             ("stop", "Ctrl-C"),
         ]
     )
+
+
+def usable_urls(url: str, hostname: str) -> tuple[str, str]:
+    """The addresses to open on this machine, and on others.
+
+    A coordinator that is bound to all interfaces has an address that no client can connect to.
+    """
+    for everywhere, here in EVERYWHERE.items():
+        if f"//{everywhere}:" in url:
+            of = (here, hostname or here)
+            on_this, on_others = (url.replace(f"//{everywhere}:", f"//{one}:") for one in of)
+            return on_this, on_others
+    return url, url

@@ -21,6 +21,10 @@ class Blobs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
     @classmethod
     def beside(cls, database: str) -> "Blobs":
         """The folder of the database in this file."""
