@@ -4,9 +4,11 @@ import pytest
 
 from rota.core.ids import to_text
 from rota.core.workflow.events import Signalled, SignalSent
+from rota.core.workflow.functions.model import EventRequest
 from rota.engine.runs.run_advancer import DECISIONS_PER_STEP
 from rota.errors import Unavailable
 from tests.engine.flows import Flows
+from tests.engine.functions import Functions, asked, resumption_of
 from tests.engine.running import Engine
 
 WAIT = """
@@ -120,6 +122,21 @@ async def test_a_signal_cannot_approve_what_nobody_asks_for(flows: Flows) -> Non
     telling = await flows.start(TELL, {"run": to_text(asking)})
 
     assert await flows.output(telling) == {"code": "nothing_to_approve"}
+
+
+async def test_a_node_signals_the_run_of_a_function(engine: Engine) -> None:
+    functions = Functions(engine)
+    worker = await engine.register()
+    run_id = await functions.start_code()
+    task = await functions.resumed(worker)
+    waiting = asked("go#1", "event", EventRequest(name="go"))
+    await functions.stop(worker, task, waiting, waits=[["go#1"]])
+
+    telling = await functions.start(TELL, {"run": to_text(run_id)})
+
+    (ended,) = resumption_of(await functions.resumed(worker)).ended or []
+    assert ended.result == {"by": to_text(telling)}
+    assert await functions.output(telling) == {}
 
 
 async def test_a_child_and_its_parent_signal_each_other(flows: Flows) -> None:

@@ -298,7 +298,7 @@ class Graph:
         ).difference(awaited, self.approvals)
         # The names of signals that are lost unless a node waits for them.
         kept = {name for one in waits if not one.transient for name in one.events}
-        self.transient = frozenset(awaited - kept - definition.nodes.keys())
+        self.transient = frozenset(awaited - kept)
         # Of each scope that takes further branches: the node at which they begin.
         self.growing = {
             self.name_of(number): transition.to
