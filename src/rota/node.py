@@ -30,6 +30,7 @@ from rota.settings import Settings
 from rota.store.access import TokenStore
 from rota.store.database import Database
 from rota.store.opening import file_of
+from rota.store.sqlite.database import SqliteDatabase
 from rota.store.workflow.blobs import Blobs
 
 BACKLOG = 2_048  # connections the system holds while the loop is busy
@@ -139,6 +140,8 @@ class Node:
         if self._stop_asked.is_set():
             return
         self._server.start(listener)
+        if isinstance(self.database, SqliteDatabase):
+            self.database.note_address(self._url(listener))
         if on_ready is not None:
             on_ready(self._url(listener))
         try:

@@ -1,4 +1,8 @@
+import contextlib
+import os
+import pty
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,7 +29,7 @@ from rota.messages import (
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, document
-from tests.cli.processes import running
+from tests.cli.processes import COMMAND, TIMEOUT_S, environment, running
 
 NOW_MS = 1_800_000_000_000
 
@@ -203,3 +207,23 @@ def test_a_coordinator_that_is_not_there_is_no_traceback(rota: Command, tmp_path
     with running("top", "--url", "http://127.0.0.1:9", folder=tmp_path) as process:
         assert process.ends() == ExitCode.UNUSABLE
         assert "Traceback" not in process.output
+
+
+@pytest.mark.parametrize("pressed", ["q", "Q"])
+def test_the_live_screen_ends_with_q(url: str, tmp_path: Path, pressed: str) -> None:
+    mine, its = pty.openpty()
+    command = [*COMMAND, "top", "--url", url]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(TERM="xterm"), stdin=its, stdout=its, stderr=its
+    ) as process:
+        os.close(its)
+        shown = b""
+        while b"rota" not in shown:
+            shown += os.read(mine, 10_000)
+        os.write(mine, b"x" + pressed.encode())
+        with contextlib.suppress(OSError):  # the terminal is gone when the process is
+            while os.read(mine, 10_000):
+                pass
+
+        assert process.wait(TIMEOUT_S) == ExitCode.OK
+    os.close(mine)

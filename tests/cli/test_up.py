@@ -71,11 +71,12 @@ def test_programs_are_told_on_one_line(tmp_path: Path) -> None:
 def test_a_second_coordinator_on_the_same_file_is_refused_and_told_who_has_it(
     tmp_path: Path,
 ) -> None:
-    with coordinator(tmp_path) as (process, _url):
+    with coordinator(tmp_path) as (process, url):
         ended = run("up", "--port", "0", folder=tmp_path)
 
         assert ended.returncode == ExitCode.UNUSABLE
         assert f"pid {process.pid}" in ended.stderr
+        assert f"ROTA_URL={url}" in ended.stderr
         assert ended.stderr.endswith("(store_locked)\n")
         assert ended.stderr.count("\n") == 1
 

@@ -154,7 +154,8 @@ def _holder(path: str) -> str | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return os.read(descriptor, 100).decode(errors="replace").strip() or "unknown"
+        pid = os.read(descriptor, 100).decode(errors="replace").partition("\n")[0]
+        return pid or "unknown"
     else:
         return None
     finally:

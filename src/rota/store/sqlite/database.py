@@ -237,6 +237,11 @@ class SqliteDatabase:
         """One coordinator a file: nothing is left for older versions."""
         return []
 
+    def note_address(self, url: str) -> None:
+        """Note where this process serves, for programs that find the store in use."""
+        if self._lock_file is not None:
+            os.pwrite(self._lock_file, f"{os.getpid()}\n{url}".encode(), 0)
+
     def close(self) -> None:
         while True:
             try:
@@ -286,13 +291,21 @@ def _lock(path: str) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        holder = os.read(descriptor, 100).decode(errors="replace").strip() or "unknown"
+        holder, _, url = os.read(descriptor, 300).decode(errors="replace").partition("\n")
         os.close(descriptor)
-        raise StoreLocked(
-            f"another coordinator (pid {holder}) has {path} open: stop it, talk to it over HTTP, "
-            "or give this one another file with --store",
-            holder=holder,
-        ) from error
+        raise StoreLocked(_who_has(path, holder or "unknown", url), holder=holder) from error
     os.ftruncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
     return descriptor
+
+
+def _who_has(path: str, holder: str, url: str) -> str:
+    if url:
+        return (
+            f"another coordinator (pid {holder}) has {path} open, and serves at {url}: use it with "
+            f"ROTA_URL={url}, stop it, or give this one another file with --store"
+        )
+    return (
+        f"another coordinator (pid {holder}) has {path} open inside its program: stop it, or start "
+        "one for all programs with `rota up` and give them its address as ROTA_URL"
+    )
