@@ -4,7 +4,7 @@ import time
 from functools import cache
 
 from benchmarks import witness
-from rota import Rota
+from rota import Rota, Run
 
 app = Rota()
 
@@ -28,6 +28,44 @@ async def call(submitted_ns: int) -> None:
 async def fired(scheduled_for_ms: int, previous_success_ms: int | None = None) -> None:  # noqa: ARG001 - a schedule with times sends both
     """Note how late a firing of a schedule is."""
     _firing_log().note(scheduled_for_ms)
+
+
+# --- durable functions --------------------------------------------------------------------------
+
+
+def step() -> None:
+    """Do nothing: what is measured is everything around it."""
+
+
+@app.workflow
+async def three_steps(ctx: Run) -> None:
+    await ctx.step(step)
+    await ctx.step(step)
+    await ctx.step(step)
+
+
+@app.workflow
+async def child(ctx: Run) -> None:
+    await ctx.step(step)
+
+
+@app.workflow
+async def family(ctx: Run, size: int) -> int:
+    return len(await ctx.gather(*(ctx.run(child) for _ in range(size))))
+
+
+@app.workflow
+async def sleeper(ctx: Run, sleep_ms: int) -> None:
+    await ctx.sleep(ms=sleep_ms)
+
+
+@app.workflow
+async def long(ctx: Run, steps: int) -> int:
+    quick = ctx.using(checkpoint="with_next")
+    for _ in range(steps):
+        await quick.step(step)
+    await ctx.event("go")
+    return steps
 
 
 @cache

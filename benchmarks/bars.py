@@ -56,6 +56,18 @@ def over_dbos(measurement: str) -> Callable[[Results], float | None]:
     return read
 
 
+def functions_over_dbos(measurement: str, way: str) -> Callable[[Results], float | None]:
+    """Rota's rate of three-step functions as a multiple of DBOS's, queued or called."""
+
+    def read(results: Results) -> float | None:
+        ours = _rota(measurement, "per_s")(results)
+        facts = results["peers"].get("dbos", {}).get("runs_three", {})
+        theirs = facts.get("ways_per_s", {}).get(way)
+        return ours / theirs if ours and theirs else None
+
+    return read
+
+
 OVER_DBOS = {
     "one-task runs, over DBOS's": over_dbos("runs-one"),
     "three-step runs, over DBOS's": over_dbos("runs-three"),
@@ -353,6 +365,54 @@ BARS = (
         OVER_DBOS["three-step runs, over DBOS's"],
         lambda times: times >= 10,
         TIMES,
+    ),
+    Bar(
+        "functions of three steps, 64 at once, over DBOS's queued",
+        "functions-three",
+        "≥ 10x",
+        functions_over_dbos("functions-three", "queued"),
+        at_least(10),
+        TIMES,
+    ),
+    Bar(
+        "functions of three steps, one by one, over DBOS's called",
+        "functions-one",
+        "≥ 4x",
+        functions_over_dbos("functions-one", "called"),
+        at_least(4),
+        TIMES,
+    ),
+    Bar(
+        "a function with 100 children, p50",
+        "functions-children",
+        "≤ 60 ms",
+        _rota("functions-children", "p50_ms"),
+        at_most(60),
+        LATENCY,
+    ),
+    Bar(
+        "10,000 sleeping functions, memory",
+        "functions-sleepers",
+        "< 100 MB",
+        _of_size("functions-sleepers", "added_mb", "sleepers", 10_000),
+        lambda added_mb: added_mb < 100,
+        MEGABYTES,
+    ),
+    Bar(
+        "10,000 sleeping functions, tasks occupied",
+        "functions-sleepers",
+        "0",
+        _rota("functions-sleepers", "occupied"),
+        lambda occupied: occupied == 0,
+        COUNT,
+    ),
+    Bar(
+        "replay of 1,000 steps by another worker, p50",
+        "functions-replay",
+        "< 100 ms",
+        _rota("functions-replay", "p50_ms"),
+        lambda latency_ms: latency_ms < 100,
+        LATENCY,
     ),
     Bar(
         f"a step of {CHAIN_STEPS}, p50",

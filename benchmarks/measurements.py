@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks import (
     coordinators,
+    functions,
     limits,
     schedules,
     shard_decisions,
@@ -264,6 +265,7 @@ MEASUREMENTS: dict[str, Measurement] = {
     **limits.MEASUREMENTS,
     **schedules.MEASUREMENTS,
     **workflows.MEASUREMENTS,
+    **functions.MEASUREMENTS,
     **shard_decisions.MEASUREMENTS,
     **shards.MEASUREMENTS,
     **streams.MEASUREMENTS,

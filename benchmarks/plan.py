@@ -24,6 +24,9 @@ class Plan(NamedTuple):
     run_connections: int = 128  # of the one client process that starts them; more is no faster
     chains: int = 30  # of forty steps, one at a time
     fans: int = 50  # of a hundred branches, one at a time
+    functions: int = 3_000  # of three steps, in one round
+    sleepers: int = 10_000  # functions that sleep
+    replays: int = 10  # of a function of a thousand steps
     held_s: float = 60.0  # how long a transaction is held open on PostgreSQL
     scale_rounds: int = 3  # of each number of coordinators, in turn
     scale_tasks: int = 50_000  # that several coordinators drain
@@ -60,6 +63,9 @@ def quick(plan: Plan) -> Plan:
         runs=1_000,
         chains=10,
         fans=10,
+        functions=500,
+        sleepers=1_000,
+        replays=3,
         held_s=10.0,
         scale_rounds=1,
         scale_tasks=20_000,

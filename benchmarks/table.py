@@ -37,6 +37,16 @@ def per_s(facts: Facts) -> float | None:
     return facts.get("per_s")
 
 
+def queued_per_s(facts: Facts) -> float | None:
+    """A peer's rate of queued runs; Rota's own rate."""
+    return facts.get("ways_per_s", {}).get("queued", facts.get("per_s"))
+
+
+def called_per_s(facts: Facts) -> float | None:
+    """A peer's rate of runs that are called one after the other; Rota's own rate."""
+    return facts.get("ways_per_s", {}).get("called", facts.get("per_s"))
+
+
 def p50_ms(facts: Facts) -> float | None:
     return facts.get("p50_ms")
 
@@ -66,6 +76,10 @@ ROWS: Rows = (
     ("drain, one at a time a key", "keyed", "keyed", per_s, RATE),
     ("one-task runs", "runs-one", "runs_one", per_s, RATE),
     ("three-step runs", "runs-three", "runs_three", per_s, RATE),
+    ("functions of three steps, 64 at once", "functions-three", "runs_three", queued_per_s, RATE),
+    ("functions of three steps, one by one", "functions-one", "runs_three", called_per_s, RATE),
+    ("a function with 100 children, p50", "functions-children", None, p50_ms, LATENCY),
+    ("replay of 1,000 steps, p50", "functions-replay", None, p50_ms, LATENCY),
     (f"a step of {CHAIN_STEPS}, p50", "chain", None, p50_ms, LATENCY),
     (f"{FAN_BRANCHES} branches and their join, p50", "fan-out", None, p50_ms, LATENCY),
 )
