@@ -61,7 +61,8 @@ class Shop:
         return handle
 
     def _log(self, handle: FunctionHandle[Any]) -> list[LoggedOperation]:
-        return self.app.client.run(function_calls.whole_log(handle.id))[0]
+        found: list[LoggedOperation] = self.app.client.run(function_calls.whole_log(handle.id))[0]
+        return found
 
     def rota(self, *arguments: str, stdin: str | None = None) -> CompletedProcess[str]:
         return run(*arguments, folder=self.folder, stdin=stdin, ROTA_URL=self.url)

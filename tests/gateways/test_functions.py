@@ -171,6 +171,77 @@ async def test_a_caller_waits_for_the_values_of_a_stream_and_for_a_reply(
     assert later == {"items": [], "next_after": 1, "ended": True}
 
 
+# --- looking ----------------------------------------------------------------------------------
+
+
+async def test_a_function_is_drawn_by_the_names_and_scopes_of_its_operations(
+    api: Api, bench: Bench
+) -> None:
+    await deploy(api)
+    run_id = await bench.start("order")
+    (lease,) = await bench.worker.lease()
+    call = {"type": "map", "call": {"type": "call", "task": "resize"}, "payloads": [1, 2]}
+    approval = {"type": "approval", "title": "Ship?"}
+    operations = [
+        {**STEP, "path": "price#1", "line": 3},
+        {**STEP, "path": "gather#1.0/reserve#1"},
+        {**STEP, "path": "gather#1.1/notify#1"},
+        {**STEP, "path": "gather#1.1/inner/log#1"},
+        {"path": "photos#1", "kind": "map", "state": "pending", "request": call, "line": 9},
+        {"path": "ship#1", "kind": "approval", "state": "pending", "request": approval},
+    ]
+    stop = {"operations": operations, "waits": [["photos#1", "ship#1"]]}
+    await bench.worker.finish(lease, stop)
+    (item, _) = await bench.worker.lease()
+    await bench.worker.finish(item, 1)
+
+    tokens = {one["path"]: one for one in await bench.tokens(run_id)}
+    graph = (await api.get(f"/api/runs/{run_id}/graph")).json()
+    before = (await api.get(f"/api/runs/{run_id}/graph?at=1")).json()
+
+    assert {path: one["state"] for path, one in tokens.items()} == {
+        "price#1": "completed",
+        "gather#1.0/reserve#1": "completed",
+        "gather#1.1/notify#1": "completed",
+        "gather#1.1/inner/log#1": "completed",
+        "photos#1": "executing",
+        "ship#1": "waiting_for_event",
+    }
+    assert tokens["gather#1.1/notify#1"]["path_id"] == "gather#1.1"
+    assert tokens["ship#1"]["id"] == f"{run_id}.6"
+    assert (tokens["ship#1"]["title"], tokens["ship#1"]["signal"]) == ("Ship?", "ship")
+    assert (tokens["photos#1"]["items"], tokens["photos#1"]["items_ended"]) == (2, 1)
+    edges = {(one["from"], one["to"]) for one in graph["transitions"]}
+    assert edges == {
+        ("price", "reserve"),
+        ("price", "notify"),
+        ("notify", "log"),
+        ("reserve", "photos"),
+        ("log", "photos"),
+        ("photos", "ship"),
+    }
+    assert graph["function"]["state"] == "waiting"
+    assert graph["function"]["waits_for"] == ["photos#1", "ship#1"]
+    assert graph["function"]["lines"] == [9]
+    assert before["nodes"] == []
+
+
+async def test_operations_that_a_run_left_open_are_cancelled_with_it(
+    api: Api, bench: Bench
+) -> None:
+    await deploy(api)
+    run_id = await bench.start("order")
+    (lease,) = await bench.worker.lease()
+    ask = {"name": "paid", "type": "event"}
+    asking = {"path": "paid#1", "kind": "event", "state": "pending", "request": ask}
+    await bench.worker.finish(lease, {"operations": [asking], "output": 1})
+
+    (token,) = await bench.tokens(run_id)
+    graph = (await api.get(f"/api/runs/{run_id}/graph")).json()
+
+    assert (token["state"], graph["function"]["state"]) == ("cancelled", "ended")
+
+
 # --- access -----------------------------------------------------------------------------------
 
 

@@ -110,6 +110,7 @@ from rota.messages.workflows import (
     BranchesRequest,
     BranchesView,
     ForkRequest,
+    FunctionView,
     GraphJoin,
     GraphNode,
     GraphTransition,

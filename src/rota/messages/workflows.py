@@ -1,6 +1,6 @@
 """Workflows and runs on the wire."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
@@ -178,6 +178,15 @@ class RunTokenView(Answer, frozen=True, kw_only=True):
     worker_id: str | None = None
     attempts: list[TokenAttempt] = []  # of its task, before the one that runs or ended it
     error: dict[str, Any] | None = None
+    # Of an operation of a function; `path_id` is its scope, `node_id` its name.
+    path: str | None = None
+    kind: str | None = None  # step, call, map, run, sleep, event, approval, …
+    line: int | None = None  # of the function's source that called it
+    signal: str | None = None  # that it waits for
+    title: str | None = None  # of an approval
+    form: dict[str, Any] | None = None  # of an approval: JSON Schema of the answer
+    items: int | None = None  # of a map
+    items_ended: int | None = None
 
 
 class RunTokenPage(Answer, frozen=True, kw_only=True):
@@ -234,12 +243,28 @@ class JournalPage(Answer, frozen=True, kw_only=True):
 
 class GraphNode(Answer, frozen=True, kw_only=True):
     id: str
-    kind: str  # task, workflow, wait_for, approval, sleep_ms, end or pass
+    # task, workflow, wait_for, approval, sleep_ms, end or pass; of a function: that of operations
+    kind: str
     task: str | None = None
     workflow: str | None = None
     tokens: dict[str, int]  # by state; empty: the run has not been here
     first_at_ms: int | None = None  # when a token first reached it
     last_at_ms: int | None = None  # when it last ended; null while it is under way
+    scopes: list[str] = []  # of a function: those in which it did this, the first 100
+    line: int | None = None  # of a function: the line of its source that did this last
+    signal: str | None = None  # of a function: that it waits for
+
+
+class FunctionView(Answer, frozen=True, kw_only=True):
+    """Where the function of a run is."""
+
+    state: Literal["dispatched", "executing", "waiting", "ended"]
+    task_id: str | None = None  # that runs it, or ran it last
+    waits_for: list[str] = []  # paths of the operations that have not ended, the first 100
+    lines: list[int] = []  # of its source, at which it waits
+    operations: int  # since it last began anew
+    restarts: int
+    cancelled: str | None = None  # why it is to stop
 
 
 class GraphJoin(Answer, frozen=True, kw_only=True):
@@ -275,6 +300,7 @@ class RunGraph(Answer, frozen=True, kw_only=True):
     initial_node: str
     nodes: list[GraphNode]
     transitions: list[GraphTransition]
+    function: FunctionView | None = None  # as it is, of a workflow that is a function
 
 
 class OperationPage(Answer, frozen=True, kw_only=True):

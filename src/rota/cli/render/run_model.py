@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from rota.core.workflow.definition.model import Definition
-from rota.messages import GraphTransition, RunGraph, RunTokenView, RunView
+from rota.messages import GraphNode, GraphTransition, RunGraph, RunTokenView, RunView
 
 # The columns that people watch: a token that waits at a join is done with its node.
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -19,6 +19,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "cancelled": ("cancelled",),
 }
 FAILURES_SHOWN = 3
+APPROVED = " --payload '{\"approved\": true}'"
 
 
 class NodeModel(Struct, frozen=True, kw_only=True):
@@ -64,12 +65,17 @@ def model_of(
         NodeModel(id=one, counts=in_columns(tokens[one]), arriving=arriving.get(one))
         for one in in_order(graph.initial_node, list(tokens), graph.transitions)
     ]
-    waiting = [one.id for one in graph.nodes if one.tokens.get("waiting_for_event")]
+    waiting = [one for one in graph.nodes if one.tokens.get("waiting_for_event")]
     return RunModel(
         run=run,
         nodes=nodes,
         failures=(*_failures(special), *_compensation_lines(undoing)),
-        hints=tuple(_hint(run, node_id, definition, asking.get(node_id)) for node_id in waiting),
+        hints=tuple(
+            _function_hint(run, one, asking.get(one.id))
+            if definition is None
+            else _hint(run, one.id, definition, asking.get(one.id))
+            for one in waiting
+        ),
         elapsed_ms=_elapsed_ms(run),
     )
 
@@ -115,14 +121,22 @@ def _compensation_lines(tokens: Sequence[RunTokenView]) -> list[str]:
     return [*lines, f"undoing: {', '.join(now)}"] if now else lines
 
 
-def _hint(run: RunView, node_id: str, definition: Definition | None, token_id: str | None) -> str:
-    if definition is None:
-        return f"{node_id}: the run waits  rota runs signal {run.id} {node_id}"
+def _function_hint(run: RunView, node: GraphNode, token_id: str | None) -> str:
+    name = node.signal or node.id
+    if node.kind != "approval":
+        title, answer = f"the run waits for signal {name!r}", ""
+    else:
+        title, answer = "an approval is needed", APPROVED
+        answer += "" if token_id is None else f" --token-id {token_id}"
+    return f"{node.id}: {title}  rota runs signal {run.id} {name}{answer}"
+
+
+def _hint(run: RunView, node_id: str, definition: Definition, token_id: str | None) -> str:
     node = definition.nodes[node_id]
     name = node.awaited(node_id)
     if node.kind == "approval":
         title = getattr(node.approval, "title", "") or "an approval is needed"
-        answer = " --payload '{\"approved\": true}'"
+        answer = APPROVED
         answer += "" if token_id is None else f" --token-id {token_id}"
     else:
         title, answer = f"the run waits for signal {name!r}", ""

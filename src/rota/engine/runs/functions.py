@@ -20,6 +20,7 @@ from rota.core.workflow.commands import (
 )
 from rota.core.workflow.events import OperationsReported
 from rota.core.workflow.functions.model import FUNCTION_TOKEN
+from rota.core.workflow.functions.operations import unknown_part
 from rota.core.workflow.functions.run import CodeRun, Function
 from rota.engine.commit.batch import Batch
 from rota.engine.runs.cache import LiveRun
@@ -91,10 +92,9 @@ class FunctionCommands:
         return run_id, live.run
 
     def _outcome(self, run_id: int, run: CodeRun, item: ReportedOperations) -> OutcomeName:
-        known = run.reported - item.after
-        if known < 0:
-            return "stale"  # entries before it are missing
-        operations = item.operations[known:]
+        operations = unknown_part(run, item.after, item.operations)
+        if operations is None:
+            return "stale"
         if not operations and item.operations:
             return "duplicate"
         if operations:

@@ -4,7 +4,7 @@ They are pure functions of the journal entries, which contain every decision.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from rota.core.workflow.decisions import (
     StartChild,
 )
 from rota.core.workflow.definition.model import Definition, Graph, Join
+from rota.core.workflow.functions.model import Operation
 from rota.core.workflow.records import JournalEntry
 from rota.core.workflow.runtime.tokens import Place
 from rota.core.workflow.states import RUN_ENDED, TOKEN_ENDED, BranchState, RunState, TokenState
@@ -52,6 +53,9 @@ class TokenProjection:
     task: int | None = None
     child: int | None = None
     has_arrived: bool = False  # it has waited at a join
+    operation: Operation | None = None  # of a function: its first entry
+    items: int | None = None  # of a map, as the next
+    items_ended: int = 0
 
 
 @dataclass
@@ -142,6 +146,10 @@ class RunProjection:
         self._dispatched.clear()
         self.number = entry.number
         self.film.cut(entry.number, entry.at_ms)
+
+    def note_executing(self, tasks: Mapping[int, int]) -> None:
+        """Note the tokens whose tasks have a worker, each with its task."""
+        self.executing = frozenset(tasks)
 
     def state(self, token: TokenProjection) -> TokenState:
         if token.state is TokenState.DISPATCHED and token.number in self.executing:
@@ -304,7 +312,9 @@ class RunProjectionCache:
     projection of its first entries stays valid.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, begin: Callable[[Transaction, int], RunProjection]) -> None:
+        """`begin` makes the empty projection of a run, of the kind of its workflow."""
+        self._begin = begin
         self._kept: OrderedDict[int, RunProjection] = OrderedDict()
         # Several threads read and extend the shared projections, one at a time.
         self._lock = Lock()
@@ -313,11 +323,11 @@ class RunProjectionCache:
         """Return what `seen` returns for the current projection of a run."""
         with self._lock:
             trace = self._folded(tx, run_id)
-            trace.executing = frozenset(RunStore(tx).executing(run_id))
+            trace.note_executing(RunStore(tx).executing(run_id))
             return seen(trace)
 
     def _folded(self, tx: Transaction, run_id: int) -> RunProjection:
-        trace = self._kept.pop(run_id, None) or RunProjection()
+        trace = self._kept.pop(run_id, None) or self._begin(tx, run_id)
         for entry in RunStore(tx).journal(run_id, after=trace.number, limit=NEWEST):
             trace.read(entry)
         self._kept[run_id] = trace

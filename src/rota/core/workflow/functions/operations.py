@@ -47,6 +47,12 @@ class InvalidReportError(Exception):
 # --- reports --------------------------------------------------------------------------------------
 
 
+def unknown_part(run: CodeRun, after: int, operations: list[Operation]) -> list[Operation] | None:
+    """The entries of a report that the run does not have; None: entries before them are missing."""
+    known = run.reported - after
+    return None if known < 0 else operations[known:]
+
+
 def report(run: CodeRun, operations: list[Operation]) -> None:
     """Take up entries that a function has reported."""
     before = run.count

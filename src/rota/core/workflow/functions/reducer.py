@@ -139,13 +139,13 @@ def _resume(run: CodeRun) -> None:
 
 def _stopped(run: CodeRun, report: FunctionReport) -> None:
     """Take up the last operations of a function, and how it stopped."""
-    known = run.reported - report.after
-    if known < 0:
-        error = {"type": "report_gap", "message": f"{-known} entries before the report are missing"}
+    entries = operations.unknown_part(run, report.after, report.operations)
+    if entries is None:
+        error = {"type": "report_gap", "message": "entries before the report are missing"}
         _crashed(run, TaskEnded(run.now_ms, FUNCTION_TOKEN, ok=False, error=error))
         return
     run.is_held = False
-    operations.report(run, report.operations[known:])
+    operations.report(run, entries)
     if report.divergence is not None:
         run.divergence, run.is_due = report.divergence, True
         error = {"type": "diverged", **_fields(report.divergence)}

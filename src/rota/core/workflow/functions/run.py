@@ -112,6 +112,7 @@ class CodeRun(Struct):
     error: dict[str, Any] | None = None
     now_ms: int = 0
     decisions: list[RunDecision] = []
+    trace: list[tuple[int, Operation]] | None = None  # new entries, for projections
 
     # --- the log ------------------------------------------------------------------------------
 
@@ -120,7 +121,10 @@ class CodeRun(Struct):
         entry = encode_entry(operation)
         self.log.append(entry)
         self.log_bytes += len(entry)
-        return len(self.log)
+        place = len(self.log)
+        if self.trace is not None:
+            self.trace.append((self.first + place, operation))
+        return place
 
     @property
     def length(self) -> int:

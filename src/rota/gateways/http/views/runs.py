@@ -10,9 +10,12 @@ from rota.core.ids import to_text
 from rota.core.tasks.model import TaskRecord
 from rota.core.workflow.commands import RunShown
 from rota.core.workflow.definition.model import Definition, Graph
+from rota.core.workflow.functions.model import ApprovalRequest
 from rota.core.workflow.records import Artifact, JournalEntry, RunRecord
 from rota.core.workflow.runtime.scopes import joins
+from rota.engine.runs.function_projection import EDGES, FunctionProjection, signal_of
 from rota.engine.runs.projections import (
+    TOKENS,
     RunProjection,
     ScopeProjection,
     TokenProjection,
@@ -23,6 +26,7 @@ from rota.engine.runs.projections import (
 from rota.gateways.http.views.tasks import token_id
 from rota.messages import (
     ArtifactView,
+    FunctionView,
     GraphJoin,
     GraphNode,
     GraphTransition,
@@ -102,7 +106,27 @@ def token_view(run_id: int, token: TokenProjection, trace: RunProjection) -> Run
         created_at_ms=token.created_at_ms,
         finished_at_ms=token.finished_at_ms,
         error=token.error,
+        **_operation(token),
     )
+
+
+def _operation(token: TokenProjection) -> dict[str, Any]:
+    """The fields of a token that is an operation of a function."""
+    operation = token.operation
+    if operation is None:
+        return {}
+    request = operation.request
+    asks = request if isinstance(request, ApprovalRequest) else None
+    return {
+        "path": operation.path,
+        "kind": operation.kind,
+        "line": operation.line,
+        "signal": signal_of(operation),
+        "title": None if asks is None else asks.title or None,
+        "form": None if asks is None else asks.form,
+        "items": token.items,
+        "items_ended": None if token.items is None else token.items_ended,
+    }
 
 
 def with_task(view: RunTokenView, task: TaskRecord) -> RunTokenView:
@@ -218,6 +242,66 @@ def graph_view(
             )
             for number, one in enumerate(transitions(definition, moment))
         ],
+    )
+
+
+def function_graph_view(
+    record: RunRecord, trace: FunctionProjection, *, at: int | None = None
+) -> RunGraph:
+    """The graph of a function: what it did by name, and what followed what."""
+    moment = trace.moment(at)
+    spans = {name: span_of(name, moment) for name in trace.steps}
+    seen = [name for name in trace.steps if spans[name][0] is not None]
+    is_past = moment.number < moment.last_number
+    return RunGraph(
+        run_id=to_text(record.id),
+        workflow=record.workflow,
+        version=record.version,
+        state=trace.run_state(moment) if is_past else record.state,
+        number=moment.number,
+        at_ms=moment.at_ms,
+        last_number=moment.last_number,
+        initial_node=seen[0] if seen else "",
+        nodes=[
+            GraphNode(
+                id=name,
+                kind=trace.steps[name].kind,
+                task=trace.steps[name].task,
+                workflow=trace.steps[name].workflow,
+                tokens=moment.counts(TOKENS, name),
+                first_at_ms=spans[name][0],
+                last_at_ms=spans[name][1],
+                scopes=[*trace.steps[name].scopes],
+                line=trace.steps[name].line,
+                signal=trace.steps[name].signal,
+            )
+            for name in seen
+        ],
+        transitions=[
+            GraphTransition(
+                id=f"{source} → {target}",
+                from_=source,
+                to=target,
+                taken=count,
+                not_taken=0,
+                tokens={},
+            )
+            for (source, target), count in moment.under(EDGES)
+        ],
+        function=_function(trace),
+    )
+
+
+def _function(trace: FunctionProjection) -> FunctionView:
+    place = trace.place()
+    return FunctionView(
+        state=place.state,
+        task_id=_id(place.task),
+        waits_for=place.waits_for,
+        lines=place.lines,
+        operations=place.operations,
+        restarts=place.restarts,
+        cancelled=place.cancelled,
     )
 
 

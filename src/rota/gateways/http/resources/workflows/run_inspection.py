@@ -15,6 +15,7 @@ from rota.core.workers import registry
 from rota.core.workflow.definition.model import Definition
 from rota.core.workflow.records import RunRecord
 from rota.core.workflow.states import TokenState
+from rota.engine.runs.function_projection import FunctionProjection
 from rota.engine.runs.projections import RunProjection, TokenProjection
 from rota.errors import (
     RunNotFound,
@@ -24,7 +25,13 @@ from rota.errors import (
 )
 from rota.gateways.http.routing.endpoint import HttpCall, Routes
 from rota.gateways.http.routing.parameters import PageQuery, number_of, page_of
-from rota.gateways.http.views.runs import entry_view, graph_view, token_view, with_task
+from rota.gateways.http.views.runs import (
+    entry_view,
+    function_graph_view,
+    graph_view,
+    token_view,
+    with_task,
+)
 from rota.messages import JournalPage, Request, RunGraph, RunTokenPage, RunTokenView
 
 Number = Annotated[int, Meta(ge=0, le=2**53)]
@@ -145,8 +152,17 @@ async def graph(call: HttpCall[None, GraphQuery]) -> RunGraph:
     record = await known_run(call)
     queries = call.coordinator.queries
     definition = await queries.workflows.definition(record.workflow, record.version)
-    if not isinstance(definition, Definition):
+    if definition is None:
         raise WorkflowNotFound(record.workflow, record.version)
+    if not isinstance(definition, Definition):
+        return await queries.runs.project(
+            record.id, lambda trace: _function_graph(record, trace, at=call.query.at)
+        )
     return await queries.runs.project(
         record.id, lambda trace: graph_view(record, definition, trace, at=call.query.at)
     )
+
+
+def _function_graph(record: RunRecord, trace: RunProjection, *, at: int | None) -> RunGraph:
+    assert isinstance(trace, FunctionProjection)
+    return function_graph_view(record, trace, at=at)

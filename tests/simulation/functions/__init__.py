@@ -1,0 +1,1 @@
+"""Functions under crashes, repeated reports and any order of events."""
