@@ -8,6 +8,7 @@ from rota import Rota, Run
 
 app = Rota()
 _folder = Path(os.environ["FAULTS_FOLDER"])
+LOOK_S = 0.01  # between two looks for a file of another process
 
 
 def write_down(line: str) -> None:
@@ -19,7 +20,7 @@ async def stand(place: str) -> None:
     """Say that this place is reached, and stay there until the test lets go of it."""
     write_down(place)
     while not (_folder / f"leave {place}").exists():  # noqa: ASYNC110 - another process makes it
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(LOOK_S)
 
 
 async def effect(name: str) -> str:
