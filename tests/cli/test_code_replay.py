@@ -37,7 +37,7 @@ async def order(ctx: Run, amount: int) -> str:
     return await ctx.step(ship)
 """
 AFTER = BEFORE.replace(
-    "    await ctx.event", '    await ctx.using(name="check").step(charge, 1)\\n    await ctx.event'
+    "    await ctx.event", '    await ctx.using(name="check").step(charge, 1)\n    await ctx.event'
 )
 
 
@@ -130,7 +130,7 @@ def test_a_function_is_stepped_through_with_recorded_answers(shop: Shop) -> None
         "--code",
         "before:app",
         "--step",
-        stdin="next\\nnext\\np receipt\\ncontinue\\n",
+        stdin="next\nnext\np receipt\ncontinue\n",
     )
 
     assert "{'charged': 5}" in ended.stdout, ended.stderr
