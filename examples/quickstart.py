@@ -2,7 +2,7 @@
 
 from rota import Rota
 
-app = Rota()  # ROTA_URL, or an embedded coordinator on rota.db
+app = Rota(embedded=True)  # a coordinator inside, on rota.db, unless ROTA_URL names one
 
 
 @app.task(max_attempts=5)

@@ -37,8 +37,8 @@ def page() -> str:
         ),
         "Workers that own [shards](../how-to/share-shards.md) read these as well.",
         table(("variable", "meaning"), ((code(one), said) for one, said in OF_SHARDS.items())),
-        "Without `ROTA_URL`, commands try `http://127.0.0.1:7070`, and a `Rota()` in a program "
-        "opens an embedded coordinator on `sqlite:///rota.db`.",
+        "Without `ROTA_URL`, commands and a `Rota()` in a program try `http://127.0.0.1:7070`. A "
+        "`Rota(embedded=True)` opens a coordinator on `sqlite:///rota.db` inside the program.",
     )
 
 

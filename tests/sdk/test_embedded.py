@@ -13,7 +13,7 @@ from rota import Rota, TaskFailed, Unavailable
 from rota.core import limits
 from rota.core.tasks.model import TaskState
 from rota.errors import StoreLocked
-from rota.sdk.client import calls
+from rota.sdk.client import calls, client
 
 PATIENCE_S = 30.0
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -178,7 +178,7 @@ def test_the_quickstart_runs_as_it_is_and_ends_cleanly(tmp_path: Path) -> None:
 def test_a_program_that_does_not_wait_for_its_tasks_ends_and_keeps_them(tmp_path: Path) -> None:
     script = (
         "from rota import Rota\n"
-        "app = Rota()\n"
+        "app = Rota(embedded=True)\n"
         "@app.task\n"
         "def work(): ...\n"
         "work.using(delay_ms=3_600_000).enqueue()\n"
@@ -247,3 +247,31 @@ def test_a_wait_that_times_out_says_why_the_task_waits(tmp_path: Path) -> None:
 
         with pytest.raises(TimeoutError, match=r"still queued after 0 s: no worker is registered"):
             handle.result(timeout=0)
+
+
+def test_without_an_address_an_app_asks_the_local_coordinator_and_writes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ROTA_URL", raising=False)
+    monkeypatch.setattr(client, "DEFAULT_URL", "http://127.0.0.1:1")
+
+    with Rota() as app, pytest.raises(Unavailable) as refused:
+        app.enqueue("work")
+
+    assert "start one with `rota up` or `rota dev MODULE:APP`" in refused.value.detail
+    assert "Rota(embedded=True)" in refused.value.detail
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_address_in_the_environment_is_used_instead_of_an_embedded_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ROTA_URL", "http://127.0.0.1:1")
+
+    with Rota(embedded=True) as app, pytest.raises(Unavailable) as refused:
+        app.enqueue("work")
+
+    assert "start one" not in refused.value.detail
+    assert list(tmp_path.iterdir()) == []

@@ -9,11 +9,9 @@ import click
 from rota.cli.options import json_flag
 from rota.cli.render.output import Refusal, Table, refusal_of, show
 from rota.errors import RotaError
-from rota.sdk.client.client import Client
+from rota.sdk.client.client import DEFAULT_URL, Client
 from rota.sdk.client.requests import ApiCall
 from rota.tls import CA_VARIABLE
-
-DEFAULT_URL = "http://127.0.0.1:7070"
 
 P = TypeVar("P")
 T = TypeVar("T")

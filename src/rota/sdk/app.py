@@ -32,7 +32,7 @@ from rota.core import limits
 from rota.errors import Invalid
 from rota.sdk.arguments import check_templates, has_templates, with_filled_keys
 from rota.sdk.client import calls
-from rota.sdk.client.client import Client, is_embedded
+from rota.sdk.client.client import Client, embedded_url, is_embedded
 from rota.sdk.client.requests import Exchange
 from rota.sdk.encoding import decoder_of, encode
 from rota.sdk.groups.starter import GroupStarter
@@ -107,9 +107,12 @@ class Rota(GroupStarter):
     """An app: tasks, and a connection to a coordinator.
 
     `url` is `http://…` or `https://…`, or `sqlite:///FILE` for a coordinator inside this program;
-    the default is `ROTA_URL`, or else `sqlite:///rota.db`. Several coordinators on one store have
-    commas between their addresses. `token` defaults to `ROTA_TOKEN`. `concurrency` is how many
-    tasks the worker of an embedded coordinator runs at once; with 0 there is no such worker.
+    the default is `ROTA_URL`, or else the coordinator that `rota up` or `rota dev` has started on
+    this machine. With `embedded` and no address, the coordinator is inside this program, on
+    `rota.db`, unless `ROTA_URL` names one: for programs of one process. Several coordinators on
+    one store have commas between their addresses. `token` defaults to `ROTA_TOKEN`. `concurrency`
+    is how many tasks the worker of an embedded coordinator runs at once; with 0 there is no such
+    worker.
 
     `verify` concerns `https://…`: with True, the coordinator's certificate must be signed by an
     authority in the file of `ROTA_CA`, or else of the system; a path names another such file. With
@@ -132,6 +135,7 @@ class Rota(GroupStarter):
         notify: bool | None = None,
         verify: Verify = True,
         name: str | None = None,
+        embedded: bool = False,
     ) -> None:
         if notify is not None:
             warnings.warn(NOTIFY_HAS_GONE, DeprecationWarning, stacklevel=2)
@@ -139,7 +143,8 @@ class Rota(GroupStarter):
         self.functions: dict[str, CodeWorkflow[..., Any]] = {}  # workflows in code, by name
         self._schedules = AppSchedules(name)
         self._inbox = inbox_of(schema)
-        self._url = url
+        self._given_url = url
+        self._embedded = embedded
         self._token = token
         self._verify = verify
         self._lock = threading.RLock()
@@ -475,6 +480,10 @@ class Rota(GroupStarter):
     def client(self) -> Client:
         """The client of this app, connected on first use."""
         return self._get_client()
+
+    @property
+    def _url(self) -> str | None:
+        return embedded_url() if self._embedded and not self._given_url else self._given_url
 
     def _get_client(self) -> Client:
         client = self._client

@@ -24,7 +24,7 @@ from rota.cli.commands.worker_options import (
     worker_options,
     worker_settings,
 )
-from rota.cli.connection import DEFAULT_URL, ca_option, token_option
+from rota.cli.connection import ca_option, token_option
 from rota.cli.options import json_flag, load_settings, settings_flags
 from rota.cli.process import STOPPING
 from rota.cli.render.output import ExitCode, Refusal, show
@@ -32,7 +32,7 @@ from rota.cli.supervisor.children import ChildProcesses, run_processes, stop_wit
 from rota.cli.supervisor.pool import Pool
 from rota.cli.supervisor.supervisor import DemandProbe, Served, supervise
 from rota.sdk.app import Rota
-from rota.sdk.client.client import Client
+from rota.sdk.client.client import DEFAULT_URL, Client
 from rota.sdk.worker.stopping import StopReason
 from rota.sdk.worker.worker import Worker
 from rota.tls import CA_VARIABLE

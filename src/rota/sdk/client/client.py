@@ -25,7 +25,12 @@ from rota.tls import Verify
 
 T = TypeVar("T")
 
+DEFAULT_URL = "http://127.0.0.1:7070"  # where `rota up` and `rota dev` serve
 DEFAULT_EMBEDDED_URL = "sqlite:///rota.db"
+NONE_HERE = (
+    "start one with `rota up` or `rota dev MODULE:APP`, name another one by ROTA_URL, or have one "
+    "inside the program with Rota(embedded=True)"
+)
 REPEAT_AFTER_S = (0.05, 0.2, 0.8)
 MOST_RETRY_AFTER_S = 5.0  # before a repeated request, however long the coordinator asks for
 EVENTS_PER_PAGE = 1_000
@@ -44,7 +49,7 @@ class Client:
     def connect(
         cls, url: str | None = None, token: str | None = None, *, verify: Verify = True
     ) -> Self:
-        """A client for `url`, or for `ROTA_URL`, or else for an embedded coordinator."""
+        """A client for `url`, or for `ROTA_URL`, or else for the coordinator of this machine."""
         return cls(open_transport(url, token, verify=verify))
 
     def without_repeats(self) -> "Client":
@@ -182,14 +187,20 @@ def is_embedded(url: str | None) -> bool:
     return _url_of(url).startswith("sqlite:")
 
 
+def embedded_url() -> str:
+    """The address of an app that embeds its coordinator, unless `ROTA_URL` names one."""
+    return os.environ.get("ROTA_URL") or DEFAULT_EMBEDDED_URL
+
+
 def open_transport(
     url: str | None = None, token: str | None = None, *, verify: Verify = True
 ) -> Transport:
-    """The transport for a URL; without one for `ROTA_URL`, or else embedded on `rota.db`.
+    """The transport for a URL; without one for `ROTA_URL`, or else for the local coordinator.
 
     Several addresses with commas between them are coordinators on one store. `verify` is how the
     certificates of those with https:// are checked, as in `rota.tls.client_context`.
     """
+    is_given = bool(url or os.environ.get("ROTA_URL"))
     url = _url_of(url)
     token = token or os.environ.get("ROTA_TOKEN") or None
     scheme = url.partition(":")[0]
@@ -199,7 +210,8 @@ def open_transport(
         urls = [one.strip() for one in url.split(",") if one.strip()]
         if len(urls) > 1:
             return FailoverTransport(urls, token, verify=verify)
-        return HttpTransport(urls[0], token, verify=verify)
+        hint = "" if is_given else NONE_HERE
+        return HttpTransport(urls[0], token, verify=verify, hint=hint)
     if scheme == "sqlite":
         # By name, not by import: a worker process that speaks HTTP never loads the store.
         connect = cast("Callable[[str], Transport]", import_module("rota.embedded").connect)
@@ -211,4 +223,4 @@ def open_transport(
 
 
 def _url_of(url: str | None) -> str:
-    return url or os.environ.get("ROTA_URL") or DEFAULT_EMBEDDED_URL
+    return url or os.environ.get("ROTA_URL") or DEFAULT_URL

@@ -27,8 +27,12 @@ class HttpTransport:
 
     is_embedded = False
 
-    def __init__(self, url: str, token: str | None = None, *, verify: Verify = True) -> None:
+    def __init__(
+        self, url: str, token: str | None = None, *, verify: Verify = True, hint: str = ""
+    ) -> None:
+        """`hint` says what to do when the coordinator cannot be reached."""
         self.endpoint = endpoint_of(url, token, verify=verify)
+        self.endpoint.hint = hint
         self._blocking = BlockingPool(self.endpoint)
         self._loop_pools: dict[asyncio.AbstractEventLoop, LoopPool] = {}
         self._lock = threading.Lock()

@@ -27,6 +27,7 @@ class CoordinatorEndpoint:
         self.port = port
         self.tls = tls
         self.token = token
+        self.hint = ""  # what to do when it cannot be reached
         self._base = base
 
     @cached_property
@@ -68,6 +69,7 @@ class CoordinatorEndpoint:
 
     def not_sent(self, reason: object) -> NotSent:
         text = f"the coordinator at {self.address} cannot be reached: {reason_of(reason)}"
+        text = f"{text}; {self.hint}" if self.hint else text
         return NotSent(text, retry_after_s=0)
 
     def lost(self, reason: object) -> Unavailable:
