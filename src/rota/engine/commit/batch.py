@@ -9,11 +9,10 @@ events and notifications in the batch, where later domains and the pipeline find
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from rota.core.commands import Command
 from rota.core.context import Context
@@ -49,7 +48,7 @@ class Batch(Struct, kw_only=True):
     # What the batch begins with.
     tx: Transaction
     commands: Sequence[Command]
-    kinds: AbstractSet[type[Any]]  # of the commands
+    kinds: frozenset[type[Any]]  # of the commands
     context: Context
     state: WriterState  # before the batch
     held: WorkingSet
@@ -75,10 +74,10 @@ class Batch(Struct, kw_only=True):
     forgotten: int = 0  # finished tasks that were pruned
     service_changes: dict[str, ServiceChanges] = {}
     service_gauges: dict[str, ServiceGauges] = {}  # from a sweep
-    # Of schedules, by queue and outcome.
-    firings: Counter[tuple[str, str]] = field(default_factory=Counter)
-    refusals: Counter[str] = field(default_factory=Counter)  # by limits, by their kind
-    late_ms: Counter[str] = field(default_factory=Counter)  # of firings of schedules, by queue
+    # Of schedules, by queue and outcome. Plain mappings: few batches have any of these.
+    firings: dict[tuple[str, str], int] = {}
+    refusals: dict[str, int] = {}  # by limits, by their kind
+    late_ms: dict[str, int] = {}  # of firings of schedules, by queue
     fenced: list[str] = []  # the service of each effect that was refused as stale
     dropped_files: list[str] = []  # of artifacts, to remove after the commit
     sessions: SessionState
@@ -105,7 +104,7 @@ class Batch(Struct, kw_only=True):
         return cls(
             tx=tx,
             commands=commands,
-            kinds={type(command) for command in commands},
+            kinds=frozenset(map(type, commands)),
             context=context,
             state=state,
             held=held,
@@ -136,7 +135,12 @@ class Domain:
     @classmethod
     def is_concerned(cls, batch: Batch) -> bool:
         """Whether the batch needs this domain at all; in most batches few do."""
-        return cls.CONCERNS_ALL or not cls.COMMANDS.isdisjoint(batch.kinds)
+        return cls.is_named_by(batch.kinds)
+
+    @classmethod
+    def is_named_by(cls, kinds: frozenset[type[Any]]) -> bool:
+        """Whether commands of these kinds are enough to need this domain."""
+        return cls.CONCERNS_ALL or not cls.COMMANDS.isdisjoint(kinds)
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
@@ -160,6 +164,11 @@ class Domain:
 
     def write(self) -> None:
         """Write the decisions."""
+
+
+def tally(counts: dict[Key, int], key: Key, count: int) -> None:
+    """Add to a count of a batch."""
+    counts[key] = counts.get(key, 0) + count
 
 
 def counts_of(decisions: Mapping[type[Decision], list[Any]]) -> BatchCounts:

@@ -21,9 +21,6 @@ def count_batch(metrics: Metrics, batch: Batch) -> None:
     metrics.events += batch.last_seq - batch.state.last_seq
     metrics.leased += len(decisions.get(LeaseTask, ()))
     metrics.note_counts(batch.counts, now_ms)
-    metrics.firings.update(batch.firings)
-    metrics.firing_delay_ms.update(batch.late_ms)
-    metrics.refusals.update(batch.refusals)
     for requeued in decisions.get(RequeueTask, ()):
         metrics.requeued[requeued.ended.ending] += 1
     for put in decisions.get(PutWorker, ()):
@@ -36,7 +33,7 @@ def count_batch(metrics: Metrics, batch: Batch) -> None:
         if noted.held_because is not None:
             metrics.held_sweeps[noted.held_because] += 1
             log.warning("evictions_held", reason=noted.held_because)
-    count_services(metrics, batch)
+    count_rare(metrics, batch)
     _count_outcomes(metrics, batch)
 
 
@@ -59,6 +56,17 @@ def log_arrival(worker: WorkerRecord) -> None:
         queues="all" if worker.queues is None else ",".join(sorted(worker.queues)),
         tasks="all" if worker.tasks is None else len(worker.tasks),
     )
+
+
+def count_rare(metrics: Metrics, batch: Batch) -> None:
+    """Count what few batches have: firings, refusals of limits, and changes of services."""
+    if batch.firings:
+        metrics.firings.update(batch.firings)
+        metrics.firing_delay_ms.update(batch.late_ms)
+    if batch.refusals:
+        metrics.refusals.update(batch.refusals)
+    if batch.service_changes or batch.service_gauges or batch.fenced:
+        count_services(metrics, batch)
 
 
 def count_services(metrics: Metrics, batch: Batch) -> None:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from rota.core.commands import Command
@@ -49,8 +50,8 @@ DOMAINS: tuple[type[Domain], ...] = (
 def execute(batch: Batch) -> WriterState:
     """Execute a batch inside its transaction; return the writer's state after it."""
     domains: list[Domain] = []
-    for kind in DOMAINS:
-        if kind.is_concerned(batch):
+    for kind, is_certain in possible_domains(batch.kinds):
+        if is_certain or kind.is_concerned(batch):
             domain = kind(batch)
             domains.append(domain)
             _reduce_all(domain, batch)
@@ -62,12 +63,34 @@ def execute(batch: Batch) -> WriterState:
     return state_after(batch)
 
 
+@lru_cache(maxsize=1_024)
+def possible_domains(kinds: frozenset[type[Any]]) -> tuple[tuple[type[Domain], bool], ...]:
+    """Return the domains that commands of these kinds may need, and whether they certainly do.
+
+    Most domains go by the kinds alone, and most batches have the same few.
+    """
+    return tuple(
+        (domain, not _looks_further(domain))
+        for domain in DOMAINS
+        if _looks_further(domain) or domain.is_named_by(kinds)
+    )
+
+
+def _looks_further(domain: type[Domain]) -> bool:
+    """Whether a domain goes by more than the kinds of commands."""
+    return domain.is_concerned.__func__ is not Domain.is_concerned.__func__  # type: ignore[attr-defined]
+
+
 def _reduce_all(domain: Domain, batch: Batch) -> None:
     """Load what the commands of a domain need, and decide each."""
     kinds = domain.COMMANDS
-    ours: list[tuple[int, Command]] = []
-    if not kinds.isdisjoint(batch.kinds):
-        ours = [one for one in enumerate(batch.commands) if type(one[1]) in kinds]
+    if kinds.isdisjoint(batch.kinds):
+        domain.load(())
+        domain.react()
+        domain.close()
+        return
+    ours: list[tuple[int, Command]]
+    ours = [one for one in enumerate(batch.commands) if type(one[1]) in kinds]
     domain.load([command for _, command in ours])
     domain.react()
     for index, command in ours:

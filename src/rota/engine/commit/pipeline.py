@@ -7,7 +7,6 @@ pipeline tries its commands again one by one.
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 
@@ -46,13 +45,7 @@ OUR_MISTAKES = (
 
 
 _Executed = tuple[Batch, WriterState]
-
-
-class _Begun(NamedTuple):
-    """When the execution of a batch has begun."""
-
-    steady_ms: int
-    seconds: float  # of `time.perf_counter`
+_Begun = tuple[int, float]  # when a batch has begun: by the steady clock, and by `perf_counter`
 
 
 class Pipeline:
@@ -140,7 +133,7 @@ class Pipeline:
     def run(self, entries: Sequence[QueuedCommand]) -> Delivery:
         """Execute a batch in one transaction; if that fails, each command in its own."""
         self.lease_calls.waitlist.sweep()
-        begun = self._begin_timing()
+        begun = self._steady_clock.now_ms(), time.perf_counter()
         try:
             committed = self._database.write(partial(self._execute, entries))
         except Exception as error:  # noqa: BLE001 - after any error the other commands must go on
@@ -156,7 +149,7 @@ class Pipeline:
         that may wait, on another thread.
         """
         self.lease_calls.waitlist.sweep()
-        begun = self._begin_timing()
+        begun = self._steady_clock.now_ms(), time.perf_counter()
         commit: Commit[_Executed] | None = None
         try:
             if not self._is_stale:  # else everything has to be read again
@@ -185,7 +178,7 @@ class Pipeline:
 
     def _fail(self, entries: Sequence[QueuedCommand], begun: _Begun, error: Exception) -> Delivery:
         """Execute the commands of a failed batch one by one, or reply why they were not."""
-        self._shards.note_busy(begun.steady_ms, self._steady_clock.now_ms())
+        self._shards.note_busy(begun[0], self._steady_clock.now_ms())
         self._metrics.failed_batches += 1
         self._forget_uncommitted()
         if isinstance(error, Unavailable):
@@ -200,10 +193,10 @@ class Pipeline:
         self, entries: Sequence[QueuedCommand], begun: _Begun, committed: _Executed
     ) -> Delivery:
         """Take over what a committed batch has changed. It must never be tried again."""
-        self._shards.note_busy(begun.steady_ms, self._steady_clock.now_ms())
+        self._shards.note_busy(begun[0], self._steady_clock.now_ms())
         self._is_stale = False
         self._held.commit()
-        self._metrics.commit_seconds += time.perf_counter() - begun.seconds
+        self._metrics.commit_seconds += time.perf_counter() - begun[1]
         batch, after = committed
         self.store_problem = None
         self._state = after
@@ -222,7 +215,8 @@ class Pipeline:
     def _note_schedules(self, batch: Batch) -> None:
         """Wake the schedules that waited for what has ended, and note when the next one is due."""
         schedules = self._held.schedules
-        schedules.note_ended(batch.delivery.ended)
+        if batch.delivery.ended:
+            schedules.note_ended(batch.delivery.ended)
         if schedules.is_changed:
             schedules.is_changed = False
             self._metrics.next_firing_ms = batch.delivery.next_firing_ms = schedules.next_due_ms
@@ -263,9 +257,6 @@ class Pipeline:
                 delivery.answers += [(later, _unwritten()) for later in entries[number:]]
                 break
         return delivery
-
-    def _begin_timing(self) -> _Begun:
-        return _Begun(self._steady_clock.now_ms(), time.perf_counter())
 
     def _execute(self, entries: Sequence[QueuedCommand], tx: Transaction) -> _Executed:
         """Execute a batch inside its transaction."""

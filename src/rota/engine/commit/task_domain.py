@@ -89,9 +89,9 @@ class TaskDomain(Domain):
         new: list[AddTask] = batch.decisions.get(AddTask, [])
         is_wanted = (
             len(new) <= MOST_UNQUEUED
-            and not any(self._is_managed(one.task) for one in new)
+            and DispatchDomain.is_concerned(batch)
             and TakeInbox not in batch.kinds
             and ReplaceTask not in batch.decisions
-            and DispatchDomain.is_concerned(batch)
+            and not any(self._is_managed(one.task) for one in new)
         )
         return new if is_wanted else []

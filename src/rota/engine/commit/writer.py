@@ -174,7 +174,12 @@ class ThreadWriter:
         self._is_busy = True
         begun_s = time.perf_counter()
         try:
-            done = self._guarded(entries, partial(self._begin_or_run, entries))
+            done = self._guarded(
+                entries,
+                partial(self._run, entries)
+                if self._begin is None
+                else partial(self._begin, entries, wait_s=REMOTE_WAIT_S),
+            )
             if isinstance(done, Delivery):
                 self._note_duration(time.perf_counter() - begun_s)
                 self._arrive(done, sum(entry.weight for entry in entries))
@@ -183,11 +188,6 @@ class ThreadWriter:
                 self._waiting.put(Unfinished(entries, done, begun_s))
         finally:
             self._is_busy = False
-
-    def _begin_or_run(self, entries: Sequence[QueuedCommand]) -> Delivery | Callable[[], Delivery]:
-        if self._begin is None:
-            return self._run(entries)
-        return self._begin(entries, wait_s=REMOTE_WAIT_S)
 
     def _guarded(self, entries: Sequence[QueuedCommand], run: Callable[[], Ran]) -> Ran | Delivery:
         try:

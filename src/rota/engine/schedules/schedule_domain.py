@@ -32,7 +32,7 @@ from rota.core.schedules.commands import (
 from rota.core.schedules.firing import plan_backfill, plan_due, plan_now
 from rota.core.schedules.model import Firing, ScheduleRecord, ScheduleSpec
 from rota.core.schedules.times import upcoming
-from rota.engine.commit.batch import Batch, Domain
+from rota.engine.commit.batch import Batch, Domain, tally
 from rota.engine.schedules.schedule_firer import (
     FiredSchedule,
     PlannedSchedule,
@@ -314,10 +314,10 @@ class ScheduleDomain(Domain):
         kind = EVENT_TYPES[row.outcome]
         self.batch.events.append(Event(type=kind, subject=fired.record.name, data=data))
         queue = fired.spec.queue or ""
-        self.batch.firings[queue, row.outcome] += row.count
+        tally(self.batch.firings, (queue, row.outcome), row.count)
         delay_ms = row.fired_at_ms - row.nominal_ms
         if row.outcome == "fired" and 0 <= delay_ms <= fired.spec.catch_up_ms:  # no backfill
-            self.batch.late_ms[queue] += delay_ms
+            tally(self.batch.late_ms, queue, delay_ms)
 
 
 def _place(spec: ScheduleSpec) -> dict[str, object]:
