@@ -126,6 +126,35 @@ async def test_lines_beyond_the_limit_are_counted_and_failures_are_not_left_out(
     assert lines[-1]["count"] == 2
 
 
+async def test_lines_are_logged_again_when_the_second_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attempt_log, "MAX_LINES_PER_S", 1)
+    now = [100.0]
+    monkeypatch.setattr(attempt_log, "now_s", lambda: now[0])
+    later: list[tuple[float, Any]] = []
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "call_later", lambda delay, call: later.append((delay, call)))
+
+    with capture_logs() as lines:
+        log = AttemptLog()
+        log.note_begun(lease())
+        now[0] = 100.25
+        log.note_begun(lease())
+        log.note_begun(lease())
+        ((delay, call),) = later
+        now[0] += delay
+        call()
+        log.note_begun(lease())
+
+    assert now[0] == 101.0
+    assert [line["event"] for line in lines] == [
+        "task_started",
+        "task_lines_omitted",
+        "task_started",
+    ]
+
+
 async def test_a_program_that_has_not_set_up_logging_sees_failures_only(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

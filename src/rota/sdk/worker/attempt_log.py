@@ -30,6 +30,7 @@ class AttemptLog:
         self._loop = asyncio.get_running_loop()
         self._window_ends_at = 0.0
         self._lines = 0  # in this window
+        self._is_full = False  # until the window ends, lines are only counted
         self._omitted = 0
 
     def note_begun(self, lease: LeaseView) -> None:
@@ -49,6 +50,9 @@ class AttemptLog:
             _log_failure(lease, item, took_ms=_took_ms(began_at))
 
     def _may_log(self) -> bool:
+        if self._is_full:  # first, since it is asked for every task of a busy worker
+            self._omitted += 1
+            return False
         if not _logger.isEnabledFor(logging.INFO):
             return False
         now = now_s()
@@ -58,12 +62,13 @@ class AttemptLog:
         if self._lines < MAX_LINES_PER_S or _logger.isEnabledFor(logging.DEBUG):
             self._lines += 1
             return True
-        if not self._omitted:
-            self._loop.call_later(1.0, self._log_omitted)
+        self._is_full = True
         self._omitted += 1
+        self._loop.call_later(self._window_ends_at - now, self._log_omitted)
         return False
 
     def _log_omitted(self) -> None:
+        self._is_full = False
         omitted, self._omitted = self._omitted, 0
         log.info(
             "task_lines_omitted",
