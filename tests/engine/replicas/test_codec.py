@@ -17,6 +17,7 @@ from rota.core.decisions import AddTask, TellCancelled
 from rota.core.flows.commands import (
     BlockedLane,
     BlockedLanes,
+    LimitsRecounted,
     LimitState,
     LimitStates,
     TenantState,
@@ -297,6 +298,7 @@ REPLIES: list[CommandReply] = [
     LimitStates([LIMIT]),
     TenantStates([TenantState(key="a", weight=2.0, waiting=3, running=1, share=0.5)], total=1),
     BlockedLanes([BlockedLane(lane=Lane("mail", "send", ("gpu",)), limit=LIMIT, keys=2)]),
+    LimitsRecounted(limits=1, slots=2, flows=3, differences=["limit 'a' differs"]),
     QueueSettings(max_running=1, max_queued=2, rate=QueueRate(limit=3), weights={"a": 0.5}),
     ScheduleShown(SCHEDULE, is_new=True),
     FiringShown(FIRING),

@@ -16,6 +16,7 @@ from rota.core.decisions import AddTask
 from rota.core.flows.commands import (
     BlockedLanes,
     FlowReply,
+    LimitsRecounted,
     LimitState,
     LimitStates,
     TenantStates,
@@ -108,6 +109,7 @@ REPLY_TAGS: dict[type[Struct], str] = {
     QueueSettings: "queue_settings",
     TenantStates: "tenants",
     BlockedLanes: "blocked_lanes",
+    LimitsRecounted: "limits_recounted",
     ScheduleShown: "schedule",
     FiringShown: "firing",
     SchedulesSynced: "schedules",
