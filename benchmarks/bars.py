@@ -439,6 +439,14 @@ BARS = (
         SECONDS,
     ),
     Bar(
+        "a heartbeat beside 1,000,000 steps and a foreach of 100,000, p99",
+        "heartbeats-beside-runs",
+        "≤ 100 ms",
+        _rota("heartbeats-beside-runs", "p99_ms"),
+        lambda latency_ms: latency_ms <= 100,
+        LATENCY,
+    ),
+    Bar(
         "shards: a rebalance decided, p99",
         "shards-decide",
         "< 25 ms",

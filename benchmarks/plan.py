@@ -27,6 +27,9 @@ class Plan(NamedTuple):
     functions: int = 3_000  # of three steps, in one round
     sleepers: int = 10_000  # functions that sleep
     replays: int = 10  # of a function of a thousand steps
+    loop_steps: int = 999_000  # of a run that passes through one node again and again
+    wide_items: int = 100_000  # of a foreach that is under way at the same time
+    beside_s: float = 60.0  # how long heartbeats are sent beside the two, at most
     held_s: float = 60.0  # how long a transaction is held open on PostgreSQL
     scale_rounds: int = 3  # of each number of coordinators, in turn
     scale_tasks: int = 50_000  # that several coordinators drain
@@ -66,6 +69,9 @@ def quick(plan: Plan) -> Plan:
         functions=500,
         sleepers=1_000,
         replays=3,
+        loop_steps=50_000,
+        wide_items=10_000,
+        beside_s=10.0,
         held_s=10.0,
         scale_rounds=1,
         scale_tasks=20_000,

@@ -25,6 +25,7 @@ FAN_BRANCHES = 100
 ITEMS = (1_000, 10_000)  # of a foreach; the larger should take ten times as long as the smaller
 WARM_UP_RUNS = 3
 WAIT_MS = 60_000
+BEAT_S = 0.01  # between two heartbeats
 PAGE = 1_000
 
 Facts = dict[str, Any]
@@ -70,12 +71,54 @@ def foreach(plan: Plan, folder: Path) -> Facts:
     return facts | {"seconds": large_s, "over_linear": large_s / (times_more * small_s)}
 
 
+def heartbeats(plan: Plan, folder: Path) -> Facts:
+    """Heartbeats of a worker while a long loop and a wide foreach are under way, each timed."""
+    with coordinator(folder / "heartbeats") as one:
+        for document in (loop(plan.loop_steps), passing()):
+            _keep(one, document)
+        registration = {"worker_id": "beating", "heartbeat_interval_ms": 600_000}
+        answer = one.connection.ask("POST", "/api/workers", registration)
+        beating = json.dumps({"incarnation": answer["incarnation"], "running": []}).encode()
+        beat = request("POST", "/api/workers/beating/heartbeat", beating)
+        runs = [
+            _start(one, "loop", {}),
+            _start(one, "passing", {"items": list(range(plan.wide_items))}),
+        ]
+        taken_ms = _beaten(one, beat, runs, plan.beside_s)
+        memory_mib = one.process.memory_mib()
+    return _steps(taken_ms) | {
+        "max_ms": max(taken_ms),
+        "memory_mib": memory_mib,
+        "steps": plan.loop_steps,
+        "items": plan.wide_items,
+    }
+
+
+def _beaten(one: Coordinator, beat: bytes, runs: list[str], most_s: float) -> list[float]:
+    """The time in ms of each heartbeat, until the runs have ended, or the time is over."""
+    taken_ms: list[float] = []
+    end_s = time.perf_counter() + most_s
+    checked_s = time.perf_counter()
+    while time.perf_counter() < end_s:
+        start_s = time.perf_counter()
+        one.connection.send(beat)
+        taken_ms.append((time.perf_counter() - start_s) * 1000)
+        time.sleep(BEAT_S)
+        if time.perf_counter() - checked_s > 1:
+            found = one.connection.ask("GET", "/api/runs?state=running&limit=10")["items"]
+            if not {run["id"] for run in found} & set(runs):
+                break
+            checked_s = time.perf_counter()
+    return taken_ms
+
+
 MEASUREMENTS: dict[str, Callable[[Plan, Path], Facts]] = {
     "runs-one": one_task_runs,
     "runs-three": three_step_runs,
     "chain": chain,
     "fan-out": fan_out,
     "foreach": foreach,
+    "heartbeats-beside-runs": heartbeats,
 }
 
 
@@ -106,6 +149,21 @@ def fan() -> Document:
         ],
         "output": {"merged": "size(state.all)"},
     }
+
+
+def loop(steps: int) -> Document:
+    """A workflow that passes through one node so many times."""
+    return {
+        "name": "loop",
+        "initial_node": "round",
+        "nodes": {"round": {}},
+        "transitions": [{"from": "round", "to": "round", "max_iterations": steps}],
+    }
+
+
+def passing() -> Document:
+    """A foreach whose branches run no task, and its join."""
+    return {**fan(), "name": "passing", "nodes": {"begin": {}, "work": {}, "end": {}}}
 
 
 # --- running them ---------------------------------------------------------------------------------

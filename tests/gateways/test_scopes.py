@@ -258,3 +258,40 @@ async def test_a_task_of_no_run_adds_no_branches(bench: Bench) -> None:
     )
 
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid")
+
+
+# --- beside long runs -----------------------------------------------------------------------------
+
+LONG = """
+name: long
+initial_node: a
+nodes: {a: {}}
+transitions: [{from: a, to: a, max_iterations: 6000}]
+"""
+WIDE = """
+name: wide
+initial_node: begin
+nodes: {begin: {}, work: {}, end: {}}
+transitions:
+  - {id: fan, from: begin, to: work, spawn_count: 3000}
+  - {from: work, to: end, synchronization: {joins_transition: fan, merge: {target: state.all}}}
+"""
+
+
+async def test_heartbeats_are_answered_while_long_and_wide_runs_are_under_way(
+    bench: Bench,
+) -> None:
+    """benchmarks/workflows.py measures the same at full size, and how long an answer takes."""
+    for text in (LONG, WIDE):
+        await bench.put(text)
+    runs = [await bench.start("long"), await bench.start("wide")]
+
+    beats = 0
+    while await bench.items("/api/runs?state=running"):
+        beat = {"incarnation": bench.worker.incarnation, "running": []}
+        answer = await bench.worker.call("heartbeat", beat)
+        assert answer.status_code == 200, answer.text
+        beats += 1
+
+    assert beats >= 10
+    assert [(await bench.run(run))["state"] for run in runs] == ["completed"] * 2
