@@ -1,5 +1,6 @@
 import http.server
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -353,3 +354,17 @@ def test_limits_that_count_wrong_fail() -> None:
 
     assert check is not None
     assert (check.state, check.found) == (CheckResult.FAIL, "limit 'a' is wrong")
+
+
+@pytest.mark.parametrize(("free", "verdict"), [(2**20, CheckResult.WARN), (2**40, CheckResult.OK)])
+def test_a_disk_that_is_nearly_full_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, verdict: CheckResult
+) -> None:
+    usage = shutil.disk_usage(tmp_path)._replace(free=free)
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: usage)
+    monkeypatch.setattr(checks, "_sync_ms", lambda _folder: 0.1)
+
+    found = checks.disk(Settings(store=f"sqlite:///{tmp_path}/rota.db"))
+
+    assert found.state is verdict
+    assert "GiB are free" in found.found

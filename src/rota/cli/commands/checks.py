@@ -3,6 +3,7 @@
 import fcntl
 import os
 import platform
+import shutil
 import socket
 import statistics
 import sys
@@ -33,6 +34,8 @@ from rota.tls import server_context
 OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 51, 3)  # before it, a reset of the write-ahead log could lose commits
 SYNCS = 20
+GIB = 2**30
+LITTLE_SPACE_BYTES = GIB  # free on the disk of the store
 SLOW_SYNC_MS = 10.0
 CLOCK_WARN_MS = 1_000
 CLOCK_FAIL_MS = 60_000
@@ -163,7 +166,7 @@ def _holder(path: str) -> str | None:
 
 
 def disk(settings: Settings) -> DoctorCheck:
-    """Measure fsync, which every commit waits for."""
+    """Measure fsync, which every commit waits for, and the free space."""
     path = file_of(settings.store)
     folder = Path(tempfile.gettempdir()) if path is None else Path(path).absolute().parent
     try:
@@ -171,7 +174,11 @@ def disk(settings: Settings) -> DoctorCheck:
     except OSError as error:
         advice = f"make {folder} writable, or choose another --store"
         return _fail("disk", f"cannot write: {error.strerror}", advice)
-    found = f"fsync takes {typical_ms:.2f} ms in {folder}"
+    free = shutil.disk_usage(folder).free
+    found = f"fsync takes {typical_ms:.2f} ms in {folder}, {free / GIB:.1f} GiB are free"
+    if free < LITTLE_SPACE_BYTES:
+        advice = "a full disk stops every change: make room, or lower --history-keep-ms"
+        return _warn("disk", found, advice)
     if typical_ms > SLOW_SYNC_MS:
         advice = "each commit waits this long; choose a faster disk for more commits per second"
         return _warn("disk", found, advice)

@@ -60,7 +60,7 @@ class ConnectOptions:
         with self._lock:
             if self._client is None:
                 if self._zmq is not None and self._url is None:
-                    # Without a URL the client would start an embedded coordinator.
+                    # Without a URL the client would ask the coordinator of this machine.
                     raise Invalid("checkpoints go over HTTP: give the worker a url, or ROTA_URL")
                 self._client = Client.connect(self._url, self._token, verify=self._verify)
             return self._client
