@@ -104,7 +104,7 @@ class TestedFunctions:
         log, _ = self._client.run(function_calls.whole_log(resumption.run_id))
         expected = outcome_of(report)
         for seed in SEEDS:
-            replayed = _replayed(workflow, resumption, _seen(log, report), seed)
+            replayed = self._replayed(workflow, resumption, _seen(log, report), seed)
             found = replayed.outcome
             if replayed.would_call:
                 found = {"calls": replayed.would_call}
@@ -114,6 +114,22 @@ class TestedFunctions:
                     f"{expected}, then {found}. Times, chance, the order of sets and files, and "
                     "what branches share belong into steps"
                 )
+
+    def _replayed(
+        self,
+        workflow: CodeWorkflow[..., Any],
+        resumption: FunctionResumption,
+        log: Sequence[LoggedOperation],
+        seed: int,
+    ) -> ReplayedRun:
+        dice = random.Random(seed)  # noqa: S311 - a test that can be repeated
+
+        def replay() -> ReplayedRun:
+            return asyncio.run(
+                replay_log(workflow, resumption, log, client=self._client, dice=dice)
+            )
+
+        return call_apart(replay)
 
 
 def outcome_of(report: FunctionReport) -> Any:
@@ -133,20 +149,6 @@ def _seen(log: Sequence[LoggedOperation], report: FunctionReport) -> list[Logged
         for one in log
         if one.state not in {"done", "failed"} or one.path not in asked or one.path in seen
     ]
-
-
-def _replayed(
-    workflow: CodeWorkflow[..., Any],
-    resumption: FunctionResumption,
-    log: Sequence[LoggedOperation],
-    seed: int,
-) -> ReplayedRun:
-    dice = random.Random(seed)  # noqa: S311 - a test that can be repeated
-
-    def replay() -> ReplayedRun:
-        return asyncio.run(replay_log(workflow, resumption, log, dice=dice))
-
-    return call_apart(replay)
 
 
 async def _pass(_: float) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rota import Rota, Run, RunFailed
+from rota.sdk.client import function_calls
 from rota.testing import TestCoordinator
 
 
@@ -183,3 +184,38 @@ def test_a_pinned_function_and_its_plain_children_run_to_their_end(rota: TestCoo
     rota.drain(until_finished=True)
 
     assert handle.result() == [4, 5]
+
+
+large = Rota("http://127.0.0.1:1")
+
+
+async def text_of(size: int) -> str:
+    return "x" * size
+
+
+@large.workflow
+async def reads(ctx: Run) -> int:
+    text = await ctx.step(text_of, 2_000_000)
+    await ctx.event("go")
+    return len(text)
+
+
+def test_a_large_result_is_an_artifact_that_the_run_has_before_the_function_goes_on(
+    rota: TestCoordinator,
+) -> None:
+    rota.attach(large)
+    handle = reads.start()
+    rota.drain()
+    log, _ = rota.client.run(function_calls.whole_log(handle.id))
+    kept = [one.name for one in handle.artifacts()]
+    handle.signal("go")
+
+    assert [(one.path, one.state) for one in log] == [
+        ("text_of#1", "done"),
+        ("text_of#1/stored#1", "pending"),
+        ("text_of#1/stored#1", "done"),
+        ("text_of#1/stored#1", "delivered"),
+        ("go#1", "pending"),
+    ]
+    assert kept == ["result-0-text_of%231"]
+    assert handle.result() == 2_000_000

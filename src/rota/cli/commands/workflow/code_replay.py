@@ -107,7 +107,7 @@ def _replayed(
         restarts=page.restarts,
         reported=page.reported,
     )
-    replayed = _run(function, resumption, log, is_stepped=is_stepped)
+    replayed = _run(client, function, resumption, log, is_stepped=is_stepped)
     divergence = replayed.report.divergence
     return RunReplay(
         run_id=view.id,
@@ -121,13 +121,14 @@ def _replayed(
 
 
 def _run(
+    client: Client,
     function: CodeWorkflow[..., Any],
     resumption: FunctionResumption,
     log: Sequence[LoggedOperation],
     *,
     is_stepped: bool,
 ) -> ReplayedRun:
-    replaying = replay_log(function, resumption, log)
+    replaying = replay_log(function, resumption, log, client=client)
     if not is_stepped:
         return asyncio.run(replaying)
     debugger = pdb.Pdb(nosigint=True)

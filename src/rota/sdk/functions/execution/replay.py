@@ -13,6 +13,8 @@ from msgspec import Raw, Struct
 
 from rota.core.workflow.functions.model import FunctionReport, Operation
 from rota.errors import Invalid
+from rota.sdk.client import run_calls
+from rota.sdk.client.client import Client
 from rota.sdk.encoding import encode
 from rota.sdk.functions.execution.host import RunnableFunction
 from rota.sdk.functions.execution.log import FunctionResumption, LoggedOperation
@@ -50,9 +52,13 @@ async def replay_log(
     resumption: FunctionResumption,
     log: Sequence[LoggedOperation],
     *,
+    client: Client,
     dice: random.Random | None = None,
 ) -> ReplayedRun:
-    """Run a function with the recorded answers; `dice` shuffles the start of its branches."""
+    """Run a function with the recorded answers; `dice` shuffles the start of its branches.
+
+    `client` reads results that are artifacts.
+    """
     runtime = FunctionRuntime(
         resumption,
         log,
@@ -61,6 +67,11 @@ async def replay_log(
         is_dry=True,
         version=function.deployed_version,
     )
+
+    async def load(name: str) -> bytes:
+        return client.run(run_calls.get_artifact(resumption.run_id, name))
+
+    runtime.load = load
     body = function.body(runtime, resumption.input, dice)
     try:
         report = await runtime.resume(body, _DryCommitter(), cancelled=resumption.cancelled)

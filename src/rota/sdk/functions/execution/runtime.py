@@ -418,12 +418,16 @@ class FunctionRuntime:
             self._pass_time(found.end)
         return found.end
 
+    @staticmethod
+    def is_artifact(end: LogEntry) -> bool:
+        """Whether the result of an operation is too large for the log."""
+        result = end.result
+        return isinstance(result, Raw) and bytes(result).startswith(_ARTIFACT_START)
+
     async def loaded(self, end: LogEntry) -> LogEntry:
         """The end of an operation with its whole result, also if that is an artifact."""
         result = end.result
-        if not isinstance(result, Raw) or not bytes(result).startswith(_ARTIFACT_START):
-            return end
-        if self.load is None:
+        if self.load is None or not isinstance(result, Raw) or not self.is_artifact(end):
             return end
         content = await self.load(msgspec.json.decode(result)[ARTIFACT])
         return msgspec.structs.replace(end, result=Raw(content))

@@ -1,0 +1,108 @@
+"""Functions in real workers: over streams, by polling, embedded, in memory and replayed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota import FunctionHandle, Rota, Run, RunCancelled
+from rota.sdk.client import calls, function_calls
+from tests.sdk.serving import PATIENCE_S, Server, working
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("coordinator")) as served:
+        yield served
+
+
+class Shop:
+    """An app with functions that count how often they begin."""
+
+    def __init__(self, url: str, queue: str) -> None:
+        self.app = Rota(url)
+        self.begun = 0
+        self.undone: list[int] = []
+
+        async def price(items: int) -> int:
+            return items * 10
+
+        @self.app.task(queue=queue)
+        def resize(number: int) -> int:
+            return number + 1
+
+        @self.app.workflow(name=f"order-{queue}", queue=queue, upgrade="pinned")
+        async def order(ctx: Run, items: int) -> list[Any]:
+            self.begun += 1
+            total = await ctx.using(undo=self.undone.append).step(price, items)
+            sizes = await ctx.map(resize, range(3))
+            ctx.publish("status", "waiting")
+            return [total, sizes, await ctx.event("paid")]
+
+        self.order = order
+
+    def wait_for_signal(self, handle: FunctionHandle[Any]) -> None:
+        kinds: list[str] = []
+        while "event" not in kinds:
+            log, _ = self.app.client.run(function_calls.whole_log(handle.id))
+            kinds = [one.kind for one in log]
+
+
+@pytest.mark.parametrize("transport", ["websocket", "http"])
+def test_a_suspended_function_goes_on_in_the_memory_of_its_worker(
+    server: Server, transport: str
+) -> None:
+    shop = Shop(server.url, f"memory-{transport}")
+    with working(shop.app, transport=transport, concurrency=1) as running:
+        handle = shop.order.start(2)
+        shop.wait_for_signal(handle)
+        assert running.worker.worker_id is not None
+        view = shop.app.client.run(calls.get_worker(running.worker.worker_id))
+        published = handle.published
+        handle.signal("paid", "now")
+        result = handle.result(PATIENCE_S)
+    shop.app.close()
+
+    assert result == [20, [1, 2, 3], "now"]
+    assert published == {"status": "waiting"}
+    assert shop.begun == 1
+    assert f"code:order-memory-{transport}@1" in view.capabilities
+
+
+def test_a_function_is_replayed_by_another_worker(server: Server) -> None:
+    shop = Shop(server.url, "another")
+    with working(shop.app):
+        handle = shop.order.start(2, key="once")
+        shop.wait_for_signal(handle)
+    handle.signal("paid", "later")
+    with working(shop.app):
+        result = handle.result(PATIENCE_S)
+    again = shop.order.start(3, key="once")
+    shop.app.close()
+
+    assert result == [20, [1, 2, 3], "later"]
+    assert shop.begun == 2
+    assert again.is_duplicate
+
+
+def test_a_cancelled_function_undoes_what_it_has_done(server: Server) -> None:
+    shop = Shop(server.url, "cancelled")
+    with working(shop.app):
+        handle = shop.order.start(2)
+        shop.wait_for_signal(handle)
+        handle.cancel("not wanted")
+        with pytest.raises(RunCancelled, match="not wanted"):
+            handle.result(PATIENCE_S)
+    shop.app.close()
+
+    assert shop.undone == [20]
+
+
+def test_an_embedded_coordinator_serves_functions(tmp_path: Path) -> None:
+    shop = Shop(f"sqlite:///{tmp_path}/rota.db", "embedded")
+    handle = shop.order.start(1)
+    handle.signal("paid", "embedded")
+
+    assert handle.result(PATIENCE_S) == [10, [1, 2, 3], "embedded"]
+    shop.app.close()
