@@ -26,7 +26,7 @@ from tests.engine.functions import (
     step,
 )
 from tests.engine.graphs import LINE
-from tests.engine.running import Engine, done
+from tests.engine.running import Engine, done, settle, soon
 
 
 @pytest.fixture
@@ -236,6 +236,35 @@ async def test_the_first_of_several_groups_resumes_the_function(functions: Funct
     await engine.turn(60_001)
     assert await functions.output(run_id) == 1
     assert await engine.lease(worker) == []
+
+
+async def test_a_resumed_function_goes_to_the_worker_that_ran_it_if_that_has_room(
+    functions: Functions,
+) -> None:
+    engine = functions.engine
+    workers = [await engine.register(f"w{number}") for number in range(6)]
+    home = workers[4]
+    run_id = await functions.start_code()
+    task = await functions.resumed(home)
+    for number in range(1, 6):
+        path = f"go#{number}"
+        waiting = asked(path, "event", EventRequest(name="go"))
+        before = [delivered(f"go#{number - 1}", "event")] if number > 1 else []
+        await functions.stop(home, task, *before, waiting, waits=[[path]])
+        calls = {one.id: await engine.parked(one, most=1) for one in workers}
+        await functions.signal(run_id, "go", number)
+        (task,) = (await soon(calls.pop(home.id))).leases
+        for one in calls.values():
+            one.cancel()
+
+    last = asked("go#6", "event", EventRequest(name="go"))
+    await functions.stop(home, task, delivered("go#5", "event"), last, waits=[["go#6"]])
+    others = [await engine.parked(one, most=1) for one in workers if one is not home]
+    await functions.signal(run_id, "go", 6)
+    await settle()
+    assert sum(one.done() for one in others) == 1  # its own worker has not asked for work
+    for one in others:
+        one.cancel()
 
 
 # --- definitions ----------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from rota.core.workflow.functions.model import (
     EventRequest,
     FunctionReport,
     Operation,
+    OperationKind,
     name_of,
     scope_of,
 )
@@ -173,6 +174,28 @@ def test_signals_are_taken_in_order_by_name() -> None:
 
     ends = [one for one in run.operations() if one.state == "done"]
     assert [(one.path, one.result) for one in ends] == [("go#1", 1), ("go#2", 2), ("go#3", 3)]
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_signal_that_a_withdrawn_operation_had_taken_goes_to_the_next(
+    is_answered: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    run = new_run(FUNCTION, None)
+    reduce(run, RunStarted(0, None))
+    kind: OperationKind = "receive" if is_answered else "event"
+    request = EventRequest(name="go", is_answered=is_answered)
+    first = Operation(path="go#1", kind=kind, state="pending", request=request)
+    reduce(run, OperationsReported(1, [first]))
+    reduce(run, Signalled(2, "go", "value", key="k"))
+    lost = Operation(path="go#1", kind=kind, state="failed", error={"type": "withdrawn"})
+    second = Operation(path="go#2", kind=kind, state="pending", request=request)
+
+    reduce(run, OperationsReported(3, [lost, second]))
+
+    last = run.operations()[-1]
+    value = {"number": 1, "payload": "value"} if is_answered else "value"
+    assert (last.path, last.state, last.result) == ("go#2", "done", value)
+    assert (1 in run.answerable) == is_answered
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ first.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.core.commands import LeaseWork
 from rota.core.context import Context
@@ -143,21 +144,51 @@ def assign(
     group: Sequence[LeaseCall],
     candidates: Sequence[Candidate],
     context: Context,
+    *,
+    preferred: Mapping[TaskId, int] = MappingProxyType({}),
 ) -> list[list[LeaseTask]]:
-    """Divide the head of the queue among the group; one list of leases for each call."""
+    """Divide the head of the queue among the group; one list of leases for each call.
+
+    `preferred` has the incarnation of the worker that a task should go to, if that one has room.
+    """
     if len(group) == 1:
         return [lease_all(snapshot, head[: group[0].free], group[0].worker, context)]
+    assigned: list[list[TaskRecord]] = [[] for _ in group]
+    if preferred:
+        head, candidates = _assign_preferred(head, group, candidates, assigned, preferred)
     shares = selection.share(
         len(head),
         candidates,
         strategy=context.rules.strategy,
         dice=lambda sides: int(context.dice() * sides),
     )
-    assigned: list[list[TaskRecord]] = [[] for _ in group]
     for task, index in zip(head, shares, strict=False):
         assigned[index].append(task)
     pairs = zip(assigned, group, strict=True)
     return [lease_all(snapshot, tasks, call.worker, context) for tasks, call in pairs]
+
+
+def _assign_preferred(
+    head: Sequence[TaskRecord],
+    group: Sequence[LeaseCall],
+    candidates: Sequence[Candidate],
+    assigned: list[list[TaskRecord]],
+    preferred: Mapping[TaskId, int],
+) -> tuple[list[TaskRecord], list[Candidate]]:
+    """Give tasks to the workers that they prefer; return the other tasks, and the room left."""
+    places = {call.worker.incarnation: place for place, call in enumerate(group)}
+    left: list[TaskRecord] = []
+    for task in head:
+        place = places.get(preferred.get(task.id, 0))
+        if place is not None and len(assigned[place]) < group[place].free:
+            assigned[place].append(task)
+        else:
+            left.append(task)
+    room = [
+        structs.replace(one, free=one.free - len(assigned[place]))
+        for place, one in enumerate(candidates)
+    ]
+    return left, room
 
 
 def lease_all(

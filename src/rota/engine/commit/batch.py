@@ -67,6 +67,8 @@ class Batch(Struct, kw_only=True):
     leases: Mapping[TaskId, Lease] = {}  # of the loaded tasks, before the batch decided anything
     unqueued: Sequence[AddTask] = ()  # new tasks that are offered before they are queued
     run_tokens: Mapping[TaskId, tuple[int, int]] = {}  # run and token of new tasks of runs
+    # The incarnations of the workers that have the functions of new tasks in memory.
+    preferred: dict[TaskId, int] = {}
     opened: set[int] = set()  # lanes with new work
     granted: list[tuple[str, list[TaskRecord]]] = []  # to each worker, by its id
     served: Sequence[tuple[WaitingLease, Outcome]] = ()  # replies to calls of the waitlist

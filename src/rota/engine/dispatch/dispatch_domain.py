@@ -54,6 +54,7 @@ class DispatchDomain(Domain):
             paused=paused_after(batch.state.paused, decisions),
             new=batch.unqueued,
             run_tokens=batch.run_tokens,
+            preferred=batch.preferred,
         )
         repeated = self._repeated([command for _, command in asking])
         replies, batch.served = dispatcher.assign(

@@ -51,11 +51,13 @@ class Dispatcher:
         paused: Collection[str],
         new: Sequence[AddTask] = (),
         run_tokens: Mapping[TaskId, tuple[int, int]] = MappingProxyType({}),
+        preferred: Mapping[TaskId, int] = MappingProxyType({}),
     ) -> None:
         """Set up the dispatch of one batch.
 
         New: tasks of this batch that are not in the queue yet; those not leased are queued.
         Run tokens: the run and the token of those among them that work for one.
+        Preferred: the incarnations of the workers that have functions in memory.
         """
         self._tasks = TaskStore(tx, lanes)
         self._tx = tx
@@ -65,6 +67,7 @@ class Dispatcher:
         self._snapshot = snapshot
         self._context = context
         self._turns = turns
+        self._preferred = preferred
         self._open: dict[int, Lane] = {}  # lanes that may have work
         self._new = self._sorted_in(new, run_tokens)
         self.leased: list[LeaseTask] = []
@@ -216,7 +219,14 @@ class Dispatcher:
                 for lane in lanes:
                     self._open.pop(lane, None)
             candidates = self._candidates(group) if len(group) > 1 and head else []
-            assigned = matching.assign(self._snapshot, head, group, candidates, self._context)
+            assigned = matching.assign(
+                self._snapshot,
+                head,
+                group,
+                candidates,
+                self._context,
+                preferred=self._preferred,
+            )
             known = {task.id: task for task in head}
             self._write(list(chain.from_iterable(assigned)), known)
             for claim, leases in zip(group, assigned, strict=True):

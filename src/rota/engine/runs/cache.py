@@ -25,6 +25,7 @@ class LiveRun:
     number: int = 0  # of its last journal entry
     has_timers: bool = False  # False: none was ever set
     links: dict[int, int] = field(default_factory=dict)  # token -> task or run
+    ran_on: int = 0  # the incarnation of the worker that ran its function last
 
 
 class RunCache:

@@ -57,6 +57,12 @@ WAITING: dict[OperationKind, TokenState] = {
 }
 
 
+FAILURES: dict[object, TokenState] = {  # by the type of the error
+    "timeout": TokenState.TIMED_OUT,
+    "withdrawn": TokenState.CANCELLED,
+}
+
+
 def empty_projection(tx: Transaction, run_id: int) -> RunProjection:
     """Return the projection of a run before its first entry, of the kind of its workflow."""
     record = RunStore(tx).by_ids([run_id]).get(run_id)
@@ -182,8 +188,8 @@ class FunctionProjection(RunProjection):
             case "done":
                 self._to(token, TokenState.COMPLETED, operation.ended_at_ms or at_ms)
             case "failed":
-                is_late = (operation.error or {}).get("type") == "timeout"
-                state = TokenState.TIMED_OUT if is_late else TokenState.FAILED
+                kind = (operation.error or {}).get("type")
+                state = FAILURES.get(kind, TokenState.FAILED)
                 self._to(token, state, operation.ended_at_ms or at_ms, operation.error)
             case "delivered":
                 pass

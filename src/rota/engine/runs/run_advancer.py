@@ -76,7 +76,7 @@ from rota.core.workflow.records import RunRecord, Version
 from rota.core.workflow.states import RUN_ENDED, RunState
 from rota.engine.commit.batch import Batch
 from rota.engine.runs.cache import LiveRun
-from rota.engine.runs.run_tasks import RunTasks, ended_event
+from rota.engine.runs.run_tasks import RunTasks, ended_event, runs_function
 from rota.errors import (
     IllegalState,
     Invalid,
@@ -284,7 +284,15 @@ class RunAdvancer:
         for one in finished:
             if one.id in working:
                 run_id, token = working[one.id]
+                if runs_function(token):
+                    self._note_worker(run_id, one.id)
                 self.feed(run_id, ended_event(one, token, now_ms=self._now_ms))
+
+    def _note_worker(self, run_id: int, task_id: TaskId) -> None:
+        """Note the worker that ran a function, which may keep it in memory."""
+        lease, live = self._batch.held.leases.by_task.get(task_id), self.find(run_id)
+        if lease is not None and live is not None:
+            live.ran_on = lease.incarnation
 
     def _working(self, ids: Sequence[TaskId]) -> dict[TaskId, tuple[int, int]]:
         """Return the run and the token of the tasks that work for one.
@@ -395,6 +403,8 @@ class RunAdvancer:
         for task in tasks:
             task_id = TaskId(self.new_id())
             live.links[task.number] = self._tasks.dispatch(live.record.id, task, task_id, links)
+            if runs_function(task.number) and live.ran_on:
+                self._batch.preferred[task_id] = live.ran_on
 
     def _tell_child(self, live: LiveRun, decision: CancelChild | PauseChild | ResumeChild) -> None:
         """Feed an event to the child run of a token, if there is one."""

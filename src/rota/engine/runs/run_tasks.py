@@ -138,9 +138,14 @@ def result_of(finished: FinishTask) -> tuple[Any, dict[str, Any] | None]:
         return None, {"type": "result_unreadable", "message": f"the result: {error}"}
 
 
+def runs_function(token: int) -> bool:
+    """Whether the task of a token runs the function of its run."""
+    return token == FUNCTION_TOKEN
+
+
 def ended_event(finished: FinishTask, token: int, *, now_ms: int) -> TaskEnded | FunctionStopped:
     """Return the event that tells a run of the end of a task of one of its tokens."""
-    if token == FUNCTION_TOKEN and finished.state is TaskState.SUCCEEDED:
+    if runs_function(token) and finished.state is TaskState.SUCCEEDED:
         return _stopped_event(finished, now_ms=now_ms)
     is_ok = finished.state is TaskState.SUCCEEDED
     is_cancelled = finished.state is TaskState.CANCELLED

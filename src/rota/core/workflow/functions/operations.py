@@ -2,7 +2,6 @@
 
 from typing import Any, assert_never
 
-import msgspec
 from msgspec.structs import replace
 
 from rota.core import limits
@@ -31,6 +30,7 @@ from rota.core.workflow.functions.run import (
     ITEM_SPAN,
     CodeRun,
     GroupWaits,
+    KeptSignal,
     PendingOperation,
     UnseenEnd,
     encode_value,
@@ -63,14 +63,14 @@ def report(run: CodeRun, operations: list[Operation]) -> None:
                 _ask(run, one)
             case "started":
                 run.append(one)
-                run.begun.add(one.path)
+                run.begun[one.path] = None
                 run.count += 1
             case "failed" if one.path in run.pending or one.path in run.unseen:
                 withdraw(run, one)
             case "done" | "failed":
                 run.append(one)
                 run.count += one.path not in run.begun
-                run.begun.discard(one.path)
+                run.begun.pop(one.path, None)
                 if one.state == "done":
                     _take_effect(run, one)
             case "delivered":
@@ -272,13 +272,18 @@ def withdraw(run: CodeRun, operation: Operation) -> None:
         run.decisions.append(EndOperation(pending.token, "failed"))
         return
     unseen = run.unseen.pop(operation.path)
-    if operation.kind != "event" or unseen.is_failed:
+    if operation.kind not in {"event", "receive"} or unseen.is_failed:
         return
-    entries = [msgspec.json.decode(one, type=Operation) for one in run.log]
+    entries = run.operations()
     asked = next(one.request for one in entries if one.path == operation.path and one.request)
     assert isinstance(asked, EventRequest)
-    signal = signals.count(run, entries[unseen.place - 1].result, None)
-    signals.put_back(run, asked.name, signal)
+    result = entries[unseen.place - 1].result
+    if asked.is_answered:  # it keeps its number, and the key under which it is answered
+        number = result["number"]
+        key = run.answerable.pop(number, None)
+        signals.put_back(run, asked.name, KeptSignal(number, result["payload"], key))
+    else:
+        signals.put_back(run, asked.name, signals.count(run, result, None))
 
 
 def cancel_all(run: CodeRun) -> None:

@@ -59,7 +59,8 @@ def reduce(run: CodeRun, event: RunEvent) -> list[RunDecision]:
         _check_limits(run)
     if run.is_due and not run.is_held and run.state is RunState.RUNNING:
         _resume(run)
-    return run.decisions
+    decisions, run.decisions = run.decisions, []  # a suspended run keeps none
+    return decisions
 
 
 def _take_up(run: CodeRun, event: RunEvent) -> None:  # noqa: C901, PLR0912 - a table

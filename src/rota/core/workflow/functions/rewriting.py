@@ -22,7 +22,7 @@ def restart(run: CodeRun, new_input: Any) -> None:
     run.first, run.log, run.log_bytes = run.length, [], 0
     run.reported, run.count = 0, 0
     run.restarts += 1
-    run.unseen, run.begun, run.resumable = {}, set(), {}
+    run.unseen, run.begun, run.resumable = {}, {}, {}
     run.input = new_input
     run.decisions.append(RestartFunction(run.restarts))
     run.is_due = True
@@ -101,7 +101,7 @@ def _drop(run: CodeRun, paths: Collection[str], because: str) -> None:
         if pending is not None:
             operations.cancel(run, pending)
         run.unseen.pop(path, None)
-        run.begun.discard(path)
+        run.begun.pop(path, None)
     run.count -= len(tokens)
     run.keep(kept)
     run.decisions.append(DropOperations(tuple(tokens), because))
@@ -143,6 +143,6 @@ def take_over(run: CodeRun, entries: list[Operation]) -> None:
                 run.count += one.path not in run.begun
                 run.reported += 1
                 if one.state == "started":
-                    run.begun.add(one.path)
+                    run.begun[one.path] = None
                 else:
-                    run.begun.discard(one.path)
+                    run.begun.pop(one.path, None)

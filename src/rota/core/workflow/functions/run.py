@@ -85,7 +85,7 @@ class CodeRun(Struct):
     count: int = 0  # operations since the last restart
     pending: dict[str, PendingOperation] = {}  # by path
     tokens: dict[int, str] = {}  # of pending operations -> path
-    begun: set[str] = set()  # paths of `once` that have not ended
+    begun: dict[str, None] = {}  # paths of `once` that have not ended
     unseen: dict[str, UnseenEnd] = {}  # by path
     waits: GroupWaits | None = None  # None: it does not wait
     is_held: bool = False  # a task runs the function, or waits for a worker
