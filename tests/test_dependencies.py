@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-AT_RUN_TIME = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["postgres"]]
+EXTRAS = {name: one for name, one in PROJECT["optional-dependencies"].items() if name != "dev"}
+AT_RUN_TIME = [*PROJECT["dependencies"], *(one for extra in EXTRAS.values() for one in extra)]
 
 
 @pytest.mark.parametrize("requirement", AT_RUN_TIME)

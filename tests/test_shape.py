@@ -50,6 +50,7 @@ FRAGMENTS = {
 }
 # Modules that no other imports: entry points of a process, and commands that are loaded by name.
 ENTRY_POINTS = {
+    "rota.contrib.pydantic_ai": "what users of that library import",
     "rota.cli.main": "the command `rota`",
     "rota.sdk.worker.runners.process_child": "the child process that runs a handler",
     "rota.testing.plugin": "the pytest plugin",

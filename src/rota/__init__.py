@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rota.sdk.context import current as current
     from rota.sdk.functions.context import BlockingRun as BlockingRun
     from rota.sdk.functions.context import Run as Run
+    from rota.sdk.functions.context import current_run as current_run
     from rota.sdk.functions.errors import AmbiguousStep as AmbiguousStep
     from rota.sdk.functions.errors import OperationFailed as OperationFailed
     from rota.sdk.functions.errors import StepOutcomeUnknown as StepOutcomeUnknown
@@ -74,7 +75,7 @@ _NAMES = {
     "rota.sdk.app": "Rota",
     "rota.sdk.client.client": "Client",
     "rota.sdk.context": "TaskContext current",
-    "rota.sdk.functions.context": "BlockingRun Run",
+    "rota.sdk.functions.context": "BlockingRun Run current_run",
     "rota.sdk.functions.errors": "AmbiguousStep OperationFailed StepOutcomeUnknown",
     "rota.sdk.functions.handles": "FunctionHandle",
     "rota.sdk.functions.operations": "ApprovalRejected ReceivedMessage",

@@ -8,6 +8,7 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -389,6 +390,17 @@ def _wait_ms(**given: float) -> int:
     if wait_ms < 0:
         raise Invalid("a sleep is 0 ms or longer")
     return wait_ms
+
+
+CURRENT_RUN: ContextVar[FunctionContext] = ContextVar("rota.functions.current_run")
+
+
+def current_run() -> FunctionContext | None:
+    """The context of the async function that is running here; None outside of one.
+
+    For libraries that are called by functions and are not given their context.
+    """
+    return CURRENT_RUN.get(None)
 
 
 Run = FunctionContext

@@ -30,7 +30,7 @@ from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange
 from rota.sdk.context import EXECUTION
 from rota.sdk.encoding import encode
-from rota.sdk.functions.context import BlockingContext, FunctionContext
+from rota.sdk.functions.context import CURRENT_RUN, BlockingContext, FunctionContext
 from rota.sdk.functions.definitions import FunctionArguments, FunctionSource
 from rota.sdk.functions.execution.host import FUNCTION_HOST
 from rota.sdk.functions.execution.runtime import FunctionRuntime
@@ -220,7 +220,9 @@ class CodeWorkflow(CodeTarget[P, R]):
             args, kwargs = self.arguments.decode(run_input)
             operations = Operations(runtime, self, dice=dice)
             if self.is_async:
-                value = await self.function(FunctionContext(operations), *args, **kwargs)
+                ctx = FunctionContext(operations)
+                CURRENT_RUN.set(ctx)  # of this run's own copy of the context variables
+                value = await self.function(ctx, *args, **kwargs)
             else:
                 context = BlockingContext(operations)
                 value = await run_in_thread(lambda: self.function(context, *args, **kwargs))

@@ -1,0 +1,1 @@
+"""Rota inside other libraries. Each module needs the extra of its name."""
