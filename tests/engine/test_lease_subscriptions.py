@@ -85,6 +85,20 @@ async def test_no_more_is_given_than_there_is_room_for(engine: Engine) -> None:
     worker.call.withdraw()
 
 
+async def test_a_worker_that_has_no_room_any_more_takes_back_all_of_its_calls(
+    engine: Engine,
+) -> None:
+    worker = Connected(engine, await engine.register("w1"), room=0)
+    worker.call.ask(1)
+    worker.call.ask(2)  # entered beside the first, which a batch may be executing
+
+    worker.call.ask(0)
+    await engine.submit()
+    await settle()
+
+    assert worker.given == []
+
+
 async def test_the_rest_of_a_wish_takes_part_in_the_next_choice(engine: Engine) -> None:
     first, second = await connected(engine, "w1"), await connected(engine, "w2")
 
