@@ -1,11 +1,13 @@
 """Functions over HTTP and streams: deploy, report, read their logs."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.gateways.replicas import served_pair
 from tests.gateways.serving import Api, Json
 from tests.gateways.test_access import closed, token
 from tests.gateways.websocket.streaming import streaming_peer
@@ -169,6 +171,29 @@ async def test_a_caller_waits_for_the_values_of_a_stream_and_for_a_reply(
     await bench.worker.finish(lease, {"after": 4, "output": 1})
     later = (await api.get(f"/api/runs/{run_id}/streams/log?after=1&wait_ms=30000")).json()
     assert later == {"items": [], "next_after": 1, "ended": True}
+
+
+async def test_a_function_goes_on_over_two_coordinators(tmp_path: Path) -> None:
+    async with served_pair(tmp_path) as (leader, follower):
+        bench = await Bench.at(follower)
+        await deploy(follower)
+        run_id = await bench.start("order", {"cart": 1})
+        (lease,) = await bench.worker.lease()
+        path = f"/api/runs/{run_id}/streams/log"
+        waiting = asyncio.ensure_future(follower.get(f"{path}?wait_ms=30000"))
+        await until(lambda: len(follower.node.coordinator._notifier.ends) == 1)
+        value = {**STEP, "path": "log#1", "kind": "stream"}
+
+        streamed = {**value, "result": {"stream": "log", "value": {"huge": 10**40}}}
+        outcome = await tell(bench, lease, 0, streamed)
+        values = (await waiting).json()["items"]
+        page = (await leader.get(f"/api/runs/{run_id}/operations")).json()
+        await bench.worker.finish(lease, {"after": 1, "output": "done"})
+
+        assert outcome["outcome"] == "accepted"
+        assert values == [{"huge": 10**40}]
+        assert [one["path"] for one in page["items"]] == ["log#1"]
+        assert (await bench.run(run_id))["output"] == "done"
 
 
 # --- looking ----------------------------------------------------------------------------------
