@@ -2,16 +2,20 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rota.core.access import Caller, Scope
-from rota.core.workflow.commands import PutCode
+from rota.core.workflow.commands import PutCode, ReportedOperations
 from rota.core.workflow.functions.model import (
     ChildRequest,
     EventRequest,
 )
+from rota.core.workflow.functions.run import CodeRun
+from rota.engine.runs.functions import FunctionCommands
 from rota.errors import Forbidden, StaleIncarnation
 from tests.engine.functions import (
     Functions,
@@ -80,7 +84,8 @@ async def test_a_repeated_report_counts_once_and_a_gap_is_refused(functions: Fun
     assert await functions.log(run_id) == [("a#1", "done"), ("b#1", "done")]
 
 
-async def test_a_report_under_an_old_fence_is_refused(functions: Functions) -> None:
+async def late_report(functions: Functions) -> tuple[list[str], list[str]]:
+    """The outcomes of a report under an old fence, and of one under the new fence."""
     engine = functions.engine
     worker = await engine.register()
     await functions.start_code()
@@ -88,12 +93,28 @@ async def test_a_report_under_an_old_fence_is_refused(functions: Functions) -> N
     await engine.report(worker, done(task, ok=False, error=None, retry_in_ms=0))
     (again,) = await engine.lease(worker)
     assert again.id == task.id
-
     stale = await functions.tell(worker, task, 0, step("a#1"))
     fresh = await functions.tell(worker, again, 0, step("a#1"))
+    return [*stale.outcomes], [*fresh.outcomes]
 
-    assert stale.outcomes == ["stale"]
-    assert fresh.outcomes == ["accepted"]
+
+async def test_a_report_under_an_old_fence_is_refused(functions: Functions) -> None:
+    assert await late_report(functions) == (["stale"], ["accepted"])
+
+
+async def test_a_coordinator_that_forgets_fences_is_noticed(functions: Functions) -> None:
+    whole = FunctionCommands._run_of
+
+    def forgetful(
+        self: FunctionCommands, item: ReportedOperations, incarnation: int
+    ) -> tuple[int, CodeRun] | None:
+        lease = self._leases.by_task[item.task_id]
+        return whole(self, replace(item, fence=lease.fence), incarnation)
+
+    with patch.object(FunctionCommands, "_run_of", forgetful):
+        outcomes = await late_report(functions)
+
+    assert outcomes == (["accepted"], ["duplicate"])
 
 
 async def test_another_incarnation_cannot_report(functions: Functions) -> None:
