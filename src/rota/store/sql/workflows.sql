@@ -22,8 +22,9 @@ SELECT max(put_number) FROM workflow WHERE name = :name
 
 -- name: current
 -- The current version of a workflow: the one that was put last.
-SELECT version FROM workflow WHERE name = :name AND put_number >= 0
- ORDER BY put_number DESC, version DESC LIMIT 1
+SELECT max(version) FROM workflow
+ WHERE name = :name AND put_number >= 0
+   AND put_number = (SELECT max(put_number) FROM workflow WHERE name = :name)
 
 -- name: version
 -- One version of a workflow.
