@@ -310,8 +310,8 @@ async def test_the_graph_counts_tokens_and_what_joins_wait_for(bench: Bench) -> 
     assert (fan_out["id"], fan_out["from"], fan_out["to"]) == ("panel", "ask", "judge")
     assert (fan_out["taken"], fan_out["join"]) == (3, None)
     assert (join["id"], join["taken"]) == ("transitions[1]", 1)
-    expected = {"arrived": 1, "needed": 3, "scopes": 1, "fired": 0, "cancelled": 0, "failed": 0}
-    assert join["join"] == expected
+    counts = {"arrived": 1, "needed": 3, "scopes": 1, "fired": 0, "cancelled": 0, "failed": 0}
+    assert join["join"] == {**counts, "open_scopes": [1]}
 
 
 async def test_the_graph_tells_which_transitions_were_not_taken(bench: Bench) -> None:
