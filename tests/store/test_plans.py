@@ -121,6 +121,8 @@ def test_the_exceptions_are_still_ones(planner: SqliteDatabase, query: str) -> N
     ("query", "expected"),
     [
         ("tasks.queued_after", "SEARCH r USING PRIMARY KEY (lane=? AND (rank,id)>(?,?))"),
+        ("tasks.queued_after_each", "SEARCH n USING PRIMARY KEY (lane=? AND (rank,id)>(?,?))"),
+        ("tasks.queued_after_each", "SEARCH r USING PRIMARY KEY (lane=? AND rank=? AND id=?)"),
         ("tasks.dequeue", "SEARCH ready USING PRIMARY KEY (lane=? AND rank=? AND id=?)"),
         ("tasks.dequeue_one", "SEARCH ready USING PRIMARY KEY (lane=? AND rank=? AND id=?)"),
         ("tasks.due", "SEARCH scheduled USING PRIMARY KEY (due_at_ms<?)"),

@@ -95,6 +95,10 @@ def test_no_change_walks_through_a_table_that_was_empty_when_statistics_were_tak
             "tasks.queued_after",
             r"Index Scan using ready_pkey on ready r[^\n]*\n\s*Index Cond: [^\n]*ROW\(rank",
         ),
+        (
+            "tasks.queued_after_each",
+            r"Index Scan using ready_pkey on ready n[^\n]*\n\s*Index Cond: [^\n]*ROW\(n?\.?rank",
+        ),
         ("tasks.finish_alike", r"Function Scan on unnest f[^\n]*\n\s*->  Index Scan using lease_"),
         ("tasks.leases", r"Function Scan on unnest wanted[^\n]*\n\s*->  Index Scan using lease_"),
         ("tasks.due", r"Index Only Scan using scheduled_pkey on scheduled"),
@@ -112,3 +116,34 @@ def test_hot_queries_use_the_index_that_was_made_for_them(
     database.close()
 
     assert re.search(expected, found), found
+
+
+ACTUAL = re.compile(r"actual rows=([\d.]+) loops=(\d+)")
+MANY_IN_FLOWS = b"""
+INSERT INTO lane (number, queue, name, requires) VALUES (1, 'default', 'work', '[]');
+INSERT INTO task (id, lane, priority, payload, created_at_ms, flow)
+SELECT n, 1, 0, 'null', 1, 1000 + n % 20 FROM generate_series(1, 4000) AS n;
+INSERT INTO ready SELECT flow, 0, id, 0, 0, 1 FROM task;
+ANALYZE task; ANALYZE ready
+"""
+
+
+def test_a_read_of_many_flows_touches_only_the_rows_that_it_returns(tmp_path: Path) -> None:
+    database = open_store(tmp_path)
+    query = postgres_queries()["tasks.queued_after_each"]
+    after = ", ".join(f'{{"lane": {1000 + n}, "rank": 0, "id": 2000}}' for n in range(20))
+    given = {"after": f"'[{after}]'", "limit": "3", "most_bytes": "100"}
+    with open_transaction(database) as tx:
+        assert isinstance(tx, PostgresTransaction)
+        tx._connection.script(MANY_IN_FLOWS)
+        tx._connection.script(b"SET LOCAL plan_cache_mode TO force_generic_plan")
+        tx._connection.script(b"PREPARE asked AS " + query.text)
+        values = ", ".join(given[name] for name in query.types)
+        explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF)"
+        text = "\n".join(line for (line,) in seen(tx, f"{explain} EXECUTE asked({values})"))
+        tx._connection.script(b"DEALLOCATE asked")
+    database.close()
+
+    touched = [float(rows) * int(loops) for rows, loops in ACTUAL.findall(text)]
+    assert max(touched) == 60, text
+    assert "Rows Removed" not in text

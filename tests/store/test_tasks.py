@@ -23,7 +23,7 @@ from rota.core.tasks.model import (
     options_of,
 )
 from rota.store.tasks import bulk
-from rota.store.tasks.row_types import FIRST_PLACE, QueuedPlace
+from rota.store.tasks.row_types import FIRST_FLOW, FIRST_PLACE, QueuedPlace
 from tests.store.opened import NOW_MS, Opened, in_memory, refused, requeue
 
 EVERYTHING: dict[str, Any] = {
@@ -175,6 +175,31 @@ def test_queued_tasks_are_read_in_order_after_a_place_without_large_payloads(
 
     assert [place for place, _ in found] == [(-5, 4), (0, 1), (0, 3)]
     assert [task and task.payload for _, task in found] == [None, b"1", b"111"]
+
+
+def in_flow(store: Opened, flow: int, *numbers: int, **options: Any) -> None:
+    """Queue tasks in a flow."""
+    added = [AddTask(TaskId(one), NewTask(name="work", **options), NOW_MS) for one in numbers]
+    store.tasks.add(added, flows=dict.fromkeys(numbers, flow))
+
+
+def test_queued_tasks_of_several_flows_are_read_at_once_each_after_its_place(
+    store: Opened,
+) -> None:
+    first, second, third = FIRST_FLOW + 1, FIRST_FLOW + 2, FIRST_FLOW + 3
+    in_flow(store, first, 1, 4, 5, 6, payload=Raw(b"12"))
+    in_flow(store, second, 2, priority=-1)
+    in_flow(store, second, 3, priority=7, payload=Raw(b"12345"))
+    in_flow(store, third, 7)
+
+    found = store.tasks.queued_after_each(
+        {second: FIRST_PLACE, first: (0, TaskId(1)), third: (0, TaskId(7))}, limit=2, most_bytes=4
+    )
+
+    places = {flow: [place for place, _ in of_flow] for flow, of_flow in found.items()}
+    assert places == {second: [(-7, 3), (1, 2)], first: [(0, 4), (0, 5)], third: []}
+    assert [task and task.payload for _, task in found[second]] == [None, b"null"]
+    assert [task for _, task in found[first]] == store.tasks.queued([4, 5])
 
 
 @pytest.mark.parametrize("due_at_ms", [None, NOW_MS + 5])

@@ -58,7 +58,9 @@ def test_the_next_flow_is_that_of_the_plain_model(
         assert len(queue) == len(inside)
     if inside:
         assert queue.first() is expected([*inside.values()])
+        assert {one.number for one in queue.ahead(6)} == inside.keys()
     else:
+        assert queue.ahead(6) == []
         assert queue.first() is None
 
 
@@ -81,3 +83,17 @@ def test_each_tenant_gets_its_share_within_one_start_at_any_time(weights: list[f
 
         times = [count / tenant.weight for tenant, count in served.items()]
         assert max(times) - min(times) <= max(1 / one.weight for one in tenants) + 1e-9
+
+
+def test_the_flows_ahead_are_the_first_ones_of_the_tenants_that_come_first() -> None:
+    queue = FairQueue()
+    tenants = [Tenant("q", key) for key in TENANTS]
+    tenants[0].virtual_time = 9.0
+    for number in reversed(range(30)):
+        flow = Flow(number, 1, FlowSpec(), tenants[number % 3])
+        flow.place = 0, TaskId(number)
+        queue.push(flow)
+
+    assert [one.number for one in queue.ahead(2)] == [1, 2]
+    assert {one.number for one in queue.ahead(6)} == {0, 1, 2, 3, 4, 5}
+    assert len(queue) == 30

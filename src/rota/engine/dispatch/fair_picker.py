@@ -6,7 +6,7 @@ all tasks: higher priority first, then the oldest. A task whose priority ages co
 priority 0 there, because its rank means nothing in another queue.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rota.core.dispatch.matching import turn
 from rota.core.flows.fair_queue import FairQueue, Flow, Place
@@ -22,6 +22,7 @@ from rota.store.tasks.row_types import FIRST_FLOW
 
 PLAIN = FlowSpec()
 LEAST_READ = 2  # tasks of a flow that are read at once
+MOST_AHEAD = 1_024  # flows whose windows are filled by one read, unless more tasks are asked for
 
 
 class FairPicker:
@@ -36,12 +37,15 @@ class FairPicker:
         self._pending = PendingStarts(held.flows.limits.by_key)
         self._now_ms = now_ms
         self._most = 1
+        self._most_ahead = 1
+        self._asked: Sequence[int] = ()  # lanes
 
     def pick(
         self, lanes: Sequence[int], others: Sequence[TaskRecord], most: int
     ) -> list[TaskRecord]:
         """Return the next tasks of these lanes, merged with the next ones of other queues."""
-        self._most = most
+        self._most = self._most_ahead = most
+        self._asked = lanes
         queues: dict[str, list[int]] = {}
         for lane in lanes:
             queues.setdefault(self._lanes.by_number[lane].queue, []).append(lane)
@@ -124,7 +128,22 @@ class FairPicker:
         # Many flows give a task or two each: what is read ahead of them would be dropped again.
         share = 2 * self._most // max(1, len(self._flows.active[flow.lane]))
         wanted = max(LEAST_READ, min(self._most, share))
-        return self._flows.windows.place(self._tx, flow.number, index, wanted=wanted)
+        windows = self._flows.windows
+        if windows.is_dry(flow.number, index):
+            windows.read_ahead(self._tx, {flow.number, *self._ahead()}, wanted=wanted)
+        # A flow that gives more than its share is read on in growing steps.
+        return windows.place(self._tx, flow.number, index, wanted=max(wanted, index))
+
+    def _ahead(self) -> Iterator[int]:
+        """The flows that are likely to be asked next: one read fills their windows.
+
+        Each time there are twice as many, because flows that limits refuse are passed over.
+        """
+        active = [self._flows.active[lane] for lane in self._asked if self._flows.active.get(lane)]
+        most = self._most_ahead
+        self._most_ahead = min(2 * most, max(most, MOST_AHEAD))
+        for flows in active:
+            yield from (one.number for one in flows.ahead(-(-most // len(active))))
 
     def _take(self, queue: str, picker: QueuePicker, picked: Picked) -> None:
         flow, place = picked

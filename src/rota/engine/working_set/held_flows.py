@@ -51,7 +51,7 @@ from rota.store.database import Transaction
 from rota.store.tasks.flows import FlowStore, StoredFlow
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.queues import QueueStore
-from rota.store.tasks.row_types import FIRST_FLOW, FIRST_PLACE, QueuedPlace
+from rota.store.tasks.row_types import FIRST_FLOW, QueuedPlace
 
 MOST_PLACES = 524_288  # of all flows together, at about 120 bytes each
 MOST_WOKEN = 1_000  # flows of a lane that become active at once
@@ -206,12 +206,12 @@ class HeldFlows:
             limits.running[slot.key] = limits.running.get(slot.key, 0) + 1
 
     def _open_queued(self, store: FlowStore) -> None:
-        for number, count in store.queued().items():
+        for number, count, (rank, task_id) in store.queued():
             flow = self._opened(number)
             flow.queued = count
-            flow.bound = FIRST_PLACE
             self._count_waiting(flow, count)
-            self.windows.by_lane[number] = LaneWindow(bound=FIRST_PLACE)
+            # Empty, up to just before the first task: so the flow is in its turn from the start.
+            self.windows.by_lane[number] = LaneWindow(bound=(rank, TaskId(task_id - 1)))
         for place in store.queued_holders():
             self.open[place.lane].holders[place.id] = place.rank, place.id
         for flow in [*self.open.values()]:
@@ -475,7 +475,7 @@ class HeldFlows:
         first, bound = self.windows.first(flow.number)
         flow.place = first
         if first is None and bound is not None:
-            flow.bound = bound
+            flow.bound = bound[0], TaskId(bound[1] + 1)
         if flow.blocked_by is None:
             self._active(flow.lane).push(flow)
         else:

@@ -161,6 +161,29 @@ class LaneWindows:
         found = TaskStore(tx, self._lanes).queued_after(
             lane, window.bound, limit=count, most_bytes=min(room, MOST_PAYLOAD_BYTES)
         )
+        self._extend(window, found, count)
+
+    def read_ahead(self, tx: Transaction, flows: Iterable[int], *, wanted: int) -> None:
+        """Fill the windows of those of these flows that have fewer places than wanted, at once."""
+        short: dict[int, Place] = {}
+        for number in flows:
+            window = self.by_lane.get(number)
+            if window is not None and window.bound is not None and len(window.places) < wanted:
+                short[number] = window.bound
+        if not short:
+            return
+        count = max(wanted, min(MOST_PER_READ // len(short), self._part()))
+        room = max(0, MOST_BYTES - self.held_bytes) // (count * len(short)) - RECORD_BYTES
+        found = TaskStore(tx, self._lanes).queued_after_each(
+            short, limit=count, most_bytes=min(room, MOST_PAYLOAD_BYTES)
+        )
+        for number, of_flow in found.items():
+            self._extend(self.by_lane[number], of_flow, count)
+
+    def _extend(
+        self, window: LaneWindow, found: Sequence[tuple[Place, TaskRecord | None]], count: int
+    ) -> None:
+        """Add the tasks after the bound of a window, of which so many were asked for."""
         window.places.extend([place for place, _ in found])
         self.place_count += len(found)
         window.bound = None if len(found) < count else window.places[-1]
@@ -222,6 +245,11 @@ class LaneWindows:
             return window.places[index]
         self._drop_if_empty(lane)
         return None
+
+    def is_dry(self, lane: int, index: int) -> bool:
+        """Whether the place of the nth task of a lane can be known only by a read."""
+        window = self.by_lane.get(lane)
+        return window is not None and window.bound is not None and index >= len(window.places)
 
     def first(self, lane: int) -> tuple[Place | None, Place | None]:
         """Return the first place of a lane that is known, and the bound of its window."""

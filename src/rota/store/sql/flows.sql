@@ -16,8 +16,10 @@ SELECT wanted.value FROM carray(:numbers) AS wanted
 DELETE FROM flow WHERE number IN carray(:numbers)
 
 -- name: queued
--- Number of queued tasks of each flow.
-SELECT lane, count(*) FROM ready WHERE lane >= :first GROUP BY lane
+-- Number of queued tasks of each flow, and the place of the next one.
+SELECT lane, count(*), min(rank),
+       (SELECT n.id FROM ready AS n WHERE n.lane = ready.lane ORDER BY n.rank, n.id LIMIT 1)
+  FROM ready WHERE lane >= :first GROUP BY lane
 
 -- name: running
 -- The leased tasks that belong to flows.

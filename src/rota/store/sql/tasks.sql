@@ -67,6 +67,23 @@ SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
  ORDER BY r.rank, r.id
  LIMIT :limit
 
+-- name: queued_after_each
+-- The queued tasks of several lanes, each after a place of its own; both are given as a JSON list.
+SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
+       CASE WHEN length(t.payload) <= :most_bytes THEN t.payload END,
+       t.options, t.key, t.created_at_ms,
+       w.run, w.token, t.flow, t.priority, t.rank
+  FROM json_each(:after) AS wanted
+ CROSS JOIN ready AS r
+    ON r.lane = wanted.value ->> 'lane'
+   AND (r.rank, r.id) IN (SELECT n.rank, n.id FROM ready AS n
+                           WHERE n.lane = wanted.value ->> 'lane'
+                             AND (n.rank, n.id) > (wanted.value ->> 'rank', wanted.value ->> 'id')
+                           ORDER BY n.rank, n.id
+                           LIMIT :limit)
+ CROSS JOIN task AS t ON t.id = r.id
+  LEFT JOIN run_task AS w ON w.task = r.id
+
 -- name: queued
 -- Those of these tasks that are queued.
 SELECT t.lane, r.rank, r.id, r.fence, r.attempt, t.payload, t.options, t.key, t.created_at_ms,

@@ -10,7 +10,7 @@ from rota.core.flows.queue_settings import QueueSettings
 from rota.core.ids import TaskId
 from rota.store.database import Transaction
 from rota.store.kv import keys_with_prefix
-from rota.store.tasks.row_types import FIRST_FLOW, QueuedPlace
+from rota.store.tasks.row_types import FIRST_FLOW, Place, QueuedPlace
 
 _encode = msgspec.json.Encoder().encode
 _decode_spec = msgspec.json.Decoder(FlowSpec).decode
@@ -22,6 +22,12 @@ class StoredFlow(NamedTuple):
     number: int
     lane: int
     spec: FlowSpec
+
+
+class QueuedFlow(NamedTuple):
+    number: int
+    size: int  # queued tasks
+    first: Place  # of the next one
 
 
 class KeptSlot(NamedTuple):
@@ -53,9 +59,10 @@ class FlowStore:
     def drop(self, numbers: list[int]) -> None:
         self._tx.pipeline("flows.drop", numbers=numbers)
 
-    def queued(self) -> dict[int, int]:
-        """The number of queued tasks of each flow that has some."""
-        return dict(self._tx.rows("flows.queued", first=FIRST_FLOW))
+    def queued(self) -> list[QueuedFlow]:
+        """The flows that have queued tasks."""
+        rows = self._tx.rows("flows.queued", first=FIRST_FLOW)
+        return [QueuedFlow(number, count, (rank, task)) for number, count, rank, task in rows]
 
     def running(self) -> list[tuple[TaskId, int]]:
         """The leased tasks that belong to flows, each with its flow."""

@@ -6,7 +6,7 @@ and `lease` (its state). A finished task is a row of `history` and nothing else.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
 
 import msgspec
@@ -35,7 +35,7 @@ from rota.core.tasks.model import (
     holds_key_while_running,
     start_by_ms,
 )
-from rota.store.database import Transaction
+from rota.store.database import Row, Transaction
 from rota.store.tasks import bulk, pruning, row_types
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.row_types import FIRST_FLOW, Place, QueuedPlace
@@ -148,6 +148,30 @@ class TaskStore:
             limit=limit,
             most_bytes=most_bytes,
         )
+        return self._places(rows)
+
+    def queued_after_each(
+        self, places: Mapping[int, Place], *, limit: int, most_bytes: int
+    ) -> dict[int, list[tuple[Place, TaskRecord | None]]]:
+        """The next tasks of several flows, each after a place of its own; at most `limit` of each.
+
+        One statement, however many flows there are.
+        """
+        after = [{"lane": flow, "rank": rank, "id": one} for flow, (rank, one) in places.items()]
+        rows = self._tx.rows(
+            "tasks.queued_after_each",
+            after=msgspec.json.encode(after).decode(),
+            limit=limit,
+            most_bytes=most_bytes,
+        )
+        found: dict[int, list[tuple[Place, TaskRecord | None]]] = {flow: [] for flow in places}
+        for row, one in zip(rows, self._places(rows), strict=True):
+            found[row[11]].append(one)
+        for of_flow in found.values():
+            of_flow.sort(key=itemgetter(0))
+        return found
+
+    def _places(self, rows: Sequence[Row]) -> list[tuple[Place, TaskRecord | None]]:
         whole = [row for row in rows if row[5] is not None]
         tasks = iter(row_types.queued(whole, self._lanes.by_number))
         return [((row[1], row[2]), None if row[5] is None else next(tasks)) for row in rows]

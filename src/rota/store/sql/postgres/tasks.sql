@@ -36,6 +36,19 @@ SELECT * FROM unnest(:key::text[], :queue::text[], :id::bigint[])
 INSERT INTO task_label (label, id) SELECT * FROM unnest(:label::text[], :id::bigint[])
     ON CONFLICT DO NOTHING
 
+-- name: queued_after_each
+SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
+       CASE WHEN length(t.payload) <= :most_bytes THEN t.payload END,
+       t.options, t.key, t.created_at_ms,
+       w.run, w.token, t.flow, t.priority, t.rank
+  FROM json_to_recordset(:after::json) AS wanted (lane bigint, rank bigint, id bigint)
+ CROSS JOIN LATERAL (SELECT n.rank, n.id, n.fence, n.attempt FROM ready AS n
+                      WHERE n.lane = wanted.lane AND (n.rank, n.id) > (wanted.rank, wanted.id)
+                      ORDER BY n.rank, n.id
+                      LIMIT :limit::bigint) AS r
+ CROSS JOIN LATERAL (SELECT * FROM task WHERE task.id = r.id OFFSET 0) AS t
+  LEFT JOIN LATERAL (SELECT run, token FROM run_task WHERE run_task.task = r.id OFFSET 0) AS w ON true
+
 -- name: dequeue_one
 DELETE FROM ready
  USING (SELECT r.place FROM unnest(:id::bigint[]) AS wanted (id)
