@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -14,6 +15,7 @@ from rota.engine.dispatch import fair_picker
 from rota.engine.working_set.held_flows import HeldFlows
 from rota.engine.working_set.held_limits import HeldLimits
 from rota.engine.working_set.held_tenants import HeldTenants
+from rota.store.tasks.flows import FlowStore
 from tests.engine import test_limits, test_queue_settings, test_rates, test_tenants
 from tests.engine.running import Engine
 
@@ -52,6 +54,12 @@ def slot_leaked_on_cancel() -> Iterator[None]:
 @mutant(test_limits.test_a_slot_is_kept_through_back_off_where_the_task_holds_it)
 def slot_returned_between_attempts() -> Iterator[None]:
     with patch.object(HeldLimits, "note_waiting", HeldLimits.note_finished):
+        yield
+
+
+@mutant(test_limits.test_a_slot_that_is_kept_through_back_off_is_kept_over_a_restart)
+def kept_slot_forgotten_by_a_restart() -> Iterator[None]:
+    with patch.object(FlowStore, "kept_slots", lambda _: []):
         yield
 
 
@@ -133,11 +141,10 @@ def slot_kept_for_ever() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-async def test_a_broken_rule_is_found(name: str, engine: Engine) -> None:
+async def test_a_broken_rule_is_found(name: str, engine: Engine, tmp_path: Path) -> None:
     broken, test = MUTANTS[name]
-    given = {"engine": engine}
-    if "clock" in test.__annotations__:
-        given["clock"] = engine.clock  # type: ignore[assignment]  # of another kind than the engine
+    offered = {"engine": engine, "clock": engine.clock, "tmp_path": tmp_path}
+    given = {name: one for name, one in offered.items() if name in test.__annotations__}
 
     with broken(), pytest.raises(AssertionError):
         await test(**given)

@@ -352,6 +352,28 @@ async def test_limits_are_counted_from_the_store_after_a_restart(
         assert len(await second.lease(worker)) == 1
 
 
+async def test_a_slot_that_is_kept_through_back_off_is_kept_over_a_restart(
+    engine: Engine, tmp_path: Any
+) -> None:
+    path = tmp_path / "again.db"
+    strict = Concurrency(key="k", hold="task")
+    async with running(path, engine.clock) as before:
+        worker = await fleet(before)
+        first, second = await submit(before, 2, concurrency=strict)
+        (task,) = await before.lease(worker)
+        await before.report(worker, failed(task, retry_in_ms=1_000))
+    async with running(path, engine.clock) as after:
+        assert await after.lease(worker) == []
+        assert (await limit(after, "k")).running == 1
+        await after.turn(1_000)
+        (again,) = await after.lease(worker)
+        assert await after.lease(worker) == []
+        await after.report(worker, done(again))
+        (last,) = await after.lease(worker)
+
+    assert [task.id, again.id, last.id] == [first, first, second]
+
+
 async def test_a_failed_commit_takes_no_slot(engine: Engine) -> None:
     worker = await fleet(engine)
     await submit(engine, 2, concurrency=ONE)
