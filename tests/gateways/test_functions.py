@@ -251,6 +251,27 @@ async def test_a_function_is_drawn_by_the_names_and_scopes_of_its_operations(
     assert before["nodes"] == []
 
 
+async def test_an_operation_that_ends_by_the_clock_says_when(api: Api, bench: Bench) -> None:
+    await deploy(api)
+    run_id = await bench.start("order")
+    (lease,) = await bench.worker.lease()
+    now = api.clock.now_ms()
+    requests: dict[str, Json] = {
+        "nap#1": {"type": "sleep", "due_at_ms": now + 60_000},
+        "paid#1": {"type": "event", "name": "paid", "timeout_ms": 5_000},
+        "ship#1": {"type": "approval"},
+    }
+    operations = [
+        {"path": path, "kind": request["type"], "state": "pending", "request": request}
+        for path, request in requests.items()
+    ]
+    await bench.worker.finish(lease, {"operations": operations, "waits": [[*requests]]})
+
+    due = {one["path"]: one["due_at_ms"] for one in await bench.tokens(run_id)}
+
+    assert due == {"nap#1": now + 60_000, "paid#1": now + 5_000, "ship#1": None}
+
+
 async def test_operations_that_a_run_left_open_are_cancelled_with_it(
     api: Api, bench: Bench
 ) -> None:

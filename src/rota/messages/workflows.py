@@ -185,6 +185,7 @@ class RunTokenView(Answer, frozen=True, kw_only=True):
     signal: str | None = None  # that it waits for
     title: str | None = None  # of an approval
     form: dict[str, Any] | None = None  # of an approval: JSON Schema of the answer
+    due_at_ms: int | None = None  # when a sleep ends, or the wait for a signal times out
     items: int | None = None  # of a map
     items_ended: int | None = None
 

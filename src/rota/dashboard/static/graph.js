@@ -7,9 +7,15 @@ import { tone } from "./states.js";
 
 const NARROW = 640;
 const LEAST_FIT = 0.62; // smaller than this nothing can be read: scroll instead
+const LEAST_TALL = 0.8; // a graph from top to bottom fits the height of its box as far as this
+const MOST_HEIGHT = 700;
 
-/** definition: what to draw; graph: a run's figures, or null; chosen and onChoose: a node. */
-export function Graph({ definition, graph, chosen, onChoose, label }) {
+/**
+ * definition: what to draw; graph: a run's figures, or null; chosen and onChoose: a node. `shaped` and
+ * `painted` make the shape and its colours; `flow` is the direction where there is room. `isFollowing`
+ * scrolls to what is under way.
+ */
+export function Graph({ definition, graph, chosen, onChoose, label, shaped = shapeOf, painted = paintOf, flow = "LR", isFollowing = false }) {
   const box = useRef(null);
   const [width, setWidth] = useState(0);
   const [zoom, setZoom] = useState(0); // 0: as it fits
@@ -20,12 +26,16 @@ export function Graph({ definition, graph, chosen, onChoose, label }) {
     setWidth(element.clientWidth);
     return () => watcher.disconnect();
   }, []);
-  const direction = width && width < NARROW ? "TB" : "LR";
-  const shape = useMemo(() => (width ? shapeOf(definition, direction) : null), [definition, direction, Boolean(width)]);
+  const direction = width && width < NARROW ? "TB" : flow;
+  const shape = useMemo(() => (width ? shaped(definition, direction) : null), [definition, direction, Boolean(width)]);
   const layout = useLayout(shape);
-  const paint = useMemo(() => (shape && graph ? paintOf(shape, graph) : null), [shape, graph]);
-  const fit = layout?.width ? Math.min(1.15, Math.max(LEAST_FIT, (width - 2) / layout.width)) : 1;
+  const paint = useMemo(() => (shape && graph ? painted(shape, graph) : null), [shape, graph, painted]);
+  const wide = layout?.width ? Math.min(1.15, Math.max(LEAST_FIT, (width - 2) / layout.width)) : 1;
+  const fit = flow === "TB" && layout?.height * wide > MOST_HEIGHT ? Math.min(wide, Math.max(LEAST_TALL, MOST_HEIGHT / layout.height)) : wide;
   const scale = zoom || fit;
+  const going = isFollowing && paint ? [...paint.nodes].find(([, one]) => GOING.has(one.state))?.[0] : null;
+  const target = going && layout?.nodes?.get(going);
+  useEffect(() => { if (target) box.current.scrollTop = target.y * scale - box.current.clientHeight / 2; }, [going, Boolean(target)]);
   const step = (by) => setZoom(Math.min(3, Math.max(0.2, scale * by)));
   return html`<div class="graph">
     <div class="graph-box" ref=${box} tabindex="0" role="group" aria-label=${label}>
@@ -37,9 +47,12 @@ export function Graph({ definition, graph, chosen, onChoose, label }) {
   </div>`;
 }
 
+const GOING = new Set(["executing", "dispatched", "waiting_for_event", "waiting_for_subworkflow"]);
+
 function Picture({ shape, layout, paint, scale, chosen, onChoose }) {
   return html`<svg class="graph-svg" width=${layout.width * scale} height=${layout.height * scale} viewBox=${`0 0 ${layout.width} ${layout.height}`}>
     <defs>${["line", "taken", "error"].map((kind) => html`<marker key=${kind} id=${`arrow-${kind}`} class=${`arrow-${kind}`} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse"><path d="M0 0.6 8 4 0 7.4z" /></marker>`)}</defs>
+    ${(layout.groups || []).map((one) => html`<g key=${one.id} class="scope" transform=${`translate(${one.x - one.width / 2} ${one.y - one.height / 2})`}><rect y="-8" width=${one.width} height=${one.height + 8} rx="10" /><text x="8" y="4">${clipped(one.label, one.width - 16, 6.2)}</text></g>`)}
     ${shape.edges.map((edge) => html`<${Edge} key=${edge.id} edge=${edge} place=${layout.edges.get(edge.id)} paint=${paint?.edges.get(edge.id)} isPainted=${Boolean(paint)} />`)}
     ${shape.nodes.map((node) => node.kind === "join"
       ? html`<${Join} key=${node.id} node=${node} place=${layout.nodes.get(node.id)} join=${paint?.nodes.get(node.id)?.join} isPainted=${Boolean(paint)} />`

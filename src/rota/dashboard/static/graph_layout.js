@@ -9,7 +9,7 @@ let thread = null;
 let number = 0;
 
 export function useLayout(shape) {
-  const key = shape && JSON.stringify([shape.direction, shape.nodes.map((one) => [one.id, one.width, one.height]), shape.edges.map((one) => [one.id, one.from, one.to, one.labelWidth])]);
+  const key = shape && JSON.stringify([shape.direction, shape.nodes.map((one) => [one.id, one.width, one.height]), shape.edges.map((one) => [one.id, one.from, one.to, one.labelWidth]), shape.groups?.length && [shape.groups.map((one) => one.id), shape.nodes.map((one) => one.parent)]]);
   const [, repaint] = useState(0);
   useEffect(() => {
     if (!key || layouts.has(key)) return undefined;
@@ -31,9 +31,9 @@ function ask(key, shape, done) {
   }
   number += 1;
   waiting.set(number, [key, [done]]);
-  const nodes = shape.nodes.map(({ id, width, height }) => ({ id, width, height }));
+  const nodes = shape.nodes.map(({ id, width, height, parent }) => ({ id, width, height, parent }));
   const edges = shape.edges.map(({ id, from, to, labelWidth }) => ({ id, from, to, labelWidth }));
-  thread.postMessage({ number, shape: { direction: shape.direction, nodes, edges } });
+  thread.postMessage({ number, shape: { direction: shape.direction, nodes, edges, groups: shape.groups || [], ranksep: shape.ranksep } });
 }
 
 function answer({ number: answered, layout, problem }) {

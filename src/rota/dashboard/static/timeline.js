@@ -50,16 +50,16 @@ const Box = ({ from, to, kind = "", y = 4, height = 12 }) => html`<rect class=${
 
 function One({ token, kind, at, last, isOver }) {
   const ended = token.finished_at_ms ?? last;
-  const label = `${token.node_id}${token.branch_index === null ? "" : ` ${token.branch_index}`}`;
+  const label = token.path ? token.path.replace(/#1$/, "") : `${token.node_id}${token.branch_index === null ? "" : ` ${token.branch_index}`}`;
   const shown = isOver && token.finished_at_ms === null ? "cancelled" : token.state;
   const tries = triesOf(token, ended);
   const failed = tries.filter((one) => one.isFailed).length;
   const words = [token.state.replaceAll("_", " "), `from ${absolute(token.created_at_ms)}`, token.started_at_ms && `waited ${duration(token.started_at_ms - token.created_at_ms)}`, `took ${duration(ended - token.created_at_ms)}`, failed && plural(failed, "attempt that did not finish it", "attempts that did not finish it"), token.worker_id && `on ${token.worker_id}`].filter(Boolean).join(", ");
-  const href = token.task_id ? `/tasks/${segment(token.task_id)}` : token.child_run_id ? `/runs/${segment(token.child_run_id)}` : null;
+  const href = token.task_id && token.kind !== "map" ? `/tasks/${segment(token.task_id)}` : token.child_run_id ? `/runs/${segment(token.child_run_id)}` : null;
   const step = tries.length > 1 ? 8 : 12;
   return html`<span class="who" role="listitem">${href ? html`<a href=${href}>${label}</a>` : label}${failed > 0 && html` <span class="faint">${tries.length} attempts</span>`}</span>
     <span data-tone=${tone(shown)}><${Line} label=${`${label}: ${words}`} height=${Math.max(LINE, 6 + tries.length * (step + 1))}>
-      ${token.task_id
+      ${token.task_id && token.kind !== "map"
         ? tries.map((one, index) => html`<${Fragment} key=${index}><${Box} kind="is-waiting" from=${at(one.queued)} to=${at(one.started ?? one.ended)} y=${4 + index * (step + 1)} height=${step} />
           ${one.started !== null && html`<${Box} kind=${one.isFailed ? "is-attempt" : ""} from=${at(one.started)} to=${at(one.ended)} y=${4 + index * (step + 1)} height=${step} />`}<//>`)
         : html`<g data-tone=${WAITING_KINDS.has(kind) && !isBad(token) ? "teal" : tone(shown)}><${Box} from=${at(token.created_at_ms)} to=${at(ended)} y=${6} height=${8} /></g>`}
@@ -80,7 +80,7 @@ function triesOf(token, ended) {
 }
 
 // Nodes of these kinds have nobody work for them: all their time is waiting.
-const WAITING_KINDS = new Set(["workflow", "wait_for", "approval", "sleep_ms"]);
+const WAITING_KINDS = new Set(["workflow", "wait_for", "approval", "sleep_ms", "event", "receive", "run", "sleep"]);
 const isBad = (token) => token.state === "failed" || token.state === "timed_out" || token.state === "cancelled";
 
 function Many({ node, at, last, state, onChoose }) {

@@ -14,13 +14,18 @@ export function Asks({ run, definition, graph, reload, onChoose }) {
   const isOpen = run.state === "running" || run.state === "paused";
   const waiting = isOpen ? graph.nodes.filter((one) => one.tokens.waiting_for_event) : [];
   const count = (state) => graph.nodes.reduce((sum, one) => sum + (one.tokens[state] || 0), 0);
-  const error = run.error;
-  return html`
-    ${error && html`<div class="why" data-tone=${tone(run.state)} role="alert"><div class="grow-all"><b>${error.type || run.state}</b> ${error.message}${error.node && html` <button type="button" class="button small" onClick=${() => onChoose(error.node)}>at ${error.node}</button>`}${placeOf(error)}${error.cancelled && html` <span class="soft">cancelled: ${error.cancelled}</span>`}${error.not_undone && html`<div>not undone: ${error.not_undone.map((one) => `${one.node || one.path} (${one.error?.message || one.error?.type})`).join(", ")}</div>`}</div></div>`}
-    ${run.state === "paused" && html`<div class="why" data-tone="slate"><b>Paused.</b> What is under way is finished; nothing new begins until somebody resumes it.</div>`}
+  return html`<${Stopped} run=${run} onChoose=${onChoose} />
     ${waiting.map((one) => html`<${Wait} key=${one.id} id=${one.id} node=${definition.nodes[one.id]} count=${one.tokens.waiting_for_event} run=${run} reload=${reload} />`)}
     ${run.state === "running" && count("dispatched") > 0 && !count("executing") && html`<div class="why" data-tone="amber"><div><b>${plural(count("dispatched"), "task")} wait${count("dispatched") === 1 ? "s" : ""} for a worker</b>, at ${graph.nodes.filter((one) => one.tokens.dispatched).map((one) => html`<button key=${one.id} type="button" class="button small" onClick=${() => onChoose(one.id)}>${one.id}</button> `)}: its task says why.</div></div>`}
     ${run.state === "running" && !totalOf(graph.nodes[0]?.tokens) && graph.nodes.every((one) => !totalOf(one.tokens)) && html`<div class="why" data-tone="violet">It was accepted, and has not begun.</div>`}`;
+}
+
+/** Why a run does not go on. */
+export function Stopped({ run, onChoose }) {
+  const error = run.error;
+  return html`
+    ${error && html`<div class="why" data-tone=${tone(run.state)} role="alert"><div class="grow-all"><b>${error.type || run.state}</b> ${error.message}${error.node && html` <button type="button" class="button small" onClick=${() => onChoose(error.node)}>at ${error.node}</button>`}${placeOf(error)}${error.cancelled && html` <span class="soft">cancelled: ${error.cancelled}</span>`}${error.not_undone && html`<div>not undone: ${error.not_undone.map((one) => `${one.node || one.path}${one.error ? ` (${one.error.message || one.error.type})` : ""}`).join(", ")}</div>`}</div></div>`}
+    ${run.state === "paused" && html`<div class="why" data-tone="slate"><b>Paused.</b> What is under way is finished; nothing new begins until somebody resumes it.</div>`}`;
 }
 
 const placeOf = (error) => (error.place || error.path ? html` <code>${error.place || error.path}</code>` : null);

@@ -2,8 +2,7 @@
 
 /** names: token number → node. */
 export function eventWords(event, names) {
-  const token = `token ${event.token}`, where = names.get(event.token);
-  const who = where ? `${where} (${token})` : token;
+  const who = whoOf(event.token, names);
   switch (event.type) {
     case "RunStarted": return event.from_node ? `the run started, forked at ${event.from_node}` : "the run started";
     case "TaskEnded": return event.cancelled ? `the task of ${who} was cancelled` : event.ok ? `the task of ${who} succeeded` : `the task of ${who} failed: ${messageOf(event.error)}`;
@@ -13,12 +12,41 @@ export function eventWords(event, names) {
     case "TimerFired": return event.kind === "run" ? "the run's time was up" : event.kind === "slice" ? "the run went on with its next steps" : event.kind === "join" ? `the time of the join of scope ${event.number} was up` : `the ${event.kind} of ${names.get(event.number) || `token ${event.number}`} was over`;
     case "RunCancelled": return `somebody cancelled the run${event.reason ? `: ${event.reason}` : ""}`;
     case "RunPaused": return "somebody paused the run";
-    case "RunResumed": return "somebody resumed the run";
+    case "RunResumed": return event.accept ? "somebody resumed the run and accepted the new code" : "somebody resumed the run";
     case "ScopeEndRequested": return `somebody ${event.action === "complete" ? "completed" : "cancelled"} scope ${event.scope}${event.reason ? `: ${event.reason}` : ""}`;
     case "BranchesAdded": return `${event.token ? who : "somebody"} added ${event.items.length} branches to scope ${event.scope}${event.is_last ? ", the last ones" : ""}`;
     case "RunRetried": return "somebody had the run retried";
+    case "OperationsReported": return `the function did ${operationWords(event.operations)}`;
+    case "FunctionStopped": return stopWords(event.report);
     default: return event.type;
   }
+}
+
+const ITEM_SPAN = 2 ** 32; // between the tokens of two items of a map
+const MOST_NAMED = 4;
+
+/** A token by its node; of a function: the operation, an item of its map, or the function itself. */
+function whoOf(token, names) {
+  if (token === 0) return "the function";
+  const number = token % ITEM_SPAN, where = names.get(number);
+  if (token >= ITEM_SPAN) return `item ${Math.floor(token / ITEM_SPAN) - 1} of ${where || `operation ${number}`}`;
+  return where ? `${where} (token ${token})` : `token ${token}`;
+}
+
+function operationWords(operations) {
+  const named = operations.slice(0, MOST_NAMED).map((one) => `${one.path} ${one.state}`).join(", ");
+  return operations.length > MOST_NAMED ? `${named} and ${operations.length - MOST_NAMED} more` : named || "nothing";
+}
+
+function stopWords(report) {
+  const did = report.operations?.length ? ` after ${operationWords(report.operations)}` : "";
+  if (report.divergence) return `the function diverged from its log: ${report.divergence.message}`;
+  if (report.waits) {
+    const paths = report.waits.flat();
+    return `the function waits for ${paths.slice(0, MOST_NAMED).join(", ") || "nothing"}${paths.length > MOST_NAMED ? ` and ${paths.length - MOST_NAMED} more` : ""}${did}`;
+  }
+  if (report.error) return `the function failed: ${messageOf(report.error)}${did}`;
+  return `the function ${report.restart === undefined ? "returned" : "begins anew"}${did}`;
 }
 
 const messageOf = (error) => (error ? error.message || error.type || "no reason given" : "no reason given");
@@ -47,6 +75,13 @@ function decisionWords(decision, names, transitions) {
     case "TakeSignal": return { text: `the kept signal ${decision.name} is taken` };
     case "SendSignal": return { text: `the signal ${decision.name} is sent to ${decision.run ? `run ${decision.run}` : "the run itself"}`, value: decision.payload };
     case "CountIteration": return { text: `round ${decision.count} of ${wayOf(decision.transition, transitions)}` };
+    case "ResumeFunction": return { text: decision.reported ? `the function is resumed after ${decision.reported} reported entries` : "the function is queued" };
+    case "AskTasks": return { text: `${decision.count > 1 ? `${decision.count} tasks are` : "a task is"} queued for ${who(decision.number)}` };
+    case "AskChild": return { text: `a run starts for ${who(decision.number)}` };
+    case "EndOperation": return { kind: decision.state === "failed" ? "bad" : "", text: `${who(decision.number)} is ${decision.state}` };
+    case "DropOperations": return { kind: "no", text: `${decision.paths.length} operations leave the log: ${decision.because}`, code: decision.paths.slice(0, MOST_NAMED).join(", ") };
+    case "RestartFunction": return { kind: "yes", text: `the function begins anew, for the ${decision.restarts}. time` };
+    case "WarnOperations": return { kind: "bad", text: `${decision.count} operations: the log comes near its limit` };
     case "SetRunState": return { kind: decision.state === "failed" || decision.state === "timed_out" ? "bad" : "yes", text: `the run is ${decision.state}${decision.error ? `: ${messageOf(decision.error)}` : ""}` };
     default: return { text: decision.type };
   }
@@ -97,7 +132,7 @@ export function wayOf(name, transitions) {
 
 /** Token numbers and their nodes, as far as these entries and tokens tell. */
 export function namesOf(entries, tokens) {
-  const names = new Map(tokens.map((one) => [Number(one.id.split(".").at(-1)), one.node_id]));
+  const names = new Map(tokens.map((one) => [Number(one.id.split(".").at(-1)), one.path || one.node_id]));
   for (const entry of entries) {
     for (const decision of entry.decisions) if (decision.type === "CreateToken") names.set(decision.number, decision.node);
     // What a finished task wrote is written under the name of its node.

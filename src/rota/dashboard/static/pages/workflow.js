@@ -2,6 +2,7 @@
 import { withQuery } from "../api.js";
 import { Graph } from "../graph.js";
 import { awaited, does } from "../graph_shape.js";
+import { duration } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
 import { link, segment, setQuery } from "../router.js";
@@ -9,7 +10,8 @@ import { may } from "../session.js";
 import { Copy, Empty, Facts, Header, Panel, Problem, Tabs, Time } from "../ui.js";
 import { Table as RunTable } from "./runs.js";
 import { StartForm } from "./workflow_form.js";
-import { diff, folded, yamlOf } from "./workflow_text.js";
+import { Difference, Source } from "./source_text.js";
+import { yamlOf } from "./workflow_text.js";
 
 export default function Workflow({ params, query }) {
   const path = `/api/workflows/${segment(params.name)}`;
@@ -19,22 +21,31 @@ export default function Workflow({ params, query }) {
   const chosen = useResource(newest.data && !isNewest ? `${path}/versions/${wanted}` : null);
   const one = isNewest ? newest.data : chosen.data;
   if (!newest.data) return html`<${Header} title=${params.name} /><${Problem} of=${newest} />`;
-  const tabs = ["runs", ...(may("submit") ? ["start"] : []), "definition", "versions"];
+  const { code, definition } = one || newest.data;
+  const tabs = ["runs", ...(may("submit") ? ["start"] : []), ...(code ? [] : ["definition"]), "versions"];
   const tab = tabs.includes(query.tab) ? query.tab : "runs";
-  return html`<${Header} title=${params.name} sub=${newest.data.definition.description}>
+  return html`<${Header} title=${params.name} sub=${(newest.data.code || newest.data.definition).description}>
       <label class="field-inline"><span class="soft">version </span><select aria-label="version" value=${wanted} onChange=${(event) => setQuery({ version: Number(event.target.value) === newest.data.version ? "" : event.target.value }, { replace: true })}>
         ${newest.data.versions.map((version) => html`<option key=${version.version} value=${version.version}>${version.version}${version.version === newest.data.version ? ", newest" : ""}</option>`)}</select></label>
       ${may("submit") && html`<a class="button primary" href=${link(location.pathname, { ...query, tab: "start" })}>start a run</a>`}<//>
-    <${Panel} title="Graph">${one ? html`<${Graph} definition=${one.definition} chosen=${query.node} onChoose=${(node) => setQuery({ node }, { replace: true })} label=${`graph of ${params.name}`} />` : html`<${Problem} of=${chosen} />`}<//>
-    ${one && query.node && one.definition.nodes[query.node] && html`<${NodeFacts} id=${query.node} node=${one.definition.nodes[query.node]} />`}
+    ${code ? html`<${Panel} title="Function">${one ? html`<div class="body"><${Facts} items=${codeFacts(code)} /></div><${Source} key=${wanted} code=${code} label=${`source of ${params.name}, version ${wanted}`} />` : html`<${Problem} of=${chosen} />`}<//>` : html`<${Panel} title="Graph">${one ? html`<${Graph} definition=${definition} chosen=${query.node} onChoose=${(node) => setQuery({ node }, { replace: true })} label=${`graph of ${params.name}`} />` : html`<${Problem} of=${chosen} />`}<//>`}
+    ${one && query.node && definition?.nodes[query.node] && html`<${NodeFacts} id=${query.node} node=${definition.nodes[query.node]} />`}
     <${Tabs} label="about the workflow" items=${tabs.map((name) => ({ label: name, href: link(location.pathname, { ...query, tab: name, cursor: "" }), isOn: tab === name }))} />
     <${Panel}>
       ${tab === "runs" && html`<${Runs} name=${params.name} />`}
-      ${tab === "start" && one && html`<div class="body"><${StartForm} key=${wanted} name=${params.name} version=${wanted} schema=${one.definition.input} /></div>`}
-      ${tab === "definition" && one && html`<${Text} definition=${one.definition} />`}
+      ${tab === "start" && one && html`<div class="body"><${StartForm} key=${wanted} name=${params.name} version=${wanted} schema=${definition?.input} /></div>`}
+      ${tab === "definition" && one && html`<${Text} definition=${definition} />`}
       ${tab === "versions" && html`<${Versions} path=${path} newest=${newest.data} wanted=${wanted} against=${Number(query.against) || 0} />`}
     <//>`;
 }
+
+const codeFacts = (code) => [
+  ["label", code.label], ["queue", code.queue || "default"], ["priority", code.priority || null], ["requires", code.requires?.join(", ")],
+  ["attempts", `${code.max_attempts ?? 3} without progress`], ["upgrade", code.upgrade === "pinned" ? "pinned: only workers with this version go on with its runs" : "replay: workers with any version go on with its runs"],
+  ["time limit", code.timeout_ms ? duration(code.timeout_ms) : null],
+];
+
+const textOf = (version) => (version.code ? version.code.source : yamlOf(version.definition));
 
 const NodeFacts = ({ id, node }) => html`<${Panel} title=${`Node ${id}`}><div class="body"><${Facts} items=${[["does", does(node)], ["waits for", awaited(id, node)], ["queue", node.task ? node.queue || "default" : null]]} /></div>
   <div class="text">${yamlOf(node).split("\n").map((line, at) => html`<div key=${at}>${line}</div>`)}</div><//>`;
@@ -58,13 +69,5 @@ function Versions({ path, newest, wanted, against }) {
     ${newest.versions.map((one) => html`<tr key=${one.version}><td><a href=${link(location.pathname, { tab: "versions", version: one.version === newest.version ? "" : one.version })} aria-current=${one.version === wanted ? "true" : undefined}>${one.version}${one.version === wanted ? " (shown)" : ""}</a></td><td><${Time} at=${one.created_at_ms} /></td><td class="hide-narrow"><code class="faint">${one.hash.slice(0, 16)}</code></td>
       <td>${one.version === wanted ? "" : html`<a href=${link(location.pathname, { tab: "versions", version: wanted === newest.version ? "" : wanted, against: one.version })}>${one.version} → ${wanted}</a>`}</td></tr>`)}
   </tbody></table></div>
-  ${other > 0 && html`<h3 class="part">What changed from ${other} to ${wanted}</h3>${left.data && right.data ? html`<${Changes} before=${left.data.definition} after=${right.data.definition} />` : html`<${Problem} of=${left.problem ? left : right} />`}`}`;
-}
-
-const MARKS = { old: "−", new: "+", same: " " };
-
-function Changes({ before, after }) {
-  const lines = folded(diff(yamlOf(before), yamlOf(after)));
-  if (lines.every((one) => one.kind === "gap")) return html`<${Empty}>Nothing.<//>`;
-  return html`<div class="text" tabindex="0" role="group" aria-label="difference">${lines.map((one, at) => (one.kind === "gap" ? html`<div key=${at} class="is-gap">··· ${one.count} lines ···</div>` : html`<div key=${at} class=${`is-${one.kind}`}><i>${MARKS[one.kind]}</i>${one.text}</div>`))}</div>`;
+  ${other > 0 && html`<h3 class="part">What changed from ${other} to ${wanted}</h3>${left.data && right.data ? html`<${Difference} before=${textOf(left.data)} after=${textOf(right.data)} />` : html`<${Problem} of=${left.problem ? left : right} />`}`}`;
 }

@@ -6,12 +6,24 @@ import { html, useState } from "../lib.js";
 import { go } from "../router.js";
 
 export function StartForm({ name, version, schema }) {
+  const [key, setKey] = useState("");
+  const send = async (input, setProblem) => {
+    const run = await act(async () => {
+      try { return await post("/api/runs", { workflow: name, version, input, key: key || undefined }); } catch (error) { setProblem(error.detail); throw error; }
+    }, (made) => (made.duplicate ? "this key has a run already" : "the run was started"));
+    if (run) go(`/runs/${run.id}`);
+  };
+  return html`<${SchemaForm} schema=${schema} label="input as JSON" verb="start a run" nothing="It takes no input." send=${send}>
+    <label class="field"><span>key, so that starting twice starts once</span><input value=${key} autocomplete="off" placeholder="none" onInput=${(event) => setKey(event.target.value)} /></label><//>`;
+}
+
+/** A value by its schema: `send` gets the value, and a function that takes what is wrong with it. */
+export function SchemaForm({ schema, label, verb, nothing, send, tools, children }) {
   const fields = fieldsOf(schema);
   const [isJson, setJson] = useState(!fields);
   const [values, setValues] = useState(() => firstValues(fields || []));
   const [text, setText] = useState(() => JSON.stringify(example(schema), null, 2));
   const [problem, setProblem] = useState("");
-  const [key, setKey] = useState("");
   const read = () => (isJson ? JSON.parse(text) : gathered(fields, values));
   const flip = () => {
     try {
@@ -25,18 +37,15 @@ export function StartForm({ name, version, schema }) {
     let input;
     try { input = read(); } catch (error) { setProblem(error.message); return; }
     setProblem("");
-    const run = await act(async () => {
-      try { return await post("/api/runs", { workflow: name, version, input, key: key || undefined }); } catch (error) { setProblem(error.detail); throw error; }
-    }, (made) => (made.duplicate ? "this key has a run already" : "the run was started"));
-    if (run) go(`/runs/${run.id}`);
+    await send(input, setProblem);
   };
   return html`<form class="form" onSubmit=${submit}>
-    ${isJson ? html`<label class="field"><span>input as JSON</span><textarea rows="9" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>`
+    ${isJson ? html`<label class="field"><span>${label}</span><textarea rows="9" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>`
       : fields.map((field) => html`<${Input} key=${field.name} field=${field} value=${values[field.name]} change=${(value) => setValues({ ...values, [field.name]: value })} />`)}
-    ${!isJson && !fields.length && html`<p class="hint">It takes no input.</p>`}
-    <label class="field"><span>key, so that starting twice starts once</span><input value=${key} autocomplete="off" placeholder="none" onInput=${(event) => setKey(event.target.value)} /></label>
+    ${!isJson && !fields.length && nothing && html`<p class="hint">${nothing}</p>`}
+    ${children}
     ${problem && html`<p class="is-wrong" role="alert">${problem}</p>`}
-    <div class="form-tools"><button type="submit" class="button primary">start a run</button>${fields && html`<button type="button" class="button quiet" onClick=${flip}>${isJson ? "as a form" : "as JSON"}</button>`}</div>
+    <div class="form-tools"><button type="submit" class="button primary">${verb}</button>${tools}${fields && html`<button type="button" class="button quiet" onClick=${flip}>${isJson ? "as a form" : "as JSON"}</button>`}</div>
   </form>`;
 }
 

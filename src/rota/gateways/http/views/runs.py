@@ -10,7 +10,12 @@ from rota.core.ids import to_text
 from rota.core.tasks.model import TaskRecord
 from rota.core.workflow.commands import RunShown
 from rota.core.workflow.definition.model import Definition, Graph
-from rota.core.workflow.functions.model import ApprovalRequest
+from rota.core.workflow.functions.model import (
+    ApprovalRequest,
+    EventRequest,
+    Operation,
+    SleepRequest,
+)
 from rota.core.workflow.records import Artifact, JournalEntry, RunRecord
 from rota.core.workflow.runtime.scopes import joins
 from rota.engine.runs.function_projection import EDGES, FunctionProjection, signal_of
@@ -124,9 +129,20 @@ def _operation(token: TokenProjection) -> dict[str, Any]:
         "signal": signal_of(operation),
         "title": None if asks is None else asks.title or None,
         "form": None if asks is None else asks.form,
+        "due_at_ms": _due_at_ms(operation, token.created_at_ms),
         "items": token.items,
         "items_ended": None if token.items is None else token.items_ended,
     }
+
+
+def _due_at_ms(operation: Operation, asked_at_ms: int) -> int | None:
+    match operation.request:
+        case SleepRequest(due_at_ms=due_at_ms):
+            return due_at_ms
+        case EventRequest(timeout_ms=int(timeout_ms)) | ApprovalRequest(timeout_ms=int(timeout_ms)):
+            return asked_at_ms + timeout_ms
+        case _:
+            return None
 
 
 def with_task(view: RunTokenView, task: TaskRecord) -> RunTokenView:
