@@ -9,12 +9,15 @@ pack_parcel    one parcel at a time for each customer: a concurrency limit
 print_label    two branches share one printer, and north gets three labels for each of south
 count_stock    every fifteen seconds, by a schedule
 close_books    every night at three, by the clock in Berlin
+take_back      a durable function: a parcel comes back, is looked at, and its price is paid back
 """
 
 import asyncio
 import random
 
-from rota import Concurrency, Discard, Rate, Rota, current
+from msgspec import Struct
+
+from rota import Concurrency, Discard, Rate, Rota, Run, current
 
 app = Rota()
 
@@ -24,6 +27,9 @@ TRIES_AGAIN_ONE_IN = 4
 FAILS_FOR_GOOD_ONE_IN = 12
 LABELS = "labels"  # the queue that the branches share
 LABEL_WEIGHTS = {"north": 3, "south": 1}
+LARGE_REFUND_CENTS = 3_000  # from here on a person says yes
+CENTS_PER_ITEM = 800
+ASKS_FOR_MS = 600_000
 
 
 class CardDeclinedError(Exception):
@@ -94,3 +100,46 @@ async def count_stock() -> int:
 async def close_books() -> str:
     await asyncio.sleep(1.0)
     return "closed"
+
+
+# --- a durable function ---------------------------------------------------------------------------
+
+
+class Refund(Struct):
+    """What the person fills in who approves a large refund."""
+
+    cents: int
+    note: str = ""
+
+
+async def look_at(item: str) -> int:
+    await asyncio.sleep(random.uniform(0.2, 0.6))
+    if random.randrange(TRIES_AGAIN_ONE_IN) == 0:
+        raise ConnectionError(f"the scales do not answer for {item}")
+    return CENTS_PER_ITEM
+
+
+async def pay_back(order: int, cents: int) -> str:
+    await asyncio.sleep(random.uniform(0.1, 0.3))
+    return f"{cents / 100:.2f} paid back for order {order}"
+
+
+async def look_at_all(ctx: Run, goods: list[str]) -> int:
+    careful = ctx.using(max_attempts=10, backoff={"initial_ms": 200, "max_ms": 800})
+    return sum([await careful.step(look_at, item) for item in goods])
+
+
+@app.workflow
+async def take_back(ctx: Run, order: int, goods: list[str]) -> str:
+    """A parcel comes back: its goods are looked at, and their price is paid back."""
+    ctx.publish("status", "travelling")
+    await ctx.sleep(seconds=3)
+    ctx.publish("status", "here")
+    cents, _ = await ctx.gather(
+        look_at_all(ctx, goods), ctx.call(send_mail, "ada@example.org", "Your parcel is here")
+    )
+    if cents >= LARGE_REFUND_CENTS:
+        question = f"Pay {cents / 100:.2f} back for order {order}?"
+        refund = await ctx.using(timeout_ms=ASKS_FOR_MS).approval(question, form=Refund)
+        cents = refund.cents
+    return await ctx.step(pay_back, order, cents)

@@ -14,8 +14,11 @@ import subprocess
 import sys
 import threading
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from rota.errors import IllegalState, NothingToApprove
 
 ROOT = Path(__file__).resolve().parent.parent
 ROTA = Path(sys.executable).with_name("rota")
@@ -25,11 +28,23 @@ ORDER_EVERY = 6  # rounds
 LARGE_ORDER_EVERY = 36  # waits for a yes, which comes a while later
 APPROVED_AFTER = 30
 DOCUMENTS_EVERY = 25
+RETURN_EVERY, LARGE_RETURN_EVERY = 15, 45  # of parcels; a large refund waits for a yes, too
 VISIT_EVERY, VISIT_ROUNDS = 60, 35  # a third consumer comes, and goes again: shards move
 GOODS = ("tea", "cups", "pot", "honey", "scones", "lemon", "tray", "spoons", "jam", "cloth")
 NAMES = ("ada", "bob", "cleo", "dan", "eve", "fay")
 LABELS = 12  # that each branch always has waiting, so that the weights decide
 DOCUMENTS = ["invoices", "flaky letters", "returns", "missing page", "reviews"]
+
+
+class Answer(NamedTuple):
+    """What a person says to a run that asks."""
+
+    run: Any
+    signal: str
+    payload: Any
+
+
+Waiting = dict[int, list[Answer]]  # the answers of each round
 
 
 class Shop:
@@ -92,7 +107,7 @@ class Shop:
             name: flows.workflow(ROOT / "examples" / "workflows" / f"{name}.yaml")
             for name in ("order", "document_pipeline")
         }
-        waiting: dict[int, Any] = {}  # rounds in which somebody says yes, with the run
+        waiting: Waiting = {}  # by the round in which a person gives them
         for number in itertools.count():
             if self._stop.is_set():
                 return
@@ -102,6 +117,8 @@ class Shop:
                 self._sell(shop, number)
                 self._ship(shop, number)
                 self._order(workflows, waiting, number)
+                self._take_back(shop, waiting, number)
+                self._answer(waiting.pop(number, ()))
                 self._visit(number)
             except Exception as error:  # noqa: BLE001 - shown, and tried again in the next round
                 print(f"  round {number}: {error}", flush=True)
@@ -143,18 +160,33 @@ class Shop:
             for order in range(LABELS - waiting.get(branch, 0)):
                 shop.print_label.enqueue(branch, 100 * number + order)
 
-    def _order(self, workflows: Any, waiting: dict[int, Any], number: int) -> None:
+    def _order(self, workflows: Any, waiting: Waiting, number: int) -> None:
         order, lines = workflows["order"], random.sample(GOODS, random.randrange(2, 9))
         if number % LARGE_ORDER_EVERY == 3:
             run = order.start({"number": 5_000 + number, "lines": lines, "cents": 75_000})
-            waiting[number + APPROVED_AFTER] = run
+            answer = Answer(run, "approve", {"approved": True})
+            waiting.setdefault(number + APPROVED_AFTER, []).append(answer)
         elif number % ORDER_EVERY == 0:
             card = "refused" if number % (5 * ORDER_EVERY) == 2 * ORDER_EVERY else "good"
             order.start({"number": 1_000 + number, "lines": lines, "card": card})
         if number % DOCUMENTS_EVERY == 1:
             workflows["document_pipeline"].start({"documents": DOCUMENTS})
-        if number in waiting:
-            waiting.pop(number).signal("approve", {"approved": True})
+
+    def _take_back(self, shop: Any, waiting: Waiting, number: int) -> None:
+        """Parcels come back, to a durable function."""
+        if number % LARGE_RETURN_EVERY == RETURN_EVERY:
+            run = shop.take_back.start(1_000 + number, random.sample(GOODS, 5))
+            answer = Answer(run, "approval", {"approved": True, "cents": 3_500, "note": "a gift"})
+            waiting.setdefault(number + APPROVED_AFTER, []).append(answer)
+        elif number % RETURN_EVERY == 0:
+            shop.take_back.start(1_000 + number, random.sample(GOODS, 2))
+
+    @staticmethod
+    def _answer(answers: Iterable[Answer]) -> None:
+        for run, name, payload in answers:
+            # A person may have answered on the dashboard before, or the run has ended.
+            with contextlib.suppress(IllegalState, NothingToApprove):
+                run.signal(name, payload)
 
     def _visit(self, number: int) -> None:
         moment = number % VISIT_EVERY

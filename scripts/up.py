@@ -49,6 +49,8 @@ with a GPU that nobody has, and consumers share the shards of a service; a third
 Large orders wait for your yes under Runs for half a minute. Under Limits are an API that allows two
 calls a second and customers who get one parcel packed at a time; two branches share the queue
 "labels" three to one; stock is counted every fifteen seconds, and the books are closed every night.
+Parcels come back to a durable function, take_back: its runs are code, and large refunds wait for
+your yes, too.
 """,
         flush=True,
     )

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parent.parent
 PATIENCE_S = 150.0
 ORDERS = "/api/runs?workflow=order&state=completed"
+RETURNS = "/api/runs?workflow=take_back&state=completed"  # runs of a durable function
 
 
 def ask(url: str, path: str) -> Any:
@@ -58,6 +59,7 @@ def test_make_up_shows_something_alive_and_ends_when_told(tmp_path: Path) -> Non
         url = address(process.stdout)
 
         wait_for("an order", url, lambda: ask(url, ORDERS)["items"])
+        wait_for("a parcel that came back", url, lambda: ask(url, RETURNS)["items"])
         wait_for("a failure", url, lambda: ask(url, "/api/failures")["items"])
         wait_for("what is stuck", url, lambda: ask(url, "/api/overview")["stuck"])
         wait_for("shards", url, lambda: ask(url, "/api/overview")["shards"]["owned"] == 8)
