@@ -164,6 +164,17 @@ async def test_a_diverged_run_is_resumed_or_cancelled_when_that_is_confirmed(
     assert ["cancelled" in payload for payload in resumed] in ([], [way == "cancel"])
 
 
+async def test_steps_that_were_not_undone_are_named_by_their_paths(api: Api, bench: Bench) -> None:
+    await deploy(api)
+    operations = [step("price#1", can_undo=True), asked("paid#1", PAID, 5)]
+    run = await stopped(bench, operations, waits=[["paid#1"]])
+    await bench.steer(run, "cancel", {"force": True})
+    async with visiting(api) as visit:
+        page = await visit.open(f"/runs/{run}")
+
+        await expect(page.get_by_text("not undone")).to_have_text("not undone: price#1")
+
+
 async def test_a_function_is_forked_from_one_of_its_steps(api: Api, bench: Bench) -> None:
     run = await diverged_function(api, bench)
     async with visiting(api) as visit:
