@@ -1,6 +1,7 @@
 """The durable functions on the pages do what the pages say."""
 
 import importlib.util
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +54,39 @@ def modules(tmp_path: Path) -> Iterator[PageModules]:
 def rota() -> Iterator[TestCoordinator]:
     with TestCoordinator() as coordinator:
         yield coordinator
+
+
+def test_the_functions_of_the_page_on_workflows_in_code_run(
+    modules: PageModules, rota: TestCoordinator
+) -> None:
+    page = modules.load("in_code", HOW_TO / "write-a-workflow-in-code.md", 0, 2)
+    rota.attach(page.app)
+
+    order, report = page.order.start("4242", ["book"], key="order-17"), page.report.start("monday")
+    order.signal("paid", {"by": "ada"})
+    rota.drain(until_finished=True)
+
+    assert order.result().total == 10
+    assert order.published == {"status": "paid"}
+    assert report.result() == len("monday")
+
+
+def test_the_marker_of_the_page_leads_new_runs_the_new_way(
+    modules: PageModules, rota: TestCoordinator
+) -> None:
+    page = modules.load("changed", HOW_TO / "change-a-running-function.md", 0)
+    rota.attach(page.app)
+
+    handle = page.order.start()
+    rota.drain()
+
+    assert handle.result() == 2027
+
+
+def test_the_test_of_the_page_on_testing_functions_passes(modules: PageModules) -> None:
+    page = modules.load("tested", HOW_TO / "test-a-function.md", 0, 1)
+
+    page.test_an_order_that_nobody_pays_is_late()
 
 
 def test_the_function_of_the_page_on_undoing_gives_back_what_it_took(
@@ -151,6 +185,8 @@ def test_the_functions_of_the_tutorial_run(
     modules.make("shop", "\n\n".join([imports, shop[0], shop[2], shop[4]]))
     page = modules.make("orders", "\n\n".join([imports, *orders[:4]]))
     monkeypatch.setattr("time.sleep", lambda _: None)
+    dice = itertools.chain([0.1], itertools.repeat(0.9))  # the bank answers the second time
+    monkeypatch.setattr("random.random", lambda: next(dice))
     rota.attach(page.app)
 
     sold, packed = page.sell.start(["tea", "cups"]), page.pack_all.start(["tea"])
