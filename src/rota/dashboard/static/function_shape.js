@@ -33,7 +33,7 @@ export function functionShape(graph, direction) {
     const sub = one.kind === "step" ? "" : doesOperation(one);
     const parent = groupOf(one.scopes, groups);
     const isMap = one.kind === "map";
-    const width = Math.min(230, Math.max(isMap ? 160 : 112, Math.max(one.id.length * 7.6, sub.length * 6.2) + (isMap ? 62 : 44)));
+    const width = Math.min(230, Math.max(isMap ? 160 : 112, Math.max(one.id.length * 7.6, sub.length * 6.2) + (isMap ? 72 : 60)));
     return { id: one.id, kind: one.kind, sub, parent, stacked: isMap ? "a task for each item" : null, isFirst: one.id === graph.initial_node, width, height: sub ? 54 : 36 };
   });
   const known = new Set(nodes.map((one) => one.id));

@@ -41,7 +41,7 @@ export function Operations({ run, isLive, onLine }) {
   if (!log.data) return html`<${Problem} of=${log} />`;
   const scopes = rowsByScope(log.data.items);
   const to = (number) => link(location.pathname, { ...place.value.query, after: number > 0 ? number : "" });
-  return html`${scopes.length ? html`<div class="scroll"><table class="operations"><thead><tr><th>operation</th><th>kind</th><th>state</th><th class="right">attempts</th><th class="right">took</th><th>result or error</th></tr></thead><tbody>
+  return html`${scopes.length ? html`<div class="scroll"><table class="operations"><thead><tr><th>operation</th><th>kind</th><th>state</th><th class="right hide-narrow">attempts</th><th class="right hide-narrow">took</th><th>result or error</th></tr></thead><tbody>
       ${scopes.map(([scope, rows]) => html`<${Fragment} key=${scope}>${scope && html`<tr class="scope-row"><th colspan="6" scope="rowgroup">${scope}</th></tr>`}${rows.map((row) => html`<${Row} key=${row.path} row=${row} scope=${scope} onLine=${onLine} />`)}<//>`)}
     </tbody></table></div>` : html`<${Empty}>Nothing is recorded${after ? " after that" : " yet"}.<//>`}
     ${(after > 0 || log.data.next_after !== null) && html`<nav class="pager" aria-label="pages of the log">
@@ -56,8 +56,8 @@ function Row({ row, scope, onLine }) {
   const isEnded = row.state === "done" || row.state === "failed";
   return html`<tr>
       <td><code>${scope ? row.path.slice(scope.length + 1) : row.path}</code>${row.line ? html` <button type="button" class="button quiet small" onClick=${() => onLine(row.line)}>line ${row.line}</button>` : null}${row.can_undo && html` <span class="chip">can be undone</span>`}</td>
-      <td>${row.kind}</td><td><${Badge} state=${STATES[row.state]}>${row.state}<//></td><td class="right number">${row.attempts ?? 1}</td>
-      <td class="right">${row.started_at_ms ? html`<${Duration} from=${row.started_at_ms} to=${isEnded ? row.ended_at_ms ?? row.started_at_ms : null} />` : "–"}</td>
+      <td>${row.kind}</td><td><${Badge} state=${STATES[row.state]}>${row.state}<//></td><td class="right number hide-narrow">${row.attempts ?? 1}</td>
+      <td class="right hide-narrow">${row.started_at_ms ? html`<${Duration} from=${row.started_at_ms} to=${isEnded ? row.ended_at_ms ?? row.started_at_ms : null} />` : "–"}</td>
       <td>${value === undefined || value === null ? html`<${Asked} row=${row} />` : html`<button type="button" class=${`json-toggle operation-value ${row.error ? "error-text" : ""}`} aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${row.error ? `${row.error.type || "error"}: ${String(row.error.message ?? "").slice(0, 200)}` : clip(value)}</button>`}</td></tr>
     ${isOpen && html`<tr><td colspan="6"><${Json} value=${value} label=${row.error ? "error" : "result"} /></td></tr>`}`;
 }
