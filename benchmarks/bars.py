@@ -447,6 +447,14 @@ BARS = (
         LATENCY,
     ),
     Bar(
+        "a batch of their steps, p99",
+        "heartbeats-beside-runs",
+        "≤ 20 ms",
+        _rota("heartbeats-beside-runs", "batch_p99_ms"),
+        lambda latency_ms: latency_ms <= 20,
+        LATENCY,
+    ),
+    Bar(
         "shards: a rebalance decided, p99",
         "shards-decide",
         "< 25 ms",

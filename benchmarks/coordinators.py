@@ -44,12 +44,13 @@ def coordinator(
     store: str | None = None,
     flags: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    program: Sequence[str] = (COMMAND,),
 ) -> Iterator[Coordinator]:
     """Run a coordinator, on a fresh SQLite file unless another store is named."""
     folder.mkdir()
     port = free_port()
     store = store or f"sqlite:///{folder / 'rota.db'}"
-    command = [COMMAND, "up", "--store", store, "--port", str(port), *flags]
+    command = [*program, "up", "--store", store, "--port", str(port), *flags]
     log = folder / "coordinator.log"
     with running(command, log=log, environment=environment) as process:
         connection = connect_when_ready(process, port)

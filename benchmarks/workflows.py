@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from benchmarks import coordinators
+from benchmarks import coordinators, timed_coordinator
 from benchmarks.coordinators import Coordinator, coordinator, wait_for_worker, worker
 from benchmarks.plan import Plan
 from benchmarks.processes import Failed
@@ -73,7 +73,11 @@ def foreach(plan: Plan, folder: Path) -> Facts:
 
 def heartbeats(plan: Plan, folder: Path) -> Facts:
     """Heartbeats of a worker while a long loop and a wide foreach are under way, each timed."""
-    with coordinator(folder / "heartbeats") as one:
+    batches = folder / "batches"
+    environment = {timed_coordinator.FILE: str(batches)}
+    with coordinator(
+        folder / "heartbeats", environment=environment, program=timed_coordinator.COMMAND
+    ) as one:
         for document in (loop(plan.loop_steps), passing()):
             _keep(one, document)
         registration = {"worker_id": "beating", "heartbeat_interval_ms": 600_000}
@@ -86,8 +90,13 @@ def heartbeats(plan: Plan, folder: Path) -> Facts:
         ]
         taken_ms = _beaten(one, beat, runs, plan.beside_s)
         memory_mib = one.process.memory_mib()
+    batch_ms, processor_ms = timed_coordinator.read_batches(batches)
     return _steps(taken_ms) | {
         "max_ms": max(taken_ms),
+        "batches": len(batch_ms),
+        "batch_p99_ms": _steps(batch_ms)["p99_ms"],
+        "batch_max_ms": max(batch_ms),
+        "batch_processor_p99_ms": _steps(processor_ms)["p99_ms"],
         "memory_mib": memory_mib,
         "steps": plan.loop_steps,
         "items": plan.wide_items,

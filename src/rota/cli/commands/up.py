@@ -23,7 +23,9 @@ log = structlog.get_logger("rota.up")
 
 # Addresses of all interfaces, and the one of this machine that belongs to each.
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - to recognise it
-COLLECTED_AFTER = 20_000  # new objects, until the garbage collector runs
+# New objects until the garbage collector looks at them; such rounds until it looks once more at
+# what they have left, which takes it some milliseconds; and those until it looks at everything.
+COLLECTED_AFTER = (20_000, 2, 50)
 
 
 class Announcement(Struct):
@@ -57,7 +59,7 @@ async def _serve(settings: Settings, *, as_json: bool) -> None:
     # What is loaded by now stays; objects of batches are freed without the collector.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(COLLECTED_AFTER, *gc.get_threshold()[1:])
+    gc.set_threshold(*COLLECTED_AFTER)
     process.stop_on_signals(node.ask_to_stop)
     if settings.tls_cert is not None:
         process.reload_on_hangup(node.reload_certificate)
