@@ -105,7 +105,15 @@ transitions:
     assert (run["state"], run["output"]) == ("completed", {"best": 3})
     joins = [one["join"] for one in graph["transitions"] if one["join"] is not None]
     assert joins == [
-        {"arrived": 8, "needed": 8, "scopes": 4, "fired": 4, "cancelled": 0, "failed": 0}
+        {
+            "arrived": 8,
+            "needed": 8,
+            "scopes": 4,
+            "fired": 4,
+            "cancelled": 0,
+            "failed": 0,
+            "open_scopes": [],
+        }
     ]
     assert {one["id"]: one["taken"] for one in graph["transitions"]}["again"] == 3
 

@@ -264,6 +264,7 @@ def test_the_calls_that_keep_work_have_rooms_of_their_own() -> None:
         "/api/workers/{worker_id}/heartbeat",
         "/api/workers/{worker_id}/results",
         "/api/workers/{worker_id}/progress",
+        "/api/workers/{worker_id}/operations",
         "/api/jobs/{job_id}/complete",
         "/api/jobs/{job_id}/fail",
         "/api/services/{name}/members/{worker_id}/heartbeat",

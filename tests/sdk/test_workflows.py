@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rota import Rota, RunCancelled, RunFailed, TaskFailed, current
@@ -122,6 +122,7 @@ def test_yaml_comes_back_as_the_same_definition(path: Path) -> None:
     assert app.workflow(app.workflow(definition).yaml()).definition == definition
 
 
+@example({"0E0": None, "1e5": "1e5", "007": "no"})
 @given(
     st.recursive(
         st.none()

@@ -43,7 +43,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "top": LazyCommand("top", "Show tasks, queues, workers and runs, live."),
     "token": LazyCommand("tokens", "Create, list and revoke access tokens."),
     "migrate": LazyCommand("store", "Bring the store's schema up to date."),
-    "backup": LazyCommand("store", "Back up the store to a file, while the coordinator runs."),
+    "backup": LazyCommand(
+        "store", "Back up the store to FILE, while the coordinator runs, and check the copy."
+    ),
     "copy": LazyCommand("store", "Copy a store to another one, and compare both."),
     "health": LazyCommand("health", "Probe a coordinator's health."),
     "doctor": LazyCommand("health", "Check this machine and a coordinator."),

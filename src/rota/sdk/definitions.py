@@ -12,7 +12,7 @@ import msgspec
 import yaml  # type: ignore[import-untyped]  # has none
 
 from rota.core.workflow.definition.model import Definition, DefinitionProblem
-from rota.core.workflow.definition.parser import convert, read
+from rota.core.workflow.definition.parser import convert, needs_quotes, read
 from rota.errors import Invalid, InvalidWorkflow
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -110,8 +110,9 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # as above
 
 
 def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    # The other styles lose characters that are line breaks in YAML only.
-    style = None if text.isprintable() else '"'
+    # The other styles lose characters that are line breaks in YAML only. PyYAML itself quotes what
+    # YAML 1.1 reads as another type; the parser reads YAML 1.2, where 1e5 is a number.
+    style = None if text.isprintable() and not needs_quotes(text) else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -36,19 +36,26 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 # As YAML 1.2 and JSON have it: `no` and `on` are texts, and so are dates, times and 007.
 _Loader.yaml_implicit_resolvers = {}
-for _tag, _pattern, _first in (
-    ("null", r"~|null|", ["~", "n", ""]),
-    ("bool", r"true|false", ["t", "f"]),
-    ("int", r"[-+]?(?:0|[1-9][0-9]*)", list("-+0123456789")),
-    (
-        "float",
-        r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)",
-        list("-+0123456789"),
-    ),
-):
-    _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), _first
+_IMPLICIT = [
+    (tag, re.compile(rf"(?:{pattern})\Z"), first)
+    for tag, pattern, first in (
+        ("null", r"~|null|", ["~", "n", ""]),
+        ("bool", r"true|false", ["t", "f"]),
+        ("int", r"[-+]?(?:0|[1-9][0-9]*)", list("-+0123456789")),
+        (
+            "float",
+            r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)",
+            list("-+0123456789"),
+        ),
     )
+]
+for _tag, _pattern, _first in _IMPLICIT:
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, _first)
+
+
+def needs_quotes(text: str) -> bool:
+    """Whether a text that is written without quotes is read as a number, a truth value or null."""
+    return any(pattern.match(text) for _, pattern, _ in _IMPLICIT)
 
 
 def read(text: str) -> tuple[Definition | None, list[DefinitionProblem]]:
