@@ -230,11 +230,19 @@ def keep_child_work(run: Run, node: str, event: ChildEnded) -> None:
     run.undo += [Undo(event.token, node, inner.result, inner) for inner in event.undo]
 
 
+def left_child_ended(run: Run, node: str, event: ChildEnded) -> None:
+    """Take up the end of a sub-workflow whose branch was cancelled before."""
+    keep_child_work(run, node, event)
+    failure = run.failure
+    if run.rules > 2 and failure is not None and failure.undoing is None:
+        undo_next(run)
+
+
 def undo_next(run: Run) -> None:
     """Compensate the next completed node; when none is left, the run has failed."""
     failure = run.failure
     assert failure is not None
-    if failure.awaited:
+    if failure.awaited or (run.rules > 2 and run.left):
         return
     if failure.mode == "force":
         _give_up(run, failure)

@@ -218,7 +218,7 @@ def _child_ended(run: Run, event: ChildEnded) -> None:
     if token is None or token.state is not TokenState.WAITING_FOR_SUBWORKFLOW:
         node = run.left.pop(event.token, None)
         if node is not None:
-            failures.keep_child_work(run, node, event)
+            failures.left_child_ended(run, node, event)
     elif run.failure is not None:
         failures.child_stopped(run, token, event)
     elif event.ok:
