@@ -43,10 +43,15 @@ class Shop:
         self.order = order
 
     def wait_for_signal(self, handle: FunctionHandle[Any]) -> None:
-        kinds: list[str] = []
-        while "event" not in kinds:
-            log, _ = self.app.client.run(function_calls.whole_log(handle.id))
-            kinds = [one.kind for one in log]
+        wait_for_signal(self.app, handle)
+
+
+def wait_for_signal(app: Rota, handle: FunctionHandle[Any]) -> None:
+    """Wait until a function waits for a signal."""
+    kinds: list[str] = []
+    while "event" not in kinds:
+        log, _ = app.client.run(function_calls.whole_log(handle.id))
+        kinds = [one.kind for one in log]
 
 
 @pytest.mark.parametrize("transport", ["websocket", "http"])
@@ -106,3 +111,37 @@ def test_an_embedded_coordinator_serves_functions(tmp_path: Path) -> None:
 
     assert handle.result(PATIENCE_S) == [10, [1, 2, 3], "embedded"]
     shop.app.close()
+
+
+def test_accepting_new_code_repeats_no_step_that_it_asked_for(server: Server) -> None:
+    ran: list[str] = []
+
+    async def note(name: str) -> str:
+        ran.append(name)
+        return name
+
+    def app_of(*names: str) -> Rota:
+        app = Rota(server.url)
+
+        @app.workflow(name="accepted", queue="accepting")
+        async def accepted(ctx: Run) -> list[str]:
+            done = [await ctx.using(name=name).step(note, name) for name in names]
+            return [*done, await ctx.event("go")]
+
+        return app
+
+    before, after = app_of("reserve", "charge"), app_of("reserve", "check", "charge")
+    with working(before):
+        handle = before.functions["accepted"].start()
+        wait_for_signal(before, handle)
+    handle.signal("go", "on")
+    with working(after):
+        while handle.status() != "paused":
+            pass
+        after.client.run(function_calls.resume_run(handle.id, accept=True))
+        result = after.functions["accepted"].handle(handle.id).result(PATIENCE_S)
+    before.close()
+    after.close()
+
+    assert result == ["reserve", "check", "charge", "on"]
+    assert ran == ["reserve", "charge", "check", "charge"], "only what it did not ask for"

@@ -271,12 +271,18 @@ def withdraw(run: CodeRun, operation: Operation) -> None:
         cancel(run, pending)
         run.decisions.append(EndOperation(pending.token, "failed"))
         return
-    unseen = run.unseen.pop(operation.path)
-    if operation.kind not in {"event", "receive"} or unseen.is_failed:
+    give_back_signal(run, operation.path)
+
+
+def give_back_signal(run: CodeRun, path: str) -> None:
+    """Forget an end that no function has seen; a signal that it has taken is kept for the next."""
+    unseen = run.unseen.pop(path, None)
+    if unseen is None or unseen.is_failed:
         return
     entries = run.operations()
-    asked = next(one.request for one in entries if one.path == operation.path and one.request)
-    assert isinstance(asked, EventRequest)
+    asked = next(one.request for one in entries if one.path == path and one.request)
+    if not isinstance(asked, EventRequest):
+        return
     result = entries[unseen.place - 1].result
     if asked.is_answered:  # it keeps its number, and the key under which it is answered
         number = result["number"]

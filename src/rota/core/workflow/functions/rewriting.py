@@ -100,7 +100,7 @@ def _drop(run: CodeRun, paths: Collection[str], because: str) -> None:
         pending = run.pending.get(path)
         if pending is not None:
             operations.cancel(run, pending)
-        run.unseen.pop(path, None)
+        operations.give_back_signal(run, path)
         run.begun.pop(path, None)
     run.count -= len(tokens)
     run.keep(kept)

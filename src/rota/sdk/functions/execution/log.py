@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from rota.core.workflow.functions.model import Operation, OperationKind, OperationState
-from rota.sdk.functions.execution.scopes import scope_of
+from rota.sdk.functions.execution.scopes import is_undo, scope_of
 
 WITHDRAWN = "withdrawn"  # the type of the error with which a function gives up a pending operation
 
@@ -154,12 +154,13 @@ class FunctionLog:
             if not found.is_visited and (scope is None or scope_of(path) == scope)
         ]
 
-    def in_scope(self, scope: str) -> list[str]:
-        """The operations of a scope, as `kind path`."""
+    def unvisited_within(self, scope: str) -> list[str]:
+        """What the function did not ask for in a scope and those inside it, as `kind path`."""
+        inside = f"{scope}/" if scope else ""
         return [
             f"{found.first.kind} {path}"
             for path, found in self.recorded.items()
-            if scope_of(path) == scope
+            if not found.is_visited and path.startswith(inside) and not is_undo(path)
         ]
 
 

@@ -35,9 +35,8 @@ from rota.sdk.functions.execution.log import (
     LogEntry,
     RecordedOperation,
 )
-from rota.sdk.functions.execution.scopes import SCOPE, Scopes, scope_of
+from rota.sdk.functions.execution.scopes import SCOPE, Scopes, is_undo, scope_of
 
-UNDO_SCOPE = "undo"
 ARTIFACT = "$artifact"  # the field of a result that is too large for the log
 _ARTIFACT_START = b'{"$artifact":'
 DELIVERIES_PER_TURN = 100  # of a replay, before other functions of the loop have their turn
@@ -353,7 +352,7 @@ class FunctionRuntime:
         report = Divergence(
             message=f"the log of the run has {was!r}, and the code asks for '{kind} {path}'",
             path=path if recorded else (expected.first.path if expected else path),
-            recorded=self.log.in_scope(scope),
+            recorded=self.log.unvisited_within(scope),
             attempted=f"{kind} {path}",
             recorded_line=expected.first.line if expected else None,
             attempted_line=line or None,
@@ -372,7 +371,7 @@ class FunctionRuntime:
             divergence=Divergence(
                 message=f"the code ended, and the log of the run has '{first.kind} {first.path}'",
                 path=first.path,
-                recorded=self.log.in_scope(scope_of(first.path)),
+                recorded=self.log.unvisited_within(""),
                 recorded_line=first.line,
                 version=self._version,
             )
@@ -465,7 +464,7 @@ class FunctionRuntime:
             Divergence(
                 message=f"'{kind} {path}' has other arguments than those that were recorded",
                 path=path,
-                recorded=self.log.in_scope(scope_of(path)),
+                recorded=self.log.unvisited_within(scope_of(path)),
                 attempted=f"{kind} {path}",
                 recorded_line=found.first.line,
                 attempted_line=line or None,
@@ -663,8 +662,3 @@ class FunctionRuntime:
         if not self._stopped.done():
             self._stopped.set_exception(error)
         self.unwind()
-
-
-def is_undo(path: str) -> bool:
-    """Whether a path is that of a step which undoes another, or of one of its retries."""
-    return path.startswith(f"{UNDO_SCOPE}/")

@@ -13,6 +13,7 @@ from rota.core import limits
 from rota.errors import Invalid
 from rota.sdk.functions.errors import AmbiguousStep
 
+UNDO_SCOPE = "undo"  # of the steps that undo others
 FORBIDDEN = frozenset("/#[]")  # in names: they are part of a path
 MAX_PATH_LENGTH = 1_000
 
@@ -79,6 +80,11 @@ SCOPE: ContextVar[CallScope] = ContextVar("rota.functions.scope")
 def scope_of(path: str) -> str:
     """The scope that a path is in; the root is empty."""
     return path.rpartition("/")[0]
+
+
+def is_undo(path: str) -> bool:
+    """Whether a path is that of a step which undoes another, or of one of its retries."""
+    return path.startswith(f"{UNDO_SCOPE}/")
 
 
 def checked_name(name: str) -> str:

@@ -24,8 +24,8 @@ from rota.sdk.arguments import Arguments
 from rota.sdk.encoding import encode
 from rota.sdk.functions.errors import TIMEOUT, UNKNOWN_OUTCOME, error_of, raised
 from rota.sdk.functions.execution.log import LogEntry
-from rota.sdk.functions.execution.runtime import UNDO_SCOPE, FunctionRuntime
-from rota.sdk.functions.execution.scopes import SCOPE
+from rota.sdk.functions.execution.runtime import FunctionRuntime
+from rota.sdk.functions.execution.scopes import SCOPE, UNDO_SCOPE
 from rota.sdk.outcomes import Discard, RateLimited, Retry, Snooze
 from rota.sdk.task import Task
 
