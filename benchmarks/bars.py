@@ -71,6 +71,8 @@ def functions_over_dbos(measurement: str, way: str) -> Callable[[Results], float
 OVER_DBOS = {
     "one-task runs, over DBOS's": over_dbos("runs-one"),
     "three-step runs, over DBOS's": over_dbos("runs-three"),
+    "functions, 64 at once, over DBOS's queued": functions_over_dbos("functions-three", "queued"),
+    "functions, one by one, over DBOS's called": functions_over_dbos("functions-one", "called"),
 }
 
 POSTGRES = "on PostgreSQL: "
@@ -367,18 +369,18 @@ BARS = (
         TIMES,
     ),
     Bar(
-        "functions of three steps, 64 at once, over DBOS's queued",
+        "functions, 64 at once, over DBOS's queued",
         "functions-three",
         "≥ 10x",
-        functions_over_dbos("functions-three", "queued"),
+        OVER_DBOS["functions, 64 at once, over DBOS's queued"],
         at_least(10),
         TIMES,
     ),
     Bar(
-        "functions of three steps, one by one, over DBOS's called",
+        "functions, one by one, over DBOS's called",
         "functions-one",
         "≥ 4x",
-        functions_over_dbos("functions-one", "called"),
+        OVER_DBOS["functions, one by one, over DBOS's called"],
         at_least(4),
         TIMES,
     ),
@@ -407,7 +409,7 @@ BARS = (
         COUNT,
     ),
     Bar(
-        "replay of 1,000 steps by another worker, p50",
+        "replay of 1,000 steps, p50",
         "functions-replay",
         "< 100 ms",
         _rota("functions-replay", "p50_ms"),

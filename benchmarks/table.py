@@ -10,7 +10,9 @@ from rich.text import Text
 from benchmarks import machine
 from benchmarks.bars import (
     BARS,
+    COUNT,
     LATENCY,
+    MEGABYTES,
     OVER_DBOS,
     PLAIN,
     POSTGRES,
@@ -184,6 +186,11 @@ def _own_rows(results: Results) -> OwnRows:
         for title, over in OVER_DBOS.items()
         if (times := over(results)) is not None
     ]
+    sleepers = rota.get("functions-sleepers", {})
+    if "added_mb" in sleepers:
+        name = f"{sleepers['sleepers']:,} sleeping functions"
+        rows.append((f"{name}, memory", MEGABYTES.format(sleepers["added_mb"])))
+        rows.append((f"{name}, tasks occupied", COUNT.format(sleepers["occupied"])))
     foreach = rota.get("foreach", {})
     rows += [
         (f"foreach of {int(items):,}, joined", SECONDS.format(seconds))

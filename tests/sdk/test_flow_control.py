@@ -4,14 +4,29 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rota import Batch, Concurrency, Debounce, Rate, RateLimited, Rota, Unique
+from rota import (
+    Backoff,
+    Batch,
+    Concurrency,
+    Debounce,
+    Rate,
+    RateLimited,
+    Rota,
+    RotaError,
+    TaskCancelled,
+    TaskHandle,
+    Unique,
+)
 from rota.messages.limits import QueuePatch
-from rota.sdk.client import limit_calls
+from rota.sdk.client import limit_calls, schedule_calls
 from tests.databases.schemas import schemas, url
 from tests.sdk.serving import PATIENCE_S, Server, working
+
+NO_WAIT = Backoff(kind="none")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -110,3 +125,68 @@ def test_batches_groups_chains_and_settings_of_queues(app: Rota) -> None:
     assert doubled == [0, 2, 4, 6, 8, 10]
     assert sum(sizes) == 6
     assert ends == (10, 12)
+
+
+def test_full_keys_kept_slots_windows_and_expiry(app: Rota) -> None:
+    seen: list[str] = []
+    fails = iter([True])
+
+    @app.task(concurrency=Concurrency("one", on_full="reject"))
+    def rejected() -> str:
+        return "ran"
+
+    @app.task(concurrency=Concurrency("newest", on_full="cancel_queued"))
+    def newest(number: int) -> int:
+        return number
+
+    @app.task(concurrency=Concurrency("line", hold="task"), max_attempts=2, backoff=NO_WAIT)
+    def line(name: str) -> str:
+        seen.append(name)
+        if name == "first" and next(fails, False):
+            raise ConnectionError("once")
+        return name
+
+    @app.task(rate=Rate("window", limit=2, per_ms=100, mode="window"))
+    def windowed(number: int) -> int:
+        return number
+
+    @app.task(start_within_ms=1, on_expiry="discard")
+    def fleeting() -> None: ...
+
+    held = rejected.enqueue()
+    with pytest.raises(RotaError) as refused:
+        rejected.enqueue()
+    replaced, kept = newest.enqueue(1), newest.enqueue(2)
+    in_line = [line.enqueue("first"), line.enqueue("second")]
+    discarded = fleeting.using(queue="nobody").enqueue()
+    with pytest.raises(TaskCancelled):
+        discarded.result(timeout=PATIENCE_S)
+    with working(app, concurrency=8, queues=["default"]):
+        starts = [windowed.enqueue(number) for number in range(5)]
+        handles: list[TaskHandle[Any]] = [held, kept, *in_line, *starts]
+        results = [one.result(timeout=PATIENCE_S) for one in handles]
+
+    assert refused.value.code == "key_busy"
+    assert replaced.status() == "cancelled"
+    assert results == ["ran", 2, "first", "second", *range(5)]
+    assert seen == ["first", "first", "second"], "the slot is kept through the back-off"
+
+
+def test_schedules_from_code_fire_once_for_each_run(app: Rota) -> None:
+    @app.schedule("0 3 * * *", timezone="Australia/Lord_Howe", name="nightly")
+    @app.task
+    def report() -> str:
+        return "reported"
+
+    app.deploy_schedules()
+    client = app.client
+    fired = client.run(schedule_calls.run_schedule("nightly"))
+    with working(app):
+        assert fired.task_id is not None
+        done = app.handle(fired.task_id).result(timeout=PATIENCE_S)
+    client.run(schedule_calls.pause_schedule("nightly", note="holidays"))
+    shown = client.run(schedule_calls.get_schedule("nightly"))
+
+    assert (done, fired.outcome) == ("reported", "fired")
+    assert [one.task_id for one in shown.firings] == [fired.task_id]
+    assert (shown.paused, shown.note) == (True, "holidays")
