@@ -232,7 +232,7 @@ def test_a_worker_logs_its_tasks_and_the_coordinators_absence(folder: Path) -> N
 
     assert (failed["task"], failed["level"]) == ("fail", "error")
     assert 'raise ValueError("no such luck")' in failed["exception"]
-    assert len(worker.find("coordinator_unreachable")) == 1
+    assert worker.find("coordinator_unreachable")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -68,6 +68,7 @@ async def asked_meanwhile(page: Page) -> list[str]:
 
 
 async def live(page: Page) -> None:
+    await expect(page.locator("main h1")).to_have_count(1)  # the module of the page is there
     await settled(page)
     await expect(page.locator(".live")).to_have_text("live")
 
