@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 QUICK := tests/core tests/store tests/engine tests/docs $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check format fuzz bench docs pictures audit clean
+.PHONY: help setup up test check format fuzz bench docs site pictures audit clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -62,6 +62,9 @@ format: setup ## put the code into shape
 
 docs: setup ## write the generated pages of docs/reference
 	@$(BIN)/python scripts/reference.py
+
+site: setup ## build the documentation as a site in build/site (SITE=--serve serves it)
+	@$(BIN)/python scripts/site.py $(SITE)
 
 pictures: setup ## take pictures of every page of the dashboard, light and dark
 	@$(BIN)/python scripts/browser.py

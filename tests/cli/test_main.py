@@ -1,13 +1,19 @@
 """Is the command line whole? Everything has a help text, and `--help` loads nothing heavy."""
 
+import json
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
 
+import apsw
 import click
+import msgspec
 import pytest
+import zmq
 from click.testing import CliRunner
 
+import rota
 from rota.cli.main import COMMANDS, cli
 from rota.cli.render.output import EXIT_CODES, ExitCode
 
@@ -89,6 +95,42 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], text: str
     assert ended.stderr.startswith("error: ")
     assert text in ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("group", [(), ("tasks",), ("workflows",)])
+def test_a_group_without_a_command_prints_its_help(group: tuple[str, ...]) -> None:
+    ended = CliRunner().invoke(cli, group)
+
+    assert ended.exit_code == ExitCode.UNUSABLE
+    assert ended.stderr.startswith(f"Usage: {' '.join(('cli', *group))} [OPTIONS]")
+    assert "Commands:\n" in ended.stderr
+
+
+def test_the_version_is_one_line() -> None:
+    ended = CliRunner().invoke(cli, ["--version"])
+
+    assert (ended.exit_code, ended.stdout) == (0, f"rota {rota.__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [["--version", "--json"], ["--json", "--version"]])
+def test_the_version_as_json_has_what_rota_stands_on(arguments: list[str]) -> None:
+    ended = CliRunner().invoke(cli, arguments)
+
+    assert ended.exit_code == 0
+    said = json.loads(ended.stdout)
+    assert said["rota"] == rota.__version__
+    assert said["python"] == platform.python_version()
+    assert said["sqlite"] == apsw.sqlite_lib_version()
+    assert said["zeromq"] == zmq.zmq_version()
+    assert said["packages"]["msgspec"] == msgspec.__version__
+    assert "pytest" not in said["packages"]
+
+
+def test_json_alone_is_refused() -> None:
+    ended = CliRunner().invoke(cli, ["--json", "tasks", "ls"])
+
+    assert ended.exit_code == ExitCode.UNUSABLE
+    assert "--json goes with --version, or behind a command" in ended.stderr
 
 
 def test_an_unreachable_coordinator_is_one_line_and_exit_code_2() -> None:

@@ -87,6 +87,9 @@ class RotaGroup(click.Group):
             refusal = refusal_of(error)
         except Refusal as error:
             refusal = error
+        except click.exceptions.NoArgsIsHelpError as error:  # a group without a command: its help
+            error.show()
+            raise SystemExit(error.exit_code) from None
         except click.ClickException as error:
             refusal = refusal_of_usage(error)
         else:
@@ -98,26 +101,38 @@ class RotaGroup(click.Group):
         raise SystemExit(refusal.exits_with)
 
 
-def _print_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 - click's signature
-    if asked:
-        click.echo(f"rota {rota.__version__}")
-        context.exit()
-
-
 @click.group(
     cls=RotaGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+    no_args_is_help=True,
 )
+@click.option("--version", "asks_version", is_flag=True, help="Print the version and end.")
 @click.option(
-    "--version",
+    "--json",
+    "as_json",
     is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Print the version and end.",
+    help="With --version: print the versions of Rota and of what it stands on, as JSON.",
 )
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context, *, asks_version: bool, as_json: bool) -> None:
     """Rota: a durable work coordinator for Python."""
+    if asks_version:
+        _print_version(as_json=as_json)
+        context.exit()
+    if as_json:
+        raise click.UsageError("--json goes with --version, or behind a command", context)
+
+
+def _print_version(*, as_json: bool) -> None:
+    if not as_json:
+        click.echo(f"rota {rota.__version__}")
+        return
+    import json  # noqa: PLC0415 - the list of commands starts quickly
+
+    from rota.cli.versions import versions  # noqa: PLC0415 - imports apsw and ZeroMQ
+
+    click.echo(json.dumps(versions(), indent=2))
 
 
 def main() -> None:
