@@ -26,8 +26,6 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-
 import rota
 
 ROOT = Path(__file__).parent.parent
@@ -244,7 +242,7 @@ def build(source: Path, target: Path, version: str) -> None:
         "copyright": f"Rota {version}",
     }
     path = source / "mkdocs.yml"
-    path.write_text(yaml.safe_dump(configuration, sort_keys=False), encoding="utf-8")
+    path.write_text(json.dumps(configuration, indent=2), encoding="utf-8")  # JSON is YAML
     # Not --quiet: it would leave out the warnings before --strict counts them.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
