@@ -115,6 +115,18 @@ def test_an_argument_may_have_any_name_that_python_allows(coordinator: TestCoord
     assert chain.result() == [[1, 2], 3]
 
 
+def test_a_call_with_all_its_arguments_ignores_the_result_before_it(
+    coordinator: TestCoordinator,
+) -> None:
+    chain = app.chain(double.bind(1), point.bind(7))
+    group = app.group(calls(1, 2), on_success=double.bind(5))
+
+    coordinator.drain()
+
+    assert chain.result() == Point(7)
+    assert group.callback_result() == 10
+
+
 def test_an_empty_group_succeeds_at_once(coordinator: TestCoordinator) -> None:
     group = app.group(calls(), on_success=total)
 

@@ -79,10 +79,16 @@ class Retry(HandlerAnswer):
 
 
 class Discard(HandlerAnswer):
-    """Fail the task for good, whatever attempts it has left."""
+    """Fail the task for good, whatever attempts it has left.
 
-    def __init__(self, reason: str = "discarded by its handler") -> None:
+    With a `cause` the task fails with that exception: its type, text and traceback are reported.
+    """
+
+    def __init__(
+        self, reason: str = "discarded by its handler", *, cause: Exception | None = None
+    ) -> None:
         super().__init__(reason)
+        self.cause = cause
 
 
 class Cancelled(BaseException):
@@ -126,6 +132,14 @@ def item_of_error(lease: LeaseView, error: BaseException) -> ResultItem:
         case Retry(in_ms=in_ms):
             item = failure(lease, "Retry", str(error), details=details_of(error))
             return msgspec.structs.replace(item, retry_in_ms=in_ms)
+        case Discard(cause=Exception() as cause):
+            return failure(
+                lease,
+                type_name(cause),
+                message_of(cause),
+                retryable=False,
+                details=details_of(cause),
+            )
         case Discard():
             return failure(lease, "Discard", str(error), retryable=False)
         case _:

@@ -19,7 +19,8 @@ from rota.sdk.encoding import encode
 from rota.sdk.task import PartialCall, Submission, Task, node_options_of
 
 R = TypeVar("R")
-Link = Task[..., R] | PartialCall[R]  # a task that gets the result of others as its first argument
+# A task that gets the result of others as its first argument, or a call that ignores that result.
+Link = Task[..., R] | PartialCall[R] | Submission[R]
 Callback = Link[Any]
 Document = dict[str, Any]
 
@@ -178,6 +179,8 @@ def decoder_of_last(first: Submission[Any], links: Sequence[Callback]) -> msgspe
     if not links:
         return first.decoder
     last = links[-1]
+    if isinstance(last, Submission):
+        return last.decoder
     task = last.task if isinstance(last, PartialCall) else last
     return task.arguments.result_decoder
 
@@ -186,7 +189,13 @@ def decoder_of_last(first: Submission[Any], links: Sequence[Callback]) -> msgspe
 
 
 def _link(link: Callback, argument: str, given_at: str) -> tuple[Document, Document]:
-    """The node of a task whose first argument is an expression, and its other arguments."""
+    """The node of a task whose first argument is an expression, and its other arguments.
+
+    A call has all of its arguments: its node takes no result of others.
+    """
+    if isinstance(link, Submission):
+        arguments = _arguments(link.new_task)
+        return {**_node(link.new_task), "input": _fields_of(given_at, arguments)}, arguments
     task, given = (link.task, link.given) if isinstance(link, PartialCall) else (link, {})
     first = task.arguments.first
     if first is None:

@@ -41,7 +41,8 @@ class GroupStarter(App, ABC):
 
         `on_success` gets the list of their results, if none has failed; `on_failure` the outcomes
         of those that have failed. `on_complete` gets the outcomes of all, after the other callback.
-        A callback is a task, or `task.partial(…)` with its further arguments; each starts once.
+        A callback is a task, or `task.partial(…)` with its further arguments, or `task.bind(…)`
+        with all of them, which ignores what it would get; each starts once.
         """
         exchange = self._start_group(members, on_success, on_failure, on_complete, key, timeout_ms)
         return self.client.run(exchange)
@@ -124,7 +125,8 @@ class GroupStarter(App, ABC):
     ) -> Any:
         """Run a call, and then each further task with the result of the one before it.
 
-        The result is the first argument of the task; `task.partial(…)` has its other ones.
+        The result is the first argument of the task; `task.partial(…)` has its other ones. A call
+        made by `task.bind(…)` has all of its arguments, and ignores the result.
         """
         return self.client.run(self._start_chain(first, links, key, timeout_ms))
 
