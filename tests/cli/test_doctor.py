@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rota.administration import open_database
-from rota.cli.commands import checks
-from rota.cli.commands.checks import CheckResult, HealthProbe
+from rota.cli.commands.monitoring import checks
+from rota.cli.commands.monitoring.checks import CheckResult, HealthProbe
 from rota.cli.main import cli
 from rota.cli.render.output import ExitCode
 from rota.core.flows.model import Concurrency

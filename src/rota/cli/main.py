@@ -47,8 +47,11 @@ COMMANDS: dict[str, LazyCommand] = {
         "store", "Back up the store to FILE, while the coordinator runs, and check the copy."
     ),
     "copy": LazyCommand("store", "Copy a store to another one, and compare both."),
-    "health": LazyCommand("health", "Probe a coordinator's health."),
-    "doctor": LazyCommand("health", "Check this machine and a coordinator."),
+    "mcp": LazyCommand(
+        "monitoring.mcp", "Serve assistants over MCP, on standard input and output."
+    ),
+    "health": LazyCommand("monitoring.health", "Probe a coordinator's health."),
+    "doctor": LazyCommand("monitoring.health", "Check this machine and a coordinator."),
 }
 
 

@@ -8,8 +8,8 @@ import msgspec
 from click.core import ParameterSource
 from msgspec import Struct
 
-from rota.cli.commands import checks
-from rota.cli.commands.checks import CheckResult, DoctorCheck
+from rota.cli.commands.monitoring import checks
+from rota.cli.commands.monitoring.checks import CheckResult, DoctorCheck
 from rota.cli.connection import connected
 from rota.cli.options import load_settings, settings_flags
 from rota.cli.render.formatting import duration

@@ -1,0 +1,1 @@
+"""Commands that look at the health and the state of a coordinator."""
