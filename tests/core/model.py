@@ -21,6 +21,8 @@ from rota.core.decisions import (
     FinishTask,
     ForgetCancelled,
     ForgetHistory,
+    ForgetLogs,
+    KeepLines,
     LeaseTask,
     NoteHeartbeat,
     NoteProgress,
@@ -207,6 +209,8 @@ class Model:
                 self._lease(decision)
             case NoteProgress():
                 assert self.leases[decision.id].fence == decision.fence
+            case KeepLines() | ForgetLogs():
+                assert decision.id in self.tasks
             case PutWorker():
                 assert decision.worker.incarnation > self.last_incarnation
                 self.last_incarnation = decision.worker.incarnation

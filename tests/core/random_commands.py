@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from rota.core.commands import (
+    AttemptLog,
     BeatWorker,
     CancelTasks,
     CompleteJob,
@@ -19,6 +20,7 @@ from rota.core.commands import (
     Progress,
     QueueDueTasks,
     RegisterWorker,
+    ReportLogs,
     ReportProgress,
     ReportResults,
     Result,
@@ -31,6 +33,7 @@ from rota.core.commands import (
     TaskCommand,
 )
 from rota.core.ids import TaskId
+from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import JOB_INCARNATION, NewTask, TaskError
 from rota.core.tasks.unique import Debounce, Unique
 from rota.core.workers.model import WorkerState
@@ -46,6 +49,7 @@ KINDS = (
     "report",
     "report",
     "progress",
+    "logs",
     "return",
     "cancel",
     "retry",
@@ -179,6 +183,10 @@ def _by_worker(  # noqa: PLR0911 - a table
         case "progress":
             items = [Progress(task_id, fence, progress=Raw(b"0.5"))]
             return ReportProgress(worker_id=worker.id, incarnation=incarnation, items=items)
+        case "logs":
+            lines = [LogLine(third, "info", "shop", "packed")]
+            log = AttemptLog(task_id, fence, lines, first=third % 2)
+            return ReportLogs(worker_id=worker.id, incarnation=incarnation, items=[log])
         case _:
             assert incarnation != JOB_INCARNATION or third == 5
             return ReturnLeases(

@@ -11,6 +11,7 @@ from rota.core import limits
 from rota.core.access import AccessToken, Caller, Scope
 from rota.core.commands import (
     AddToken,
+    AttemptLog,
     BeatWorker,
     CancelTasks,
     Command,
@@ -27,6 +28,7 @@ from rota.core.commands import (
     PruneHistory,
     QueueDueTasks,
     RegisterWorker,
+    ReportLogs,
     ReportProgress,
     ReportResults,
     Result,
@@ -82,6 +84,7 @@ from rota.core.shards.commands import (
     SweepServices,
 )
 from rota.core.tasks.keys import KeySpace
+from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import Backoff, NewTask, TaskError
 from rota.core.workers.model import WorkerState
 from rota.core.workflow.commands import (
@@ -188,6 +191,15 @@ EXAMPLES: list[Command] = [
     ),
     ReportProgress(
         worker_id="w1", incarnation=None, items=[Progress(TASK, 4, b"1", b"2")], by=CALLER
+    ),
+    ReportLogs(
+        worker_id="w1",
+        incarnation=None,
+        items=[
+            AttemptLog(TASK, 4, [LogLine(5, "info", "shop", "paid", b'{"n": 1}')], 3, 7),
+            AttemptLog(TASK, 4),
+        ],
+        by=CALLER,
     ),
     ReturnLeases(worker_id="w1", incarnation=3, leases=((TASK, 4),)),
     LeaveWorker(worker_id="w1", incarnation=3, by=CALLER),

@@ -35,6 +35,7 @@ from rota.core.schedules.commands import ScheduleCommand
 from rota.core.sessions import ClearNotifications
 from rota.core.shards.commands import SaveCheckpoint, ShardCommand
 from rota.core.tasks.keys import KeySpace
+from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import NewTask, TaskError, TaskState
 from rota.core.workers.model import WorkerState
 from rota.core.workflow.commands import ForkRun, RunCommand, SignalRun, StartRun
@@ -126,7 +127,8 @@ class EpochClaim(Struct, frozen=True):
     epoch: int
 
 
-# Streaming workers send `Result` and `Progress` as arrays in this order: add new fields at the end.
+# Streaming workers send `Result`, `Progress` and `AttemptLog` as arrays in this order: add new
+# fields at the end.
 class Result(Struct, frozen=True, gc=False, array_like=True):
     """A worker's report on one task: it has finished, has failed, or is to run again later."""
 
@@ -159,6 +161,24 @@ class ReportProgress(CommandBase[Outcomes], frozen=True, kw_only=True, tag="Repo
     worker_id: str
     incarnation: int | None  # None: the current one
     items: list[Progress]
+    by: Caller | None = None
+
+
+class AttemptLog(Struct, frozen=True, array_like=True):
+    """Lines that the handler of one attempt has logged since the last report."""
+
+    task_id: TaskNumber
+    fence: FenceNumber
+    lines: list[LogLine] = []
+    # The number of the first line, counted over the lines sent of this attempt, from 1; 0: unknown.
+    first: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    dropped: Annotated[int, Meta(ge=0, le=2**53)] = 0  # lines of the attempt not sent, in all
+
+
+class ReportLogs(CommandBase[Outcomes], frozen=True, kw_only=True, tag="ReportLogs"):
+    worker_id: str
+    incarnation: int | None  # None: the current one
+    items: list[AttemptLog]
     by: Caller | None = None
 
 
@@ -268,6 +288,7 @@ TaskCommand = (
     | LeaseWork
     | ReportResults
     | ReportProgress
+    | ReportLogs
     | ReturnLeases
     | LeaveWorker
     | SetWorkerState

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from rota.core.access import AccessToken
 from rota.core.ids import TaskId
+from rota.core.tasks.logs import LogLine, LogUsage
 from rota.core.tasks.model import (
     EndedAttempt,
     NewTask,
@@ -107,6 +108,22 @@ class NoteProgress(Struct, frozen=True, tag="NoteProgress"):
     fence: int
     progress: bytes | None
     partial: bytes | None
+
+
+class KeepLines(Struct, frozen=True, tag="KeepLines"):
+    """Keep lines of the log of one attempt. They are the newest of the task."""
+
+    id: TaskId
+    fence: int
+    lines: list[LogLine]
+    usage: LogUsage  # of the attempt, after these lines
+
+
+class ForgetLogs(Struct, frozen=True, tag="ForgetLogs"):
+    """Delete the logs of the older attempts of a task."""
+
+    id: TaskId
+    before_fence: int
 
 
 class PutWorker(Struct, frozen=True, tag="PutWorker"):
@@ -201,6 +218,8 @@ class DropToken(Struct, frozen=True, tag="DropToken"):
 
 Decision = (
     NoteProgress
+    | KeepLines
+    | ForgetLogs
     | AddTask
     | ReplaceTask
     | FinishTask

@@ -4,7 +4,7 @@ Limits that an operator may want to move are settings; these are those of the co
 """
 
 MAX_TASKS_PER_SUBMISSION = 10_000  # tasks in one submission
-MAX_RESULTS_PER_REPORT = 10_000  # results, or progress items, in one report
+MAX_RESULTS_PER_REPORT = 10_000  # results, progress items, or logs of attempts, in one report
 MAX_LEASES_PER_CALL = 10_000  # tasks that one lease call may ask for
 MAX_PAGE = 1_000  # items of a list in one answer
 DEFAULT_PAGE = 100  # items of a list by default
@@ -52,6 +52,17 @@ MAX_WAIT_MS = 60_000  # of one long poll; ask again for more
 MAX_JSON_DEPTH = 64  # levels of nesting in a payload, result or progress value
 MAX_ERROR_LENGTH = 20_000  # of a type or message; longer ones are cut, never refused
 MAX_LOGGED_ATTEMPTS = 50  # ended attempts a task remembers, the newest ones
+MAX_LOG_LINES = 1_000  # lines that are kept of the log of one attempt
+MAX_LOG_BYTES = 256 * 1024  # of those lines
+RESERVED_LOG_PART = 8  # one part in so many of both is for lines of level warning and above
+MAX_LOG_MESSAGE_BYTES = 8 * 1024  # of the message of a log line; the middle of a longer one is cut
+MAX_LOG_FIELDS_BYTES = 2 * 1024  # of the fields of a log line, as JSON; more are left out
+MAX_LOGS_PER_TASK = 20  # attempts of a task whose logs are kept, the newest ones
+MAX_LOG_PAGE_BYTES = 1024 * 1024  # of log lines in one answer; at least one is in it
+MAX_LATE_LOG_MS = 10_000  # after the end of an attempt, until when its worker may send lines of it
+MAX_LOG_LINES_PER_S = 2_000  # that a worker sends of all its attempts; the others are counted
+MAX_WAITING_LOG_BYTES = 4 * 1024 * 1024  # of lines that wait in a worker; the others are counted
+LOG_INTERVAL_MS = 500  # between two reports of log lines by a worker, unless an attempt ends
 MAX_ARTIFACTS_PER_ATTEMPT = 1_000  # named blobs that one attempt of a task may attach
 MAX_SIGNAL_KEYS = 1_000  # keys of signals that a run remembers, the newest
 MAX_BRANCHES_ADDED = 1_000  # branches that one call adds to an open scope

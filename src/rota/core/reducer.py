@@ -22,6 +22,7 @@ from rota.core.commands import (
     PruneHistory,
     QueueDueTasks,
     RegisterWorker,
+    ReportLogs,
     ReportProgress,
     ReportResults,
     RetryTasks,
@@ -38,7 +39,7 @@ from rota.core.context import Context
 from rota.core.decisions import Decision
 from rota.core.replies import Granted, Outcomes, Reply
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import attempts, jobs, operations, submission
+from rota.core.tasks import attempt_logs, attempts, jobs, operations, submission
 from rota.core.workers import quality, registry
 
 Decided = tuple[list[Decision], Reply]
@@ -60,6 +61,8 @@ def reduce(  # noqa: C901, PLR0911, PLR0912 - a table
             return registry.sign_of_life(snapshot, worker, context), Granted([])
         case ReportProgress():
             return progress(snapshot, command)
+        case ReportLogs():
+            return logs(snapshot, command, context)
         case ReturnLeases():
             return attempts.return_leases(snapshot, command, context)
         case BeatWorker():
@@ -127,3 +130,13 @@ def progress(snapshot: Snapshot, command: ReportProgress) -> tuple[list[Decision
         )
         command = msgspec.structs.replace(command, incarnation=worker.incarnation)
     return attempts.progress(snapshot, command)
+
+
+def logs(
+    snapshot: Snapshot, command: ReportLogs, context: Context
+) -> tuple[list[Decision], Outcomes]:
+    """Keep log lines of a worker's tasks; the caller must own the worker."""
+    worker = registry.current_worker(
+        snapshot, command.worker_id, command.incarnation, by=command.by
+    )
+    return attempt_logs.keep(snapshot, command, worker, context)

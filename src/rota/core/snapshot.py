@@ -27,6 +27,7 @@ from rota.core.ids import TaskId
 from rota.core.tasks.inbox import InboxItem
 from rota.core.tasks.keys import KeyPlace
 from rota.core.tasks.lanes import LaneRoom
+from rota.core.tasks.logs import TaskLogs
 from rota.core.tasks.model import (
     FINISHED,
     EndedAttempt,
@@ -101,6 +102,7 @@ class Snapshot(Struct, kw_only=True):
     slot_room: dict[str, int] = {}  # slots that are free, of those keys
     queue_room: dict[str, int] = {}  # tasks that queues with `max_queued` still take
     watch: SweepState = SweepState()
+    logs: dict[TaskId, TaskLogs] = {}  # of the tasks that workers send log lines of
     stale_claims: set[EpochClaim] = set()  # no member owns the shard under this epoch
 
     def note_added(self, decision: AddTask, lane: Lane) -> None:

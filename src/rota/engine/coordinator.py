@@ -46,6 +46,7 @@ from rota.engine.topics import (
     EndOfTask,
     EventsAfter,
     Leases,
+    NewLines,
     NextAssignment,
     SessionNews,
     Topic,
@@ -276,6 +277,8 @@ class Coordinator:
                 return self._notifier.watch_sessions(topic.on_sessions, topic.connected)
             case EndOfTask():
                 return self._notifier.ends.waiting_for(topic.task_id)
+            case NewLines():
+                return self._notifier.lines.waiting_for(topic.task_id)
             case NextAssignment():
                 return self._notifier.assignments.waiting_for(
                     topic.service, topic.worker_id, after_generation=topic.after_generation
@@ -442,6 +445,7 @@ class Coordinator:
             self._notifier.ends.keys, self._notifier.lock_waiters.names
         )
         self._notifier.wake(found.ended)
+        self._notifier.wake_all_readers()
         self._lock_waiters.look(found.locks)
         self._notifier.tell_sessions(set(self._notifier.sessions))
         self._events.advance(found.last_seq)

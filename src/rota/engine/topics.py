@@ -80,6 +80,12 @@ class EndOfTask(TopicBase[AbstractContextManager[Waiter[TaskId]]], frozen=True):
     task_id: TaskId
 
 
+class NewLines(TopicBase[AbstractContextManager[Waiter[TaskId]]], frozen=True):
+    """New log lines of one task, or its end."""
+
+    task_id: TaskId
+
+
 class NextAssignment(TopicBase[AbstractContextManager[Waiter[Assignment]]], frozen=True):
     """The first assignment of one member that is newer than a generation."""
 
@@ -96,5 +102,6 @@ Topic = (
     | Cancellations
     | SessionNews
     | EndOfTask
+    | NewLines
     | NextAssignment
 )

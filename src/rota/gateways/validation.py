@@ -1,12 +1,14 @@
 """Validation of what callers send, the same for every gateway."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from rota.core import limits
+from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import TaskError, shortened
 from rota.core.tasks.values import check_value
 from rota.core.workflow.functions.model import Operation
@@ -87,6 +89,16 @@ def task_error(error: TaskError | str | None, *, most_bytes: int) -> TaskError:
         details = Raw(msgspec.json.encode(error.details))
         check_value(details, "details", most_bytes=most_bytes)
     return shortened(error)
+
+
+def check_lines(lines: Sequence[LogLine], index: int) -> None:
+    """Refuse more log lines of an attempt than can be kept, and fields that are no object."""
+    most = limits.MAX_LOG_LINES
+    if len(lines) > most:
+        raise invalid_field("lines", f"has at most {most} lines, not {len(lines)}", index=index)
+    for line in lines:
+        if line.fields is not None and line.fields.lstrip()[:1] != b"{":
+            raise invalid_field("fields", "not an object", index=index)
 
 
 def operations_of(value: bytes, index: int, *, most_bytes: int) -> list[Operation]:

@@ -71,6 +71,9 @@ from rota.messages.shards import (
     ServiceView,
 )
 from rota.messages.tasks import (
+    AttemptLogView,
+    LogLineView,
+    LogPage,
     QueuePage,
     QueueView,
     TaskCount,
@@ -79,12 +82,15 @@ from rota.messages.tasks import (
     TaskView,
 )
 from rota.messages.workers import (
+    AttemptLogItem,
     BreakerView,
     HeartbeatAnswer,
     HeartbeatRequest,
     LeaseAnswer,
     LeaseRequest,
     LeaseView,
+    LogLineItem,
+    LogReport,
     OperationsAnswer,
     OperationsItem,
     OperationsOutcome,

@@ -10,9 +10,9 @@ The worker opens a stream (`stream_open` registers it, `stream_resume` goes on w
 that it has, from any socket), and reports how many tasks it has room for (`stream_credit`, or along
 with its results). The coordinator pushes `stream_leases` when there is work for it, and
 `stream_cancel` when a task that it runs has been cancelled. The worker sends `stream_results`; an
-answered result is committed. It sends heartbeats (`stream_beat`): an open stream alone does not
-keep it registered. When its registration is over, the coordinator sends `stream_ended`, and the
-worker registers again.
+answered result is committed. It sends what handlers log (`stream_logs`), and heartbeats
+(`stream_beat`): an open stream alone does not keep it registered. When its registration is over,
+the coordinator sends `stream_ended`, and the worker registers again.
 """
 
 from typing import Annotated
@@ -20,7 +20,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from rota.core import limits
-from rota.core.commands import FenceNumber, Progress, Result, TaskNumber
+from rota.core.commands import AttemptLog, FenceNumber, Progress, Result, TaskNumber
 from rota.core.replies import OutcomeName
 from rota.core.tasks.model import Labels, Name
 from rota.core.workers.model import Health, WorkerState
@@ -33,6 +33,7 @@ RESUME = "stream_resume"
 CREDIT = "stream_credit"
 RESULTS = "stream_results"
 PROGRESS = "stream_progress"
+LOGS = "stream_logs"
 OPERATIONS = "stream_operations"
 BEAT = "stream_beat"
 LEASES = "stream_leases"
@@ -67,6 +68,10 @@ class StreamResults(Request, frozen=True, kw_only=True):
 
 class StreamProgress(Request, frozen=True, kw_only=True):
     items: Annotated[list[Progress], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
+
+
+class StreamLogs(Request, frozen=True, kw_only=True):
+    items: Annotated[list[AttemptLog], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
 
 
 class StreamedOperations(Struct, frozen=True, array_like=True):
@@ -125,7 +130,7 @@ class StreamLeases(Answer, frozen=True, kw_only=True):
 
 
 class StreamNoted(Answer, frozen=True, kw_only=True):
-    """The results, or the progress, of one message are committed."""
+    """The results, the progress, or the log lines of one message are committed."""
 
     count: int  # of all in the message
     refused: list[tuple[int, OutcomeName]] = []  # those that were not accepted, and why

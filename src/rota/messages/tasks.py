@@ -7,6 +7,7 @@ from msgspec import Meta, Raw
 from rota.core import limits
 from rota.core.flows.model import Concurrencies, Rates
 from rota.core.flows.queue_settings import Fairness, QueueRate
+from rota.core.tasks.logs import LogLevel
 from rota.core.tasks.model import Backoff, Labels, Name, TaskError, TaskState
 from rota.core.tasks.unique import Debounce, Unique
 from rota.messages.base import Answer, IdText, Request, Value
@@ -55,6 +56,36 @@ class TaskView(Answer, frozen=True, kw_only=True):
 class TaskPage(Answer, frozen=True, kw_only=True):
     items: list[TaskView]
     next_cursor: str | None = None  # give it as `cursor` for the next page; null on the last one
+
+
+class LogLineView(Answer, frozen=True, kw_only=True):
+    """One line of the log of a task."""
+
+    number: int  # counted over all attempts of the task
+    attempt: int
+    fence: int  # of the attempt; attempts of one number differ in it
+    at_ms: int  # by the clock of the worker
+    level: LogLevel
+    logger: str
+    message: str
+    fields: Value = None
+
+
+class AttemptLogView(Answer, frozen=True, kw_only=True):
+    """The log of one attempt: how much of it is kept, and how much is not."""
+
+    attempt: int
+    fence: int
+    lines: int  # that are kept
+    dropped: int  # that are not: over a limit, or their worker could not send them
+
+
+class LogPage(Answer, frozen=True, kw_only=True):
+    items: list[LogLineView]
+    attempts: list[AttemptLogView]  # all that have logged, the oldest first
+    next_after: int  # give it as `after` to go on
+    has_more: bool  # there are further lines now
+    state: TaskState  # of the task; once it has ended, no more lines come
 
 
 class TaskSelection(Request, frozen=True, kw_only=True):

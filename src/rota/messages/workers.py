@@ -6,6 +6,7 @@ from msgspec import Meta, Raw
 
 from rota.core import limits
 from rota.core.dispatch.autoscaling import Term
+from rota.core.tasks.logs import LogLevel, TimeMs
 from rota.core.tasks.model import Labels, Name, TaskError
 from rota.core.workers.model import Health, WorkerState
 from rota.messages.base import Answer, Fence, IdText, Incarnation, Request, Value, WaitMs
@@ -184,6 +185,36 @@ class ProgressReport(Request, frozen=True, kw_only=True):
     """The object form of a progress call; a bare array of items is accepted as well."""
 
     items: Annotated[list[ProgressItem], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
+    incarnation: Incarnation | None = None
+
+
+class LogLineItem(Request, frozen=True, kw_only=True):
+    """One line that a handler has logged."""
+
+    at_ms: TimeMs  # by the clock of the worker
+    level: LogLevel = "info"
+    logger: str = ""  # the name of the logger
+    message: str  # the middle of a long one is cut
+    fields: Value = None  # an object; one that is too large is left out
+
+
+class AttemptLogItem(Request, frozen=True, kw_only=True):
+    """Lines that the handler of one leased task has logged since the last report."""
+
+    task_id: IdText
+    fence: Fence
+    lines: Annotated[list[LogLineItem], Meta(max_length=limits.MAX_LOG_LINES)] = []
+    # The number of the first line, counted over the lines sent of this attempt, from 1. With it, a
+    # report may be repeated. Absent: the lines follow those before.
+    first: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    # Lines of this attempt that the worker has not sent, in all.
+    dropped: Annotated[int, Meta(ge=0, le=2**53)] = 0
+
+
+class LogReport(Request, frozen=True, kw_only=True):
+    """The object form of a call with log lines; a bare array of items is accepted as well."""
+
+    items: Annotated[list[AttemptLogItem], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
     incarnation: Incarnation | None = None
 
 

@@ -15,6 +15,8 @@ from rota.core.decisions import (
     FinishTask,
     ForgetCancelled,
     ForgetHistory,
+    ForgetLogs,
+    KeepLines,
     LeaseTask,
     NoteHeartbeat,
     NoteProgress,
@@ -36,6 +38,7 @@ from rota.store.access import TokenStore
 from rota.store.database import Transaction
 from rota.store.sessions import SessionStore
 from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.logs import LogStore
 from rota.store.tasks.queues import QueueStore
 from rota.store.tasks.row_types import QueuedPlace
 from rota.store.tasks.tasks import TaskStore
@@ -48,6 +51,7 @@ class Applied(Struct):
     opened: set[int]  # lanes with new work
     finished: list[TaskId]
     forgotten: int = 0
+    logged: list[TaskId] = []  # with new log lines
 
 
 class _Writer:
@@ -154,6 +158,13 @@ class _Writer:
     def progress(self, decisions: Sequence[NoteProgress]) -> None:
         self._tasks.note_progress(decisions)
 
+    def keep_lines(self, decisions: Sequence[KeepLines]) -> None:
+        LogStore(self._tx).keep(decisions)
+        self.applied.logged = list({one.id for one in decisions})
+
+    def forget_logs(self, decisions: Sequence[ForgetLogs]) -> None:
+        LogStore(self._tx).forget(decisions)
+
     def put_workers(self, decisions: Sequence[PutWorker]) -> None:
         for one in decisions:
             self._workers.put(one.worker)
@@ -227,6 +238,8 @@ class _Writer:
 # In the order of the union: decisions that free something come before decisions that take it.
 ORDER: tuple[tuple[type[Any], Callable[[_Writer, Any], None]], ...] = (
     (NoteProgress, _Writer.progress),
+    (KeepLines, _Writer.keep_lines),
+    (ForgetLogs, _Writer.forget_logs),
     (AddTask, _Writer.add),
     (ReplaceTask, _Writer.replace),
     (FinishTask, _Writer.finish),

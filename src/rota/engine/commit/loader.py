@@ -18,6 +18,7 @@ from rota.core.commands import (
     PauseQueue,
     QueueDueTasks,
     RegisterWorker,
+    ReportLogs,
     ReportProgress,
     ReportResults,
     RetryTasks,
@@ -61,6 +62,7 @@ WORKER_CALLS = (
     LeaseWork,
     ReportResults,
     ReportProgress,
+    ReportLogs,
     ReturnLeases,
     LeaveWorker,
     SetWorkerState,
@@ -68,11 +70,11 @@ WORKER_CALLS = (
 MOST_CANCELLED = 1_000  # tasks of a key that one batch cancels to make room for others
 NAMES_TASKS = {SubmitTasks, CancelTasks, RetryTasks, StartJob, CompleteJob, FailJob}
 NAMES_WORKERS = {*WORKER_CALLS, SweepWorkers}
-NAMES_LEASES = {ReportResults, ReportProgress, ReturnLeases}
+NAMES_LEASES = {ReportResults, ReportProgress, ReportLogs, ReturnLeases}
 DUTIES = {QueueDueTasks, ExpireAttempts}
 
 
-def load(
+def load(  # noqa: C901 - a table
     tx: Transaction,
     lanes: Lanes,
     snapshot: Snapshot,
@@ -99,6 +101,8 @@ def load(
         _load_duties(tasks, held.leases, snapshot, kinds, context.now_ms)
     if not kinds.isdisjoint(NAMES_LEASES):
         _load_results(tx, tasks, held, snapshot, commands)
+    if ReportLogs in kinds:
+        snapshot.logs = tasks.logs(_logging(commands))
     if PauseQueue in kinds:
         snapshot.known_queues = QueueStore(tx).known()
     if RevokeToken in kinds:
@@ -369,7 +373,7 @@ def _load_results(
                     if not result.ok or result.rate_limited
                 ]
                 reporters.add(command.worker_id)
-            case ReportProgress():
+            case ReportProgress() | ReportLogs():
                 ids += [item.task_id for item in command.items]
             case ReturnLeases():
                 ids += [task_id for task_id, _ in command.leases]
@@ -386,6 +390,12 @@ def _load_results(
     for worker_id, qualities in held.workers.qualities_of(tx, reporters).items():
         for name, quality in qualities.items():
             snapshot.qualities[worker_id, name] = quality
+
+
+def _logging(commands: Iterable[TaskCommand]) -> list[TaskId]:
+    """The tasks that workers send log lines of."""
+    reports = [one for one in commands if type(one) is ReportLogs]
+    return list({item.task_id for one in reports for item in one.items})
 
 
 def _moved_on(snapshot: Snapshot, commands: Iterable[TaskCommand]) -> Iterator[TaskId]:

@@ -27,6 +27,7 @@ class Notifier:
     def __init__(self, events: EventStream) -> None:
         self.events = events
         self.ends: Waiters[TaskId, TaskId] = Waiters()
+        self.lines: Waiters[TaskId, TaskId] = Waiters()  # for log lines
         self.assignments = AssignmentWaiters()
         self.lock_waiters = LockWaiters()
         self._sessions: list[tuple[SessionsCallback, PresentSessions]] = []
@@ -46,6 +47,8 @@ class Notifier:
     def notify(self, delivery: Delivery) -> None:
         """Notify all waiters of a commit; runs on the loop, after the commit's callers resolve."""
         self.wake(delivery.ended)
+        if delivery.logged:
+            self._wake_readers(delivery.logged)
         if delivery.pushes:
             self.assignments.push(delivery.pushes)
         if delivery.events:
@@ -61,6 +64,7 @@ class Notifier:
     def close(self) -> None:
         """End all waits: no further commit follows."""
         self.ends.close()
+        self.lines.close()
         self.assignments.close()
         self.events.close()
         self.lock_waiters.close()
@@ -75,6 +79,17 @@ class Notifier:
         if len(self.ends):
             for one in ended:
                 self.ends.resolve(TaskId(one), TaskId(one))
+        self._wake_readers(ended)
+
+    def wake_all_readers(self) -> None:
+        """Resume every caller that waits for log lines: it looks again."""
+        self.lines.close()
+
+    def _wake_readers(self, tasks: Iterable[int]) -> None:
+        """Resume the callers that wait for log lines of these tasks."""
+        if len(self.lines):
+            for one in tasks:
+                self.lines.resolve(TaskId(one), TaskId(one))
 
     def tell_sessions(self, sessions: AbstractSet[str]) -> None:
         for callback, _ in self._sessions:

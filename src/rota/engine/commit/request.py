@@ -16,6 +16,7 @@ from rota.core.commands import (
     CompleteJob,
     FailJob,
     LeaseWork,
+    ReportLogs,
     ReportProgress,
     ReportResults,
     ReturnLeases,
@@ -43,6 +44,7 @@ from rota.core.workflow.commands import (
 from rota.errors import RotaError
 
 CHEAP_TASKS = 20  # a command about no more tasks than this takes microseconds
+CHEAP_LINES = 50  # the same for the log lines of a report
 CHEAP_SHARDS = 1_000  # the same for the shards that a member's beat lists
 
 Outcome = (
@@ -104,6 +106,11 @@ def _of_tasks(count: int) -> tuple[int, bool]:
     return count, count <= CHEAP_TASKS
 
 
+def _of_lines(command: ReportLogs) -> tuple[int, bool]:
+    lines = sum(len(one.lines) for one in command.items)
+    return max(1, len(command.items)), max(lines, len(command.items)) <= CHEAP_LINES
+
+
 def _trifle(_: Any) -> tuple[int, bool]:
     return 1, True
 
@@ -116,6 +123,7 @@ COSTS: dict[type[Any], Callable[[Any], tuple[int, bool]]] = {
     BeatMember: lambda command: (1, len(command.holds) <= CHEAP_SHARDS),
     BeatWorker: _trifle,
     ReportProgress: _trifle,
+    ReportLogs: _of_lines,
     StartJob: _trifle,
     CompleteJob: _trifle,
     FailJob: _trifle,
@@ -144,6 +152,7 @@ class Delivery(Struct):
 
     answers: list[tuple[QueuedCommand, Outcome | Exception]] = []
     ended: list[int] = []  # tasks and runs
+    logged: list[int] = []  # tasks with new log lines
     next_moment_ms: int | None = None  # when the next duty is due
     pushes: list[Assignment] = []
     next_firing_ms: int | None = None  # when the next schedule is due, if that has changed
@@ -158,6 +167,7 @@ class Delivery(Struct):
     def add(self, other: "Delivery") -> None:
         self.answers += other.answers
         self.ended += other.ended
+        self.logged += other.logged
         self.next_moment_ms = earlier(self.next_moment_ms, other.next_moment_ms)
         self.next_firing_ms = earlier(self.next_firing_ms, other.next_firing_ms)
         self.pushes += other.pushes

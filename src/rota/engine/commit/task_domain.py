@@ -70,6 +70,8 @@ class TaskDomain(Domain):
         batch.opened = applied.opened
         batch.forgotten = applied.forgotten
         batch.delivery.ended[:0] = applied.finished
+        if applied.logged:
+            batch.delivery.logged = [*applied.logged]
         if PruneHistory in batch.kinds:
             for index, command in enumerate(batch.commands):
                 if type(command) is PruneHistory:

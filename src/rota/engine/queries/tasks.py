@@ -2,19 +2,33 @@
 
 from collections.abc import Collection, Sequence
 
+from msgspec import Struct
+
+from rota.core import limits
 from rota.core.commands import TaskFilter
 from rota.core.ids import TaskId
 from rota.core.tasks.keys import kept_forms
+from rota.core.tasks.logs import RANKS, LogLevel, LogUsage, size_of
 from rota.core.tasks.model import FINISHED, TaskRecord, TaskState, of_run
 from rota.core.workflow.states import RUN_ENDED
 from rota.engine.queries.reader import StoreReader
 from rota.store.database import Transaction
 from rota.store.tasks.listing import Listing
+from rota.store.tasks.logs import LogStore, NumberedLine
 from rota.store.tasks.queues import InboxStore
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workflow.runs import RunStore
 
 MOST_COUNTED_AHEAD = 1_000  # a position further back is expensive to count, and not reported
+
+
+class TaskLog(Struct, frozen=True, kw_only=True):
+    """A part of a task's log."""
+
+    lines: list[NumberedLine]
+    attempts: dict[int, LogUsage]  # by fence
+    scanned: int  # the number of the last line that was looked at
+    has_more: bool
 
 
 class TaskQueries:
@@ -100,6 +114,39 @@ class TaskQueries:
 
         return await self._read(body)
 
+    async def log_after(
+        self,
+        task_id: TaskId,
+        number: int,
+        *,
+        attempt: int | None = None,
+        level: LogLevel = "debug",
+        limit: int = limits.MAX_PAGE,
+    ) -> TaskLog:
+        """Return lines of a task's log after a number, of one attempt or of all."""
+
+        def body(tx: Transaction) -> TaskLog:
+            store = LogStore(tx)
+            found = store.usages([task_id]).get(task_id)
+            attempts = {} if found is None else found.attempts
+            wanted = {
+                fence: log.last
+                for fence, log in attempts.items()
+                if log.lines and log.last > number and attempt in {None, log.attempt}
+            }
+            if not wanted:
+                return TaskLog(lines=[], attempts=attempts, scanned=number, has_more=False)
+            lines = store.after(task_id, number, fences=[*wanted], limit=limit)
+            page, scanned = _log_page(lines, level=level, limit=limit)
+            return TaskLog(
+                lines=page,
+                attempts=attempts,
+                scanned=scanned,
+                has_more=scanned < max(wanted.values()),
+            )
+
+        return await self._read(body)
+
     async def has_inbox(self) -> bool:
         """Return whether tasks from applications' own transactions wait in the inbox."""
         return not await self._read(lambda tx: InboxStore(tx).is_empty())
@@ -118,3 +165,19 @@ def _with_runs(tx: Transaction, tasks: Collection[TaskRecord]) -> list[TaskRecor
     """Return the tasks, each with the run and token that it works for, if any."""
     working = RunStore(tx).tasks([task.id for task in tasks])
     return [of_run(task, working.get(task.id)) for task in tasks]
+
+
+def _log_page(
+    lines: Sequence[NumberedLine], *, level: LogLevel, limit: int
+) -> tuple[list[NumberedLine], int]:
+    """Return as many of the lines as one answer may have, and the number of the last one seen."""
+    page: list[NumberedLine] = []
+    size, scanned, least = 0, 0, RANKS[level]
+    for one in lines:
+        size += size_of(one.line)
+        if page and (len(page) == limit or size > limits.MAX_LOG_PAGE_BYTES):
+            break
+        scanned = one.number
+        if RANKS[one.line.level] >= least:
+            page.append(one)
+    return page, scanned

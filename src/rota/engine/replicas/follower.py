@@ -147,6 +147,7 @@ def _delivery(frame: Committed) -> Delivery:
     finished = {(queue, state): count for queue, state, count in frame.finished}
     return Delivery(
         ended=frame.ended,
+        logged=frame.logged,
         pushes=frame.pushes,
         sessions=set(frame.sessions),
         cancelled=frame.cancelled,

@@ -180,6 +180,7 @@ def committed(delivery: Delivery, *, now_ms: int) -> Committed:
             finished[place] = finished.get(place, 0) + count
     return Committed(
         ended=delivery.ended,
+        logged=delivery.logged,
         pushes=delivery.pushes,
         sessions=sorted(delivery.sessions),
         cancelled=delivery.cancelled,

@@ -10,7 +10,7 @@ from rota.gateways.http.resources import (
     schedules,
 )
 from rota.gateways.http.resources.services import checkpoints, members, services
-from rota.gateways.http.resources.tasks import failures, jobs, key_limits, queues, tasks
+from rota.gateways.http.resources.tasks import failures, jobs, key_limits, logs, queues, tasks
 from rota.gateways.http.resources.workers import reports, scale, work, workers
 from rota.gateways.http.resources.workflows import (
     artifacts,
@@ -23,6 +23,7 @@ from rota.gateways.http.resources.workflows import (
 
 ENDPOINTS = (
     *tasks.routes.endpoints,
+    *logs.routes.endpoints,
     *queues.routes.endpoints,
     *key_limits.routes.endpoints,
     *scale.routes.endpoints,

@@ -24,6 +24,7 @@ from rota.core.ids import TaskId
 from rota.core.snapshot import KeyHolder, last_line, logged
 from rota.core.tasks import error_fingerprints
 from rota.core.tasks.keys import KeyPlace
+from rota.core.tasks.logs import TaskLogs
 from rota.core.tasks.model import (
     DEFAULT_OPTIONS,
     Lease,
@@ -38,6 +39,7 @@ from rota.core.tasks.model import (
 from rota.store.database import Row, Transaction
 from rota.store.tasks import bulk, pruning, row_types
 from rota.store.tasks.lanes import Lanes
+from rota.store.tasks.logs import LogStore
 from rota.store.tasks.row_types import FIRST_FLOW, Place, QueuedPlace
 
 FEW = 3  # tasks that are moved one by one: staging takes three statements
@@ -258,6 +260,10 @@ class TaskStore:
         names = ("progress", "partial", "id", "fence")
         self._tx.pipeline_many("tasks.note_progress", names, rows)
 
+    def logs(self, ids: Sequence[TaskId]) -> dict[TaskId, TaskLogs]:
+        """What is kept of the logs of these tasks; those without a log are left out."""
+        return LogStore(self._tx).usages(ids)
+
     # --- finishing --------------------------------------------------------------------------
 
     def finish(self, finished: Sequence[FinishTask], holding: Collection[TaskId] = ()) -> None:
@@ -474,7 +480,7 @@ class TaskStore:
         return min((moment for moment in moments if moment is not None), default=None)
 
     def prune(self, finished_before_ms: int, limit: int, *, now_ms: int = 0) -> list[TaskId]:
-        """Delete old history with its keys and labels; returns the deleted tasks."""
+        """Delete old history with its keys, labels and logs; returns the deleted tasks."""
         return pruning.prune(self._tx, finished_before_ms, limit, now_ms=now_ms)
 
     # --- reading ----------------------------------------------------------------------------

@@ -68,6 +68,7 @@ class Committed(Struct, frozen=True, kw_only=True, array_like=True, tag="c"):
     granted_locks: list[LockAnswer] = []  # to waiting callers
     submitted: dict[str, int] = {}  # tasks by queue
     finished: list[tuple[str, str, int]] = []  # queue, state, and how many tasks
+    logged: list[int] = []  # tasks with new log lines
 
 
 class Resigning(Struct, frozen=True, array_like=True, tag="z"):

@@ -12,7 +12,15 @@ from msgspec import Raw
 
 from rota.core import access
 from rota.core.access import Action
-from rota.core.commands import BeatWorker, Progress, ReportProgress, ReportResults, Result
+from rota.core.commands import (
+    AttemptLog,
+    BeatWorker,
+    Progress,
+    ReportLogs,
+    ReportProgress,
+    ReportResults,
+    Result,
+)
 from rota.core.tasks.values import check_value
 from rota.core.workflow.commands import (
     OperationsNoted,
@@ -22,7 +30,13 @@ from rota.core.workflow.commands import (
 from rota.errors import Invalid, StaleIncarnation, WorkerNotFound
 from rota.gateways.errors import presentable
 from rota.gateways.registration import registration_of
-from rota.gateways.validation import check_result, invalid_field, operations_of, task_error
+from rota.gateways.validation import (
+    check_lines,
+    check_result,
+    invalid_field,
+    operations_of,
+    task_error,
+)
 from rota.gateways.websocket.session.routing import COORDINATOR, NO_REPLY, MessageRoutes, SocketCall
 from rota.gateways.websocket.streaming.workers import WorkerStream
 from rota.messages import WorkerRegistration, streams
@@ -31,6 +45,7 @@ from rota.messages.streams import (
     StreamBeat,
     StreamBeatAnswer,
     StreamCredit,
+    StreamLogs,
     StreamNoted,
     StreamOpened,
     StreamOperations,
@@ -179,6 +194,33 @@ def progress(call: SocketCall) -> object:
 
 @routes.message(
     COORDINATOR,
+    streams.LOGS,
+    Action.WORK,
+    is_immediate=True,
+    payload=StreamLogs,
+    answer=StreamNoted,
+)
+def logs(call: SocketCall) -> object:
+    """Report what handlers have logged."""
+    asked, stream = call.read(StreamLogs), _stream(call)
+    most_bytes = call.services.settings.max_payload_bytes
+    for index, item in enumerate(asked.items):
+        check_lines(item.lines, index)
+        for line in item.lines:
+            _check_json(line.fields, "fields", index, most_bytes=most_bytes)
+    command = ReportLogs(
+        worker_id=stream.worker_id,
+        incarnation=stream.incarnation,
+        items=asked.items,
+        by=call.caller,
+    )
+    on_reply = _replying(call, stream, lambda reply: _noted(asked.items, reply))
+    call.coordinator.execute(command, on_reply=on_reply)
+    return NO_REPLY
+
+
+@routes.message(
+    COORDINATOR,
     streams.OPERATIONS,
     Action.WORK,
     is_immediate=True,
@@ -309,7 +351,7 @@ def _check_json(value: bytes | None, field: str, index: int, *, most_bytes: int)
 # --- replying -----------------------------------------------------------------------------------
 
 
-def _noted(items: Sequence[Result | Progress], reply: Any) -> StreamNoted:
+def _noted(items: Sequence[Result | Progress | AttemptLog], reply: Any) -> StreamNoted:
     outcomes = reply.outcomes
     if outcomes.count("accepted") == len(outcomes):  # nearly always
         return StreamNoted(count=len(items))

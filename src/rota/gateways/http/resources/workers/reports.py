@@ -1,4 +1,4 @@
-"""Reports of workers over HTTP: results and progress."""
+"""Reports of workers over HTTP: results, progress, and what handlers have logged."""
 
 from typing import Annotated, Any
 
@@ -7,8 +7,17 @@ from msgspec import Meta
 
 from rota.core import ids, limits
 from rota.core.access import Action
-from rota.core.commands import EpochClaim, Progress, ReportProgress, ReportResults, Result
+from rota.core.commands import (
+    AttemptLog,
+    EpochClaim,
+    Progress,
+    ReportLogs,
+    ReportProgress,
+    ReportResults,
+    Result,
+)
 from rota.core.replies import OutcomeName
+from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import NULL
 from rota.core.tasks.values import check_value
 from rota.core.workflow.commands import ReportedOperations, ReportOperations
@@ -16,6 +25,7 @@ from rota.errors import RotaError, StaleIncarnation, StaleLease, TaskNotFound, W
 from rota.gateways.http.resources.workers.work import acting_worker
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
 from rota.gateways.validation import (
+    check_lines,
     check_result,
     invalid_field,
     is_null,
@@ -23,6 +33,8 @@ from rota.gateways.validation import (
     task_error,
 )
 from rota.messages import (
+    AttemptLogItem,
+    LogReport,
     OperationsAnswer,
     OperationsItem,
     OperationsOutcome,
@@ -36,6 +48,7 @@ from rota.messages import (
 )
 
 ProgressItems = Annotated[list[ProgressItem], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
+LogItems = Annotated[list[AttemptLogItem], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
 
 routes = Routes("Workers")
 
@@ -148,6 +161,49 @@ def _progress(item: ProgressItem, index: int, *, most_bytes: int) -> Progress | 
     if task_id is None:
         return None
     return Progress(task_id, item.fence, item.progress, item.partial)
+
+
+@routes.post(
+    "/api/workers/{worker_id}/logs",
+    Action.WORK,
+    keeps_work=True,
+    errors=(WorkerNotFound, StaleIncarnation),
+)
+async def logs(call: HttpCall[LogReport | LogItems, NoQuery]) -> ResultAnswer:
+    """Report what the handlers of leased tasks have logged.
+
+    An array of items, or an object with `items` and `incarnation`. Each item has its outcome, in
+    order. Lines of an attempt that has just ended are accepted for a few seconds. Lines over a
+    limit are dropped and counted, not refused.
+    """
+    worker_id = acting_worker(call)
+    report = call.body if isinstance(call.body, LogReport) else LogReport(items=call.body)
+    most_bytes = call.settings.max_payload_bytes
+    reported = [_log(item, index, most_bytes=most_bytes) for index, item in enumerate(report.items)]
+    command = ReportLogs(
+        worker_id=worker_id,
+        incarnation=report.incarnation,
+        items=[one for one in reported if one is not None],
+        by=call.caller,
+    )
+    outcomes = (await call.coordinator.execute(command)).outcomes
+    return _answer([item.task_id for item in report.items], reported, outcomes)
+
+
+def _log(item: AttemptLogItem, index: int, *, most_bytes: int) -> AttemptLog | None:
+    """What the handler of one task has logged; None when no task can have that id."""
+    lines: list[LogLine] = []
+    for one in item.lines:
+        fields = None if is_null(one.fields) else one.fields
+        if fields is not None:
+            check_value(fields, "fields", most_bytes=most_bytes)
+        given = None if fields is None else bytes(fields)
+        lines.append(LogLine(one.at_ms, one.level, one.logger, one.message, given))
+    check_lines(lines, index)
+    task_id = ids.from_text(item.task_id)
+    if task_id is None:
+        return None
+    return AttemptLog(task_id, item.fence, lines, item.first, item.dropped)
 
 
 @routes.post(
