@@ -1,6 +1,7 @@
 """Tasks that run in processes, which import them from here."""
 
 import asyncio
+import logging
 import os
 from pathlib import Path
 
@@ -52,3 +53,16 @@ def attach_from_process(name: str) -> str | None:
 @app.task(run_in="process")
 async def attach_from_async_process(name: str) -> None:
     await current().aattach(name, "from a loop in a process")
+
+
+@app.task(run_in="process", max_attempts=1)
+def log_and_crash() -> None:
+    current().log.info("about to crash")
+    os._exit(3)
+
+
+@app.task(run_in="process")
+async def log_from_process(count: int) -> None:
+    for number in range(count):
+        current().log.info("line %d", number)
+    logging.getLogger("shop.mail").warning("by another logger")

@@ -21,6 +21,7 @@ from rota.sdk.worker.executor import Executor
 from rota.sdk.worker.runners.in_process import CANCELLED
 from rota.testing import TestCoordinator, perform
 from tests.sdk.serving import PATIENCE_S, Server, working
+from tests.sdk.test_runners import NoLogs
 
 LONG_MS = 60_000  # long enough that only a full batch begins
 
@@ -58,6 +59,7 @@ async def executing(task: Task[..., Any]) -> AsyncIterator[tuple[Executor, Repor
         concurrency=100,
         report=reports.note,
         on_progress=lambda *_: None,
+        log_sink=NoLogs(),
         on_free_slot=lambda: None,
     )
     yield executor, reports

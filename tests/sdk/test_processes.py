@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from rota import Client, Rota, TaskFailed
+from rota.core import limits
 from rota.errors import Invalid
+from rota.sdk.client import calls
 from tests.sdk import process_tasks
 from tests.sdk.serving import PATIENCE_S, Server, working
 
@@ -87,3 +89,37 @@ def test_only_functions_that_can_be_imported_run_in_processes() -> None:
 
         @app.task(run_in="process")
         def local() -> None: ...
+
+
+def lines_of(app: Rota, task_id: str) -> list[tuple[str, str]]:
+    page = app.client.run(calls.get_logs(task_id))
+    return [(one.logger, one.message) for one in page.items]
+
+
+def test_lines_from_a_process_are_kept_even_if_it_crashes(app: Rota) -> None:
+    with working(app, concurrency=1, capture_logs=["shop"]):
+        crashed = process_tasks.log_and_crash.enqueue()
+        with pytest.raises(TaskFailed, match="exit code 3"):
+            crashed.result(PATIENCE_S)
+        logged = process_tasks.log_from_process.enqueue(2)
+        logged.result(PATIENCE_S)
+
+        assert lines_of(app, crashed.id) == [("rota.task", "about to crash")]
+        assert lines_of(app, logged.id) == [
+            ("rota.task", "line 0"),
+            ("rota.task", "line 1"),
+            ("shop.mail", "by another logger"),
+        ]
+
+
+def test_a_flood_of_lines_from_a_process_is_cut_and_counted(app: Rota) -> None:
+    with working(app, concurrency=1, capture_logs=["shop"]):
+        handle = process_tasks.log_from_process.enqueue(5_000)
+        handle.result(PATIENCE_S)
+
+        page = app.client.run(calls.get_logs(handle.id, level="warning"))
+
+    assert [one.message for one in page.items] == ["by another logger"]
+    (attempt,) = page.attempts
+    assert attempt.lines + attempt.dropped == 5_001
+    assert attempt.lines <= limits.MAX_LOG_LINES

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 from msgspec import Raw
 
 from rota import Rota, current
+from rota.core.tasks.logs import LogLine
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.task import Task
 from rota.sdk.worker.runners.in_process import THREADS_AT_ONCE, Attempt, LoopRunner, ThreadRunner
@@ -35,6 +36,19 @@ class Ends:
         return [self.items[attempt.lease.task_id] for attempt in attempts]
 
 
+class NoLogs:
+    """Takes no log lines."""
+
+    level = 0
+    captured: Sequence[str] = ()
+
+    def keep(self, attempt: Attempt, line: LogLine) -> None:
+        raise AssertionError(f"{attempt.lease.name} has logged {line.message!r}")
+
+    def note_left_out(self, attempt: Attempt, count: int) -> None:
+        raise AssertionError(f"{attempt.lease.name} has left out {count} lines")
+
+
 def attempts_of(task: Task[..., Any], payloads: Iterable[bytes]) -> list[Attempt]:
     return [
         Attempt(
@@ -48,6 +62,7 @@ def attempts_of(task: Task[..., Any], payloads: Iterable[bytes]) -> list[Attempt
             ),
             task,
             lambda *_: None,
+            NoLogs(),
             0.0,
         )
         for number, payload in enumerate(payloads)

@@ -10,6 +10,7 @@ from rota import Discard, Retry, Rota, Snooze, TaskFailed, current
 from rota.core.tasks.model import TaskState
 from rota.errors import IllegalState, Invalid
 from rota.sdk.arguments import InvalidArguments
+from rota.sdk.client import calls
 from rota.testing import TestCoordinator, aperform, perform, perform_attempt
 
 app = Rota("http://127.0.0.1:1")
@@ -179,6 +180,23 @@ def test_progress_is_kept(coordinator: TestCoordinator) -> None:
 
     assert drained.performed[0].progress == (0.5, {"rows": 3})
     assert handle.status() is TaskState.SUCCEEDED
+
+
+def test_logs_are_kept(coordinator: TestCoordinator) -> None:
+    @app.task(name="talks")
+    def talks() -> None:
+        current().log.debug("all of %s", "it", extra={"size": 3})
+
+    handle = talks.enqueue()
+    drained = coordinator.drain()
+    alone = perform(talks)
+    del app.tasks["talks"]
+
+    (line,) = drained.performed[0].logs
+    assert (line.level, line.message, line.fields) == ("debug", "all of it", b'{"size":3}')
+    assert [one.message for one in alone.logs] == ["all of it"]
+    page = app.client.run(calls.get_logs(handle.id))
+    assert [(one.number, one.message) for one in page.items] == [(1, "all of it")]
 
 
 def test_arguments_are_checked_in_tests_too(coordinator: TestCoordinator) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import Raw
 
+from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import Labels
 from rota.errors import Invalid
 from rota.messages import LeaseView, SiblingsRequest
@@ -25,6 +26,8 @@ from rota.sdk.outcomes import Cancelled
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
+
+    from rota.sdk.logs.task_logger import TaskLogger
 
 
 class Execution(Protocol):
@@ -38,6 +41,13 @@ class Execution(Protocol):
         """Why the handler should stop; None while it may go on."""
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None: ...
+
+    @property
+    def log_level(self) -> int:
+        """The level of `logging` from which on lines are kept."""
+
+    def keep_line(self, line: LogLine) -> None:
+        """Keep a log line with the attempt. Callable from any thread; returns at once."""
 
     @property
     def client(self) -> Client:
@@ -215,12 +225,22 @@ class TaskContext:
         return run_calls.add_siblings(lease.task_id, request)
 
     @property
-    def logger(self) -> "FilteringBoundLogger":
-        """A logger that adds the task's id, name and attempt to every line."""
-        import structlog  # noqa: PLC0415 - only handlers that log load it
+    def log(self) -> "TaskLogger":
+        """A standard logger (`logging.LoggerAdapter`) whose lines are kept with the attempt.
 
-        logger: FilteringBoundLogger = structlog.get_logger("rota.task")
-        return logger.bind(task_id=self.task_id, task=self.name, attempt=self.attempt)
+        They are on the task's page of the dashboard and in `rota tasks logs`, and are passed on
+        to the program's own logs as well, with the task's id, name and attempt.
+        """
+        from rota.sdk.logs.task_logger import TaskLogger  # noqa: PLC0415 - only handlers that log load it
+
+        return TaskLogger(self._execution)
+
+    @property
+    def logger(self) -> "FilteringBoundLogger":
+        """As `log`, but a logger of structlog, which takes fields as keyword arguments."""
+        from rota.sdk.logs.task_logger import structured_logger  # noqa: PLC0415 - as above
+
+        return structured_logger(self._execution)
 
 
 def _raw(value: Any) -> Raw | None:

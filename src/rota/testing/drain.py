@@ -1,16 +1,18 @@
 """Runs queued work in a test, one task at a time, until none is left."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
 
 from rota.core import limits
+from rota.core.tasks.logs import LogLine
 from rota.messages import LeaseRequest, LeaseView, ProgressItem, ResultItem, WorkerRegistration
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.functions.workflow import ResumptionTask
 from rota.sdk.task import Task
+from rota.sdk.worker.log_reporting import log_item
 from rota.testing.functions import TestedFunctions
 from rota.testing.handlers import Performed, TrialAttempt, performed
 
@@ -95,6 +97,8 @@ class Drain:
         trial = TrialAttempt(lease, self._functions.fake_task(task), self._report_progress, host)
         item = yield trial
         self.drained.performed.append(performed(trial, item))
+        if trial.logged:
+            self._report_logs(lease, trial.logged)
         report = calls.report_results(WORKER_ID, incarnation=incarnation, results=[item])
         self._client.run(report)
         if isinstance(task, ResumptionTask) and item.ok:
@@ -102,6 +106,12 @@ class Drain:
 
     def _required(self) -> set[str]:
         return {one for task in self._tasks.values() for one in task.requires}
+
+    def _report_logs(self, lease: LeaseView, lines: Sequence[LogLine]) -> None:
+        for begin in range(0, len(lines), limits.MAX_LOG_LINES):
+            portion = lines[begin : begin + limits.MAX_LOG_LINES]
+            item = log_item(lease, portion, first=begin + 1, dropped=0)
+            self._client.run(calls.report_logs(WORKER_ID, items=[item]))
 
     def _report_progress(self, lease: LeaseView, progress: Raw | None, partial: Raw | None) -> None:
         if progress is None and partial is None:

@@ -6,6 +6,7 @@ where no loop runs, and otherwise on another thread while this one waits.
 
 import asyncio
 import contextvars
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
@@ -13,6 +14,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import TaskError
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.client.client import Client
@@ -40,12 +42,14 @@ class Performed(Struct, Generic[R], frozen=True, kw_only=True):
     retry_in_ms: int | None = None
     snooze_ms: int | None = None
     progress: tuple[Any, ...] = ()  # every reported value, in order
+    logs: tuple[LogLine, ...] = ()  # every line that the handler has logged, in order
 
 
 class TrialAttempt:
     """An attempt without a worker, in place of the SDK's `Attempt`."""
 
     stop_reason = None
+    log_level = logging.DEBUG  # a test may look at every line
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class TrialAttempt:
         self.lease = lease
         self.task = task
         self.reported: list[Any] = []
+        self.logged: list[LogLine] = []
         self.host = host
         self._on_progress = on_progress
 
@@ -66,6 +71,9 @@ class TrialAttempt:
             self.reported.append(msgspec.json.decode(progress))
         if self._on_progress is not None:
             self._on_progress(self.lease, progress, partial)
+
+    def keep_line(self, line: LogLine) -> None:
+        self.logged.append(line)
 
     @property
     def client(self) -> Client:
@@ -137,6 +145,7 @@ def performed(trial: TrialAttempt, item: ResultItem) -> Performed[Any]:
         retry_in_ms=item.retry_in_ms,
         snooze_ms=item.snooze_ms,
         progress=tuple(trial.reported),
+        logs=tuple(trial.logged),
     )
 
 

@@ -112,6 +112,7 @@ HTTP: tuple[Rule, ...] = (
     rule("POST /api/tasks/cancel", SUBMITTERS, Q, body={"queue": "{queue}", "dry_run": True}),
     rule("POST /api/tasks/retry", SUBMITTERS, Q, body={"queue": "{queue}", "dry_run": True}),
     rule("GET /api/tasks/{task_id}/timeline", READERS, Q, "/api/tasks/{task}/timeline"),
+    rule("GET /api/tasks/{task_id}/logs", READERS, Q, "/api/tasks/{task}/logs"),
     rule("GET /api/failures", READERS, L),
     rule(
         "POST /api/failures/{fingerprint}/retry",
@@ -199,6 +200,14 @@ HTTP: tuple[Rule, ...] = (
         WORKERS,
         W,
         "/api/workers/{worker}/progress",
+        body={**INCARNATION, "items": []},
+        before="worker",
+    ),
+    rule(
+        "POST /api/workers/{worker_id}/logs",
+        WORKERS,
+        W,
+        "/api/workers/{worker}/logs",
         body={**INCARNATION, "items": []},
         before="worker",
     ),
@@ -558,6 +567,7 @@ MESSAGES: tuple[Rule, ...] = (
     rule("stream_credit", WORKERS, A, COORDINATOR, body={"free": 1, "taken": 0}),
     rule("stream_results", WORKERS, A, COORDINATOR, body={"results": []}),
     rule("stream_progress", WORKERS, A, COORDINATOR, body={"items": []}),
+    rule("stream_logs", WORKERS, A, COORDINATOR, body={"items": []}),
     rule("stream_operations", WORKERS, A, COORDINATOR, body={"items": []}),
     rule("stream_beat", WORKERS, A, COORDINATOR, body={}),
 )

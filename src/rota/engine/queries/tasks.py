@@ -1,6 +1,6 @@
 """Reads of tasks: one, a page, the place in a queue, and what is due next."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 
@@ -136,14 +136,14 @@ class TaskQueries:
             }
             if not wanted:
                 return TaskLog(lines=[], attempts=attempts, scanned=number, has_more=False)
-            lines = store.after(task_id, number, fences=[*wanted], limit=limit)
-            page, scanned = _log_page(lines, level=level, limit=limit)
-            return TaskLog(
-                lines=page,
-                attempts=attempts,
-                scanned=scanned,
-                has_more=scanned < max(wanted.values()),
+            page, scanned = _log_page(
+                lambda after: store.after(task_id, after, fences=[*wanted], limit=limit),
+                number,
+                level=level,
+                limit=limit,
             )
+            has_more = scanned < max(wanted.values())
+            return TaskLog(lines=page, attempts=attempts, scanned=scanned, has_more=has_more)
 
         return await self._read(body)
 
@@ -168,16 +168,17 @@ def _with_runs(tx: Transaction, tasks: Collection[TaskRecord]) -> list[TaskRecor
 
 
 def _log_page(
-    lines: Sequence[NumberedLine], *, level: LogLevel, limit: int
+    read: Callable[[int], Sequence[NumberedLine]], number: int, *, level: LogLevel, limit: int
 ) -> tuple[list[NumberedLine], int]:
-    """Return as many of the lines as one answer may have, and the number of the last one seen."""
+    """Return as many lines as one answer may have, and the number of the last one looked at."""
     page: list[NumberedLine] = []
-    size, scanned, least = 0, 0, RANKS[level]
-    for one in lines:
-        size += size_of(one.line)
-        if page and (len(page) == limit or size > limits.MAX_LOG_PAGE_BYTES):
-            break
-        scanned = one.number
-        if RANKS[one.line.level] >= least:
-            page.append(one)
-    return page, scanned
+    size, least = 0, RANKS[level]
+    while len(page) < limit and size <= limits.MAX_LOG_PAGE_BYTES and (lines := read(number)):
+        for one in lines:
+            size += size_of(one.line)
+            if len(page) == limit or (page and size > limits.MAX_LOG_PAGE_BYTES):
+                break
+            number = one.number
+            if RANKS[one.line.level] >= least:
+                page.append(one)
+    return page, number

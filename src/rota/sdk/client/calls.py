@@ -10,9 +10,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rota.core.tasks.logs import LogLevel
 from rota.core.tasks.model import NewTask, TaskState
 from rota.core.workers.model import Health
 from rota.messages import (
+    AttemptLogItem,
     BacklogPage,
     EventPage,
     HealthAnswer,
@@ -20,6 +22,8 @@ from rota.messages import (
     HeartbeatRequest,
     LeaseAnswer,
     LeaseRequest,
+    LogPage,
+    LogReport,
     NewTokenAnswer,
     Overview,
     ProgressItem,
@@ -115,6 +119,20 @@ def get_task(task_id: str, *, wait_ms: int = 0) -> ApiCall[TaskView]:
 def get_timeline(task_id: str) -> ApiCall[TaskTimeline]:
     """The events and attempts of a task, and why it waits."""
     return get(path_at("tasks", task_id, "timeline"), TaskTimeline)
+
+
+def get_logs(
+    task_id: str,
+    *,
+    attempt: int | None = None,
+    level: LogLevel | None = None,
+    after: int | None = None,
+    limit: int | None = None,
+    wait_ms: int = 0,
+) -> ApiCall[LogPage]:
+    """Lines of a task's log after a number; `wait_ms` waits for the first, or the task's end."""
+    query = {"attempt": attempt, "level": level, "after": after, "limit": limit}
+    return get(path_at("tasks", task_id, "logs"), LogPage, query.items(), wait_ms=wait_ms)
 
 
 def list_tasks(
@@ -242,6 +260,15 @@ def report_progress(
 ) -> ApiCall[ResultAnswer]:
     report = ProgressReport(incarnation=incarnation, items=items)
     path = path_at("workers", worker_id, "progress")
+    return post(path, ResultAnswer, report, is_repeatable=True)
+
+
+def report_logs(
+    worker_id: str, *, incarnation: int | None = None, items: list[AttemptLogItem]
+) -> ApiCall[ResultAnswer]:
+    """Report log lines; repeated lines with the same numbers are kept once."""
+    report = LogReport(incarnation=incarnation, items=items)
+    path = path_at("workers", worker_id, "logs")
     return post(path, ResultAnswer, report, is_repeatable=True)
 
 

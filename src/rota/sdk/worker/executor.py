@@ -19,6 +19,7 @@ from rota.sdk.worker.runners.in_process import (
     TIMED_OUT,
     Attempt,
     BatchAttempt,
+    LogSink,
     LoopRunner,
     ProgressSink,
     ThreadRunner,
@@ -44,6 +45,7 @@ class Executor:
         concurrency: int,
         report: Callable[[LeaseView, ResultItem], None],
         on_progress: ProgressSink,
+        log_sink: LogSink,
         on_free_slot: Callable[[], None],
     ) -> None:
         self.running: dict[str, Attempt] = {}  # begun and not settled, by task id
@@ -53,6 +55,7 @@ class Executor:
         self._concurrency = concurrency
         self._report = report
         self._on_progress = on_progress
+        self._log_sink = log_sink
         self._on_free_slot = on_free_slot
         self._loop = asyncio.get_running_loop()
         self._attempt_log = AttemptLog()
@@ -81,7 +84,7 @@ class Executor:
                 text = f"this worker has no task named {lease.name!r}"
                 self._note_end(lease, failure(lease, UNKNOWN_TASK, text), began_at=now)
                 continue
-            attempt = Attempt(lease, task, self._on_progress, now)
+            attempt = Attempt(lease, task, self._on_progress, self._log_sink, now)
             self.running[lease.task_id] = attempt
             self._attempt_log.note_begun(lease)
             if lease.deadline_ms is not None:

@@ -34,6 +34,7 @@ from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.outcomes import REFUSED_RESULT, failure
 from rota.sdk.timing import RetryBackoff
+from rota.sdk.worker.log_reporting import LogReporter
 from rota.sdk.worker.poller import OnRefused
 from rota.sdk.worker.runners.in_process import Attempt
 from rota.sdk.worker.session import WorkerSession
@@ -62,6 +63,7 @@ class Reporter:
         *,
         concurrency: int,
         count_running: Callable[[], int],
+        logs: LogReporter,
         on_refused: OnRefused,
         on_delivered: Callable[[], None],
     ) -> None:
@@ -69,6 +71,7 @@ class Reporter:
         self.session: WorkerSession | None = None
         self.find_stream: Callable[[], CoordinatorStream | None] = lambda: None
         self._client = client
+        self._logs = logs
         self._on_refused = on_refused
         self._on_delivered = on_delivered
         self._under_way = 0
@@ -169,6 +172,8 @@ class Reporter:
 
     async def _report(self, session: WorkerSession, items: list[ResultItem]) -> Counter[str]:
         """Send one report; returns how many of its results came too late, by outcome."""
+        if self._logs.has_waiting:
+            await self._logs.send_ended({item.task_id for item in items})
         stream = self.find_stream()
         if stream is not None and stream.session is session:
             with contextlib.suppress(TooLarge):  # for a frame, but maybe not for a call

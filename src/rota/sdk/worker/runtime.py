@@ -1,10 +1,10 @@
 """The runtime of a worker, from its first registration to its leaving.
 
 Theory of operation. Services run side by side on the event loop: `StreamManager` or `LeasePoller`
-gets work, the `Executor` runs it, `Reporter` and `ProgressReporter` report it. The heartbeat has a
-thread. All act for the current `WorkerSession`, one registration of this worker. When the
-coordinator no longer knows the session, or it cannot be renewed in time, everything that runs under
-it is stopped and the worker registers again, without end.
+gets work, the `Executor` runs it, `Reporter`, `ProgressReporter` and `LogReporter` report it. The
+heartbeat has a thread. All act for the current `WorkerSession`, one registration of this worker.
+When the coordinator no longer knows the session, or it cannot be renewed in time, everything that
+runs under it is stopped and the worker registers again, without end.
 
 Stopping is draining: the worker takes no new work, running attempts may finish within a limit,
 results are delivered, and the worker leaves, which hands back its remaining leases.
@@ -12,8 +12,9 @@ results are delivered, and the worker leaves, which hands back its remaining lea
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -36,6 +37,7 @@ from rota.sdk.timing import RetryBackoff, now_s
 from rota.sdk.worker.contact import CoordinatorContact
 from rota.sdk.worker.executor import Executor
 from rota.sdk.worker.heartbeat import CutOff, HeartbeatResult, HeartbeatThread, LoopLag
+from rota.sdk.worker.log_reporting import LogReporter
 from rota.sdk.worker.operations import OperationsReporter
 from rota.sdk.worker.poller import LeasePoller, LeaseTransport
 from rota.sdk.worker.reporting import ProgressReporter, Reporter
@@ -70,6 +72,8 @@ class WorkerRuntime:
         on_session: Callable[[WorkerSession], None],
         deploy_functions: Callable[[], Awaitable[list[str]]],
         transport: LeaseTransport = LeaseTransport.AUTO,
+        log_level: int = logging.INFO,
+        captured: Sequence[str] = (),
     ) -> None:
         """`deploy_functions` returns the capabilities that a worker has by its functions."""
         self._deploy_functions = deploy_functions
@@ -93,10 +97,12 @@ class WorkerRuntime:
         self._contact = CoordinatorContact(client.transport.address)
 
         concurrency = registration.max_concurrent_tasks
+        self._logs = LogReporter(self._client, level=log_level, captured=captured)
         self._reporter = Reporter(
             self._client,
             concurrency=concurrency,
             count_running=lambda: len(self._executor.running),
+            logs=self._logs,
             on_refused=self._end_session,
             on_delivered=self._changed.set,
         )
@@ -109,6 +115,7 @@ class WorkerRuntime:
             concurrency=concurrency,
             report=self._reporter.add,
             on_progress=self._progress.note,
+            log_sink=self._logs,
             on_free_slot=self._note_free_slot,
         )
         self._poller = LeasePoller(
@@ -148,7 +155,7 @@ class WorkerRuntime:
             on_cancelled=self._take_cancelled,
         )
         self._reporter.find_stream = self._progress.find_stream = lambda: streaming.stream
-        self._operations.find_stream = self._reporter.find_stream
+        self._operations.find_stream = self._logs.find_stream = self._reporter.find_stream
         return streaming
 
     # --- from start to stop ---------------------------------------------------------------------
@@ -161,6 +168,7 @@ class WorkerRuntime:
             asyncio.create_task(self._stay_registered()),
             asyncio.create_task(self._reporter.run()),
             asyncio.create_task(self._progress.run()),
+            asyncio.create_task(self._logs.run()),
         ]
         stop_requested = asyncio.create_task(self._stop_requested.wait())
         self._heartbeat.start()
@@ -221,6 +229,7 @@ class WorkerRuntime:
         session, self._session = self._session, None
         self._heartbeat.stop()
         if session is not None and not session.is_over:
+            await self._logs.close()
             session.is_over = True
             timeout_s = HURRIED_LEAVE_TIMEOUT_S if self._is_hurried else LEAVE_TIMEOUT_S
             call = calls.leave_worker(session.worker_id, incarnation=session.incarnation)
@@ -279,6 +288,7 @@ class WorkerRuntime:
         self._session = session
         self._reporter.session = session
         self._progress.session = session
+        self._logs.session = session
         self._operations.session = session
         self._poller.session = session
         self._poller.wake()
@@ -299,6 +309,7 @@ class WorkerRuntime:
         if self._streaming is not None:
             self._streaming.wake()
         self._reporter.clear()
+        self._logs.clear()
         self._operations.clear()
         self._executor.stop_all(LOST)
         if isinstance(error, StaleIncarnation) and self._is_replaced_for_good(session):

@@ -18,6 +18,8 @@ import msgspec
 from rota.core import limits
 from rota.errors import Invalid, RotaError
 from rota.messages import WorkerRegistration
+from rota.sdk.context import EXECUTION
+from rota.sdk.logs.task_logger import ALL, capturing, kept_level
 from rota.sdk.task import App
 from rota.sdk.worker.poller import LeaseTransport
 from rota.sdk.worker.runtime import WorkerRuntime
@@ -40,6 +42,11 @@ class Worker:
     hands their tasks back without using up an attempt. `transport` is how it gets work: `auto` (a
     stream if possible, otherwise polling), `websocket` (a stream only) or `http` (polling only);
     the default is `ROTA_TRANSPORT`, or else `auto`.
+
+    What a handler logs by its context (`current().log`) is kept with its attempt.
+    `capture_logs` names loggers of the standard library that are kept as well while a handler
+    runs; True: all of them. `task_log_level` is the lowest level that is kept (`debug`, `info`,
+    `warning`, `error`), or `off`.
     """
 
     def __init__(
@@ -59,6 +66,8 @@ class Worker:
         max_tasks: int | None = None,
         on_registered: Callable[[str], None] | None = None,
         transport: str | None = None,
+        capture_logs: bool | Sequence[str] = False,
+        task_log_level: str = "info",
     ) -> None:
         self._app = app
         self._names = list(app.tasks) if tasks is None else list(tasks)
@@ -67,6 +76,8 @@ class Worker:
         self._on_registered = on_registered
         name = transport or os.environ.get("ROTA_TRANSPORT") or LeaseTransport.AUTO
         self._transport = _transport_named(name)
+        self._log_level = kept_level(task_log_level)
+        self._captured = _captured_loggers(capture_logs)
         self._runtime: WorkerRuntime | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_stop_requested = False
@@ -121,11 +132,14 @@ class Worker:
             on_session=self._note_session,
             deploy_functions=lambda: self._app.adeploy_functions(self._names),
             transport=self._transport,
+            log_level=self._log_level,
+            captured=self._captured,
         )
         if self._is_stop_requested:
             runtime.stop()
         try:
-            return await runtime.run()
+            with capturing(self._captured, lambda: EXECUTION.get(None)):
+                return await runtime.run()
         finally:
             self._runtime = None
             if self._deploying is not None:
@@ -157,6 +171,14 @@ def _checked_registration(values: dict[str, object]) -> WorkerRegistration:
         return msgspec.convert(values, WorkerRegistration)
     except msgspec.ValidationError as error:
         raise Invalid(f"the worker's options are not valid: {error}") from None
+
+
+def _captured_loggers(wanted: bool | Sequence[str]) -> list[str]:  # noqa: FBT001 - as its caller has it
+    if isinstance(wanted, bool):
+        return [ALL] if wanted else []
+    if isinstance(wanted, str):
+        raise Invalid(f"capture_logs is a list of names of loggers: [{wanted!r}], or True for all")
+    return list(wanted)
 
 
 def _transport_named(name: str) -> LeaseTransport:

@@ -16,11 +16,12 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw
 
+from rota.core.tasks.logs import LogLine
 from rota.core.workflow.functions.model import FunctionReport, Operation
 from rota.messages import LeaseView
 from rota.sdk.client import function_calls, run_calls
 from rota.sdk.client.client import Client
-from rota.sdk.context import Execution
+from rota.sdk.context import EXECUTION, Execution
 from rota.sdk.encoding import encode
 from rota.sdk.functions.execution.log import FunctionResumption, LoggedOperation
 from rota.sdk.functions.execution.runtime import ARTIFACT, FunctionRuntime
@@ -85,6 +86,9 @@ class FunctionHost:
             runtime = await self._new_runtime(function, resumption, execution)
         else:
             ended = resumption.ended or ()
+        # The function may have begun under an earlier task: its context follows the current one.
+        runtime.execution = execution
+        EXECUTION.set(ResumedExecution(runtime))
         _use_artifacts(runtime, execution.client, lease)
         body = function.body(runtime, resumption.input)
         try:
@@ -150,6 +154,42 @@ class FunctionHost:
 
 
 FUNCTION_HOST: ContextVar[FunctionHost] = ContextVar("rota.functions.host")
+
+
+class ResumedExecution:
+    """The task that runs a function now, as the code of the function sees it."""
+
+    def __init__(self, runtime: FunctionRuntime) -> None:
+        self._runtime = runtime
+
+    @property
+    def _current(self) -> Execution:
+        assert self._runtime.execution is not None
+        return self._runtime.execution
+
+    @property
+    def lease(self) -> LeaseView:
+        return self._current.lease
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self._current.stop_reason
+
+    def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
+        self._current.note_progress(progress, partial)
+
+    @property
+    def log_level(self) -> int:
+        return self._current.log_level
+
+    def keep_line(self, line: LogLine) -> None:
+        """Keep a line, unless an earlier task has logged it before the replay."""
+        if not self._runtime.is_replaying:
+            self._current.keep_line(line)
+
+    @property
+    def client(self) -> Client:
+        return self._current.client
 
 
 class _LeaseCommitter:

@@ -26,6 +26,7 @@ from rota.core.workflow.functions.model import (
     OperationKind,
     Request,
 )
+from rota.sdk.context import Execution
 from rota.sdk.functions.errors import LeaseLost, Restarted, Suspended, error_of
 from rota.sdk.functions.execution.branches import BRANCH, Branches, FunctionBranch
 from rota.sdk.functions.execution.log import (
@@ -86,6 +87,9 @@ class FunctionRuntime:
         self.now_ms = resumption.started_at_ms  # the time of what the function has seen last
         self.clock = clock
         self.log = FunctionLog(log)
+        # Whether an earlier task has run the code that runs now, which logs its lines again.
+        self.is_replaying = bool(self.log.recorded)
+        self.execution: Execution | None = None  # the task that runs the function now
         self.scopes = Scopes()
         self.branches = Branches(self._rest)
         self.cancelled: str | None = None
@@ -311,6 +315,7 @@ class FunctionRuntime:
         recorded = self.log.recorded[path]
         end = recorded.end
         assert end is not None
+        self.is_replaying = recorded.is_seen
         if not recorded.is_seen:
             recorded.is_seen = True
             seen = Operation(path=path, kind=end.kind, state="delivered")
@@ -336,6 +341,7 @@ class FunctionRuntime:
             self.frontier = [f"{one.kind} {one.path}" for one in self._held]
             self._suspend()
             return
+        self.is_replaying = False
         held, self._held = self._held, []
         for one in held:
             self.branches.wake(one.future)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rota.core.tasks.logs import LogLine
 from rota.messages import LeaseView, ResultItem, Value
 from rota.sdk.transport.transport import TransportRequest
 
@@ -30,6 +31,8 @@ class AttemptAssignment(Struct, frozen=True, kw_only=True, tag="Assignment"):
     location: HandlerLocation
     lease: LeaseView
     path: list[str]  # the worker's `sys.path`
+    log_level: int = 0  # the level of `logging` from which on lines are kept
+    captured: list[str] = []  # loggers whose records are kept as well
 
 
 class Progressed(Struct, frozen=True, kw_only=True, tag="Progressed", omit_defaults=True):
@@ -39,10 +42,17 @@ class Progressed(Struct, frozen=True, kw_only=True, tag="Progressed", omit_defau
     partial: Value = None
 
 
+class Logged(Struct, frozen=True, kw_only=True, tag="Logged"):
+    """Process to worker: the attempt has logged a line."""
+
+    line: LogLine
+
+
 class Ended(Struct, frozen=True, kw_only=True, tag="Ended"):
     """Process to worker: the attempt has ended; the process is ready for the next."""
 
     item: ResultItem
+    left_out: int = 0  # log lines that did not fit
 
 
 class Asked(TransportRequest, frozen=True, kw_only=True, tag="Asked"):
@@ -61,7 +71,7 @@ class AttemptAnswered(Struct, frozen=True, kw_only=True, tag="Answered"):
     problem: str | None = None
 
 
-ChildMessage = Progressed | Ended | Asked
+ChildMessage = Progressed | Logged | Ended | Asked
 WorkerMessage = AttemptAssignment | AttemptAnswered
 
 _encoder = msgspec.json.Encoder()

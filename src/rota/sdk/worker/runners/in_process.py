@@ -16,14 +16,15 @@ and handlers that block get a thread each, up to the limit.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context, copy_context
 from inspect import CORO_CREATED, getcoroutinestate
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Raw
 
+from rota.core.tasks.logs import LogLine
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.arguments import InvalidArguments
 from rota.sdk.client.client import Client
@@ -50,6 +51,23 @@ GROW_AFTER_S = 0.01
 ProgressSink = Callable[["Attempt", Raw | None, Raw | None], None]
 
 
+class LogSink(Protocol):
+    """Takes the log lines of attempts, from any thread."""
+
+    @property
+    def level(self) -> int:
+        """The level of `logging` from which on lines are kept."""
+
+    @property
+    def captured(self) -> Sequence[str]:
+        """The names of the loggers that are captured."""
+
+    def keep(self, attempt: "Attempt", line: LogLine) -> None: ...
+
+    def note_left_out(self, attempt: "Attempt", count: int) -> None:
+        """Count lines that were not kept."""
+
+
 class Attempt:
     __slots__ = (
         "batch",
@@ -57,6 +75,8 @@ class Attempt:
         "is_settled",
         "lease",
         "leased_at",
+        "log_sink",
+        "logged",
         "on_progress",
         "stop_reason",
         "task",
@@ -68,11 +88,14 @@ class Attempt:
         lease: LeaseView,
         task: Task[..., Any],
         on_progress: ProgressSink,
+        log_sink: LogSink,
         leased_at: float,
     ) -> None:
         self.lease = lease
         self.task = task
         self.on_progress = on_progress
+        self.log_sink = log_sink
+        self.logged: Any = None  # what the sink remembers of its log, if it has one
         self.leased_at = leased_at
         self.stop_reason: str | None = None  # read by handlers in other threads
         self.is_settled = False
@@ -82,6 +105,13 @@ class Attempt:
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
         self.on_progress(self, progress, partial)
+
+    @property
+    def log_level(self) -> int:
+        return self.log_sink.level
+
+    def keep_line(self, line: LogLine) -> None:
+        self.log_sink.keep(self, line)
 
     @property
     def client(self) -> Client:
@@ -98,7 +128,9 @@ class BatchAttempt(Attempt):
 
     def __init__(self, members: list[Attempt]) -> None:
         first = members[0]
-        super().__init__(first.lease, first.task, first.on_progress, first.leased_at)
+        super().__init__(
+            first.lease, first.task, first.on_progress, first.log_sink, first.leased_at
+        )
         self.members = members
         self.items: list[ResultItem] = []  # of the members, when the handler has ended
         for one in members:

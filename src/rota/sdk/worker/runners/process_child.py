@@ -20,10 +20,11 @@ from typing import Any
 
 from msgspec import Raw
 
+from rota.core.tasks.logs import LogLine, has_room, size_of
 from rota.errors import Unavailable
-from rota.messages import LeaseView, ResultItem
 from rota.sdk.client.client import Client
 from rota.sdk.context import EXECUTION
+from rota.sdk.logs.task_logger import capturing
 from rota.sdk.outcomes import PROCESS_DIED, failure
 from rota.sdk.task import Task
 from rota.sdk.transport.transport import Response, TransportRequest
@@ -34,6 +35,7 @@ from rota.sdk.worker.runners.frames import (
     AttemptAssignment,
     Ended,
     HandlerLocation,
+    Logged,
     Progressed,
     framed,
     worker_message_decoder,
@@ -49,13 +51,32 @@ class ChildAttempt:
 
     stop_reason = None  # the worker stops the process instead
 
-    def __init__(self, lease: LeaseView, task: Task[..., Any], pipe: "WorkerPipe") -> None:
-        self.lease = lease
+    def __init__(
+        self, assignment: AttemptAssignment, task: Task[..., Any], pipe: "WorkerPipe"
+    ) -> None:
+        self.lease = assignment.lease
         self.task = task
+        self.log_level = assignment.log_level
+        self.left_out = 0  # log lines that did not fit
         self._pipe = pipe
+        self._lock = threading.Lock()  # a handler may log from several threads
+        self._lines = self._size = 0
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
         self._pipe.send_frame(framed(Progressed(progress=progress, partial=partial)))
+
+    def keep_line(self, line: LogLine) -> None:
+        """Hand a line over at once: a process that dies has said what it was doing.
+
+        The bounds of an attempt hold here already, so a flood of lines stays in the process.
+        """
+        with self._lock:
+            if not has_room(line, lines=self._lines, size=self._size):
+                self.left_out += 1
+                return
+            self._lines += 1
+            self._size += size_of(line)
+        self._pipe.send_frame(framed(Logged(line=line)))
 
     @property
     def client(self) -> Client:
@@ -127,19 +148,22 @@ def find_task(location: HandlerLocation) -> Task[..., Any]:
     return found
 
 
-def run_assignment(assignment: AttemptAssignment, pipe: WorkerPipe) -> ResultItem:
+def run_assignment(assignment: AttemptAssignment, pipe: WorkerPipe) -> Ended:
     lease = assignment.lease
     try:
         sys.path[:] = assignment.path
         task = find_task(assignment.location)
     except BaseException as error:  # noqa: BLE001 - whatever the import raised, the worker reports it
         text = f"the handler cannot be imported in its process: {type(error).__name__}: {error}"
-        return failure(lease, PROCESS_DIED, text)
-    attempt: Any = ChildAttempt(lease, task, pipe)
-    if task.is_async:
-        EXECUTION.set(attempt)
-        return asyncio.run(arun_handler(attempt))
-    return run_handler(attempt)
+        return Ended(item=failure(lease, PROCESS_DIED, text))
+    attempt: Any = ChildAttempt(assignment, task, pipe)
+    with capturing(assignment.captured, lambda: EXECUTION.get(None)):
+        if task.is_async:
+            EXECUTION.set(attempt)
+            item = asyncio.run(arun_handler(attempt))
+        else:
+            item = run_handler(attempt)
+    return Ended(item=item, left_out=attempt.left_out)
 
 
 def main() -> None:
@@ -147,8 +171,7 @@ def main() -> None:
     pipe = WorkerPipe(socket.socket(fileno=int(sys.argv[1])))
     threading.Thread(target=pipe.listen, daemon=True).start()
     while True:
-        item = run_assignment(pipe.assignments.get(), pipe)
-        pipe.send_frame(framed(Ended(item=item)))
+        pipe.send_frame(framed(run_assignment(pipe.assignments.get(), pipe)))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from rota.sdk.worker.runners.frames import (
     AttemptAnswered,
     AttemptAssignment,
     Ended,
+    Logged,
     Progressed,
     child_message_decoder,
     framed,
@@ -129,8 +130,13 @@ class _HandlerProcess:
         return cls(process, reader, writer)
 
     async def run(self, attempt: Attempt) -> ResultItem:
+        sink = attempt.log_sink
         assignment = AttemptAssignment(
-            location=location_of(attempt.task.function), lease=attempt.lease, path=sys.path
+            location=location_of(attempt.task.function),
+            lease=attempt.lease,
+            path=sys.path,
+            log_level=sink.level,
+            captured=[*sink.captured],
         )
         try:
             self._writer.write(framed(assignment))
@@ -138,8 +144,12 @@ class _HandlerProcess:
                 length = int.from_bytes(await self._reader.readexactly(LENGTH_BYTES))
                 message = child_message_decoder.decode(await self._reader.readexactly(length))
                 match message:
-                    case Ended(item=item):
+                    case Ended(item=item, left_out=left_out):
+                        if left_out:
+                            sink.note_left_out(attempt, left_out)
                         return item
+                    case Logged(line=line):
+                        attempt.keep_line(line)
                     case Progressed(progress=progress, partial=partial):
                         attempt.note_progress(progress, partial)
                     case Asked() as asked:

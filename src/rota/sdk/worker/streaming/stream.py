@@ -17,6 +17,7 @@ from rota.core import ids
 from rota.core.commands import EpochClaim
 from rota.errors import RotaError, TooLarge
 from rota.messages import (
+    AttemptLogItem,
     HeartbeatAnswer,
     HeartbeatRequest,
     LeaseView,
@@ -134,6 +135,22 @@ class CoordinatorStream:
             for one in items
         ]
         return self._call(streams.PROGRESS, {"items": rows}, _decode_noted)
+
+    def logs(self, items: Sequence[AttemptLogItem]) -> "asyncio.Future[StreamNoted]":
+        rows = [
+            (
+                int(one.task_id, 16),
+                one.fence,
+                [
+                    (line.at_ms, line.level, line.logger, line.message, _bytes(line.fields))
+                    for line in one.lines
+                ],
+                one.first,
+                one.dropped,
+            )
+            for one in items
+        ]
+        return self._call(streams.LOGS, {"items": rows}, _decode_noted)
 
     def operations(
         self, items: Sequence[OperationsItem]

@@ -1,0 +1,1 @@
+"""Logs of handlers: what they log is kept with their attempts."""
