@@ -51,7 +51,7 @@ def line(message: str = "m", *, level: Any = "info", **changes: Any) -> LogLine:
 lines_of_any_kind = st.lists(
     st.builds(
         LogLine,
-        st.integers(0, 2**53),
+        st.integers(0, limits.MAX_LOG_TIME_MS),
         st.sampled_from(LEVELS),
         st.text(max_size=300),
         st.one_of(st.text(max_size=50), st.text(max_size=20).map(lambda text: text * 2_000)),

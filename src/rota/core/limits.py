@@ -57,6 +57,7 @@ MAX_LOG_BYTES = 256 * 1024  # of those lines
 RESERVED_LOG_PART = 8  # one part in so many of both is for lines of level warning and above
 MAX_LOG_MESSAGE_BYTES = 8 * 1024  # of the message of a log line; the middle of a longer one is cut
 MAX_LOG_FIELDS_BYTES = 2 * 1024  # of the fields of a log line, as JSON; more are left out
+MAX_LOG_TIME_MS = 32_503_680_000_000  # the latest time of a log line: the year 3000
 MAX_LOGS_PER_TASK = 20  # attempts of a task whose logs are kept, the newest ones
 MAX_LOG_PAGE_BYTES = 1024 * 1024  # of log lines in one answer; at least one is in it
 MAX_LATE_LOG_MS = 10_000  # after the end of an attempt, until when its worker may send lines of it

@@ -288,6 +288,51 @@ async def test_progress_is_kept_and_stale_progress_refused(api: Api, worker: Str
     assert (seen["progress"], seen["partial"]) == (0.5, {"so": "far"})
 
 
+async def test_log_lines_are_kept_and_stale_ones_refused(api: Api, worker: StreamPeer) -> None:
+    task = await api.submit()
+    await worker.open()
+    await worker.credit(1)
+    ((lease,),) = [await worker.leases()]
+
+    lines = [[5, "info", "shop", "paid", b'{"n": 1}'], [6, "error", "shop", "refused"]]
+    items = [[*lease[:2], lines, 1, 4], [lease[0], 9, [[7, "info", "", "stale"]]]]
+    noted = await worker.ask("stream_logs", payload={"items": items})
+
+    assert noted == {"count": 2, "refused": [[lease[0], "stale"]]}
+    page = (await api.get(f"/api/tasks/{task['id']}/logs")).json()
+    assert [(one["message"], one["fields"]) for one in page["items"]] == [
+        ("paid", {"n": 1}),
+        ("refused", None),
+    ]
+    assert [one["dropped"] for one in page["attempts"]] == [4]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        [5, "info", "shop", "paid", b"[1]"],
+        [5, "info", "shop", "paid", b"{"],
+        [5, "info", "shop", "paid", b'{"a": "\xff"}'],
+        [5, "loud", "shop", "paid"],
+        [-1, "info", "shop", "paid"],
+        [5, "info", "shop", 3],
+    ],
+)
+async def test_log_lines_that_are_none_are_refused(
+    api: Api, worker: StreamPeer, line: list[Any]
+) -> None:
+    await api.submit()
+    await worker.open()
+    await worker.credit(1)
+    ((lease,),) = [await worker.leases()]
+
+    refused = await worker.ask("stream_logs", payload={"items": [[*lease[:2], [line]]]})
+    noted = await worker.ask("stream_logs", payload={"items": [[*lease[:2], []]]})
+
+    assert refused["code"] == "invalid"
+    assert noted == {"count": 1, "refused": []}
+
+
 # --- living and dying ---------------------------------------------------------------------------
 
 

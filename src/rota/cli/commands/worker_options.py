@@ -9,6 +9,7 @@ from msgspec import Struct
 from rota.cli.inputs import Milliseconds, labels_of
 from rota.core import limits
 from rota.core.dispatch.autoscaling import DEFAULT_SCALE_POLICY, PoolPolicy
+from rota.sdk.logs.task_logger import KEPT_LEVELS
 from rota.sdk.worker.poller import LeaseTransport
 from rota.sdk.worker.worker import DEFAULT_CONCURRENCY, DRAIN_S
 
@@ -53,6 +54,17 @@ _WORKER_OPTIONS = (
     ),
     _option("--group", help="A group to list it under."),
     _names_option("--labels", "Labels to list it with, as KEY=VALUE,… or words."),
+    _names_option(
+        "--capture-logs",
+        "Loggers of Python's logging that are kept with the task that logs to them, as a,b; all: "
+        "every logger.",
+    ),
+    _option(
+        "--task-log-level",
+        type=click.Choice([*KEPT_LEVELS]),
+        default="info",
+        help="Lowest level of the log lines that are kept with tasks.",
+    ),
     _option(
         "--drain-timeout-ms",
         type=Milliseconds(),

@@ -23,7 +23,7 @@ RANKS: dict[LogLevel, int] = {level: rank for rank, level in enumerate(LEVELS)}
 URGENT = RANKS["warning"]  # from this level on a line may use the reserved room
 LINE_OVERHEAD_BYTES = 32  # what a line takes beside its texts
 
-TimeMs = Annotated[int, Meta(ge=0, le=2**53)]
+TimeMs = Annotated[int, Meta(ge=0, le=limits.MAX_LOG_TIME_MS)]
 
 
 # Streaming workers send this as an array, and the store keeps it so: add new fields at the end.

@@ -88,7 +88,8 @@ def _line(
         encoded = _encode(covered) if covered else None
     except Exception as error:  # noqa: BLE001 - whatever the fields are, the line is kept
         encoded = _encode({"left_out": f"{type(error).__name__}: {error}"})
-    line = LogLine(max(0, at_ms), level, _clean(logger), _clean(message), encoded)
+    at_ms = min(max(0, at_ms), limits.MAX_LOG_TIME_MS)
+    line = LogLine(at_ms, level, _clean(logger), _clean(message), encoded)
     return shortened(line)
 
 

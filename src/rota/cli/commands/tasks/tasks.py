@@ -1,4 +1,4 @@
-"""`rota tasks`: list, show, cancel and retry tasks, by id or by filter."""
+"""`rota tasks`: list, show, cancel and retry tasks, by id or by filter, and read their logs."""
 
 import textwrap
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any
 import click
 import msgspec
 
+from rota.cli.commands.tasks.logs import logs
 from rota.cli.connection import change_each, connected
 from rota.cli.options import page_options, yes_flag
 from rota.cli.render.formatting import absolute, relative
@@ -31,7 +32,10 @@ from rota.sdk.handles import traceback_of
 
 @click.group()
 def tasks() -> None:
-    """List, show, cancel and retry tasks."""
+    """List, show, cancel and retry tasks, and read their logs."""
+
+
+tasks.add_command(logs)
 
 
 def task_filters(function: Callable[..., Any]) -> Callable[..., Any]:
