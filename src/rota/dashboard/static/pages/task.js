@@ -10,6 +10,7 @@ import { may } from "../session.js";
 import { tone } from "../states.js";
 import { Badge, Bar, Button, Copy, Duration, Facts, Header, Panel, Problem, Time } from "../ui.js";
 import { pace } from "./rates.js";
+import { TaskLog } from "./task_log.js";
 
 const WHY_TONES = { ready: "amber", queued_behind: "amber", workers_busy: "amber", limit_full: "amber", rate_closed: "amber", retry_later: "violet", not_due: "violet", breaker_open: "orange" };
 const isOver = (task) => ["succeeded", "failed", "cancelled"].includes(task.state);
@@ -30,6 +31,7 @@ export default function Task({ params }) {
         ${isOver(task) && task.state === "succeeded" && html`<${Panel} title="Result"><${Json} value=${task.result} label="result" /><//>`}
         ${task.progress !== null && typeof task.progress !== "number" && html`<${Panel} title="Progress"><${Json} value=${task.progress} label="progress" /><//>`}
         ${task.partial !== null && html`<${Panel} title="Partial result"><${Json} value=${task.partial} label="partial result" /><//>`}
+        <${TaskLog} key=${path} path=${path} state=${task.state} />
         <${Panel} title="Payload"><${Json} value=${task.payload} label="payload" /><//>
         ${story.data && html`<${Timeline} task=${task} story=${story.data} />`}
       </div>
