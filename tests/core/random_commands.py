@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from rota.core.commands import (
-    AttemptLog,
+    AttemptLines,
     BeatWorker,
     CancelTasks,
     CompleteJob,
@@ -185,7 +185,7 @@ def _by_worker(  # noqa: PLR0911 - a table
             return ReportProgress(worker_id=worker.id, incarnation=incarnation, items=items)
         case "logs":
             lines = [LogLine(third, "info", "shop", "packed")]
-            log = AttemptLog(task_id, fence, lines, first=third % 2)
+            log = AttemptLines(task_id, fence, lines, first=third % 2)
             return ReportLogs(worker_id=worker.id, incarnation=incarnation, items=[log])
         case _:
             assert incarnation != JOB_INCARNATION or third == 5

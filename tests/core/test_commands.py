@@ -11,7 +11,7 @@ from rota.core import limits
 from rota.core.access import AccessToken, Caller, Scope
 from rota.core.commands import (
     AddToken,
-    AttemptLog,
+    AttemptLines,
     BeatWorker,
     CancelTasks,
     Command,
@@ -196,8 +196,8 @@ EXAMPLES: list[Command] = [
         worker_id="w1",
         incarnation=None,
         items=[
-            AttemptLog(TASK, 4, [LogLine(5, "info", "shop", "paid", b'{"n": 1}')], 3, 7),
-            AttemptLog(TASK, 4),
+            AttemptLines(TASK, 4, [LogLine(5, "info", "shop", "paid", b'{"n": 1}')], 3, 7),
+            AttemptLines(TASK, 4),
         ],
         by=CALLER,
     ),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rota.core import limits
 from rota.core.access import Caller, Scope
-from rota.core.commands import AttemptLog, ExpireAttempts, ReportLogs
+from rota.core.commands import AttemptLines, ExpireAttempts, ReportLogs
 from rota.core.decisions import ForgetLogs, KeepLines
 from rota.core.ids import TaskId
 from rota.core.replies import Outcomes
@@ -179,7 +179,7 @@ def test_only_the_newest_attempts_of_a_task_keep_their_logs() -> None:
 
 
 def sent(
-    snapshot: Situation, *items: AttemptLog, worker_id: str = "w1", **changes: Any
+    snapshot: Situation, *items: AttemptLines, worker_id: str = "w1", **changes: Any
 ) -> tuple[list[Any], list[str]]:
     command = ReportLogs(worker_id=worker_id, **{"incarnation": None, "items": [*items], **changes})
     decisions, reply = reduce(snapshot, command)
@@ -196,11 +196,11 @@ def test_lines_of_a_held_task_are_kept_and_the_rest_is_refused() -> None:
 
     decisions, outcomes = sent(
         snapshot,
-        AttemptLog(TaskId(1), 2, [line("a")]),
-        AttemptLog(TaskId(1), 1, [line("old fence")]),
-        AttemptLog(TaskId(2), 0, [line("not started")]),
-        AttemptLog(TaskId(3), 1, [line("no task")]),
-        AttemptLog(TaskId(4), 1, [line("of another worker")]),
+        AttemptLines(TaskId(1), 2, [line("a")]),
+        AttemptLines(TaskId(1), 1, [line("old fence")]),
+        AttemptLines(TaskId(2), 0, [line("not started")]),
+        AttemptLines(TaskId(3), 1, [line("no task")]),
+        AttemptLines(TaskId(4), 1, [line("of another worker")]),
         incarnation=worker.incarnation,
     )
 
@@ -214,9 +214,9 @@ def test_lines_of_one_batch_are_numbered_in_order() -> None:
     snapshot = situation()
     add_running(snapshot, worker=add_worker(snapshot))
 
-    first, _ = sent(snapshot, AttemptLog(TaskId(1), 1, [line("a"), line("b")]))
-    second, _ = sent(snapshot, AttemptLog(TaskId(1), 1, [line("c")]))
-    nothing, outcomes = sent(snapshot, AttemptLog(TaskId(1), 1, [line("c")], first=3))
+    first, _ = sent(snapshot, AttemptLines(TaskId(1), 1, [line("a"), line("b")]))
+    second, _ = sent(snapshot, AttemptLines(TaskId(1), 1, [line("c")]))
+    nothing, outcomes = sent(snapshot, AttemptLines(TaskId(1), 1, [line("c")], first=3))
 
     assert [one.usage.last for one in (*first, *second)] == [2, 3]
     assert (nothing, outcomes) == ([], ["accepted"])
@@ -228,7 +228,7 @@ def test_the_first_lines_of_an_attempt_forget_the_logs_of_the_oldest() -> None:
     old = {fence: LogUsage(attempt=1, last=fence, lines=1) for fence in range(1, 21)}
     snapshot.logs[TaskId(1)] = TaskLogs(attempts=old)
 
-    decisions, _ = sent(snapshot, AttemptLog(TaskId(1), 50, [line()]))
+    decisions, _ = sent(snapshot, AttemptLines(TaskId(1), 50, [line()]))
 
     forgotten, kept = decisions
     assert forgotten == ForgetLogs(TaskId(1), 2)
@@ -246,7 +246,7 @@ def test_lines_may_come_with_the_end_of_their_attempt(changes: dict[str, Any]) -
     worker = add_worker(snapshot)
     lease = add_running(snapshot, worker=worker, attempt=2, backoff=NO_WAIT)
     reduce(snapshot, report(worker, done(lease, **changes)))
-    decisions, outcomes = sent(snapshot, AttemptLog(lease.id, lease.fence, [line("last words")]))
+    decisions, outcomes = sent(snapshot, AttemptLines(lease.id, lease.fence, [line("last words")]))
 
     assert outcomes == ["accepted"]
     assert decisions[0].usage.attempt == 2
@@ -266,7 +266,7 @@ def test_lines_may_come_for_a_moment_after_the_end_of_their_attempt(
     later = situation(now_ms=NOW_MS + late_ms)
     later.workers, later.tasks = snapshot.workers, snapshot.tasks
 
-    _, outcomes = sent(later, AttemptLog(TaskId(1), 1, [line("still here")]))
+    _, outcomes = sent(later, AttemptLines(TaskId(1), 1, [line("still here")]))
 
     assert outcomes == [outcome]
 
@@ -276,7 +276,7 @@ def test_late_lines_are_refused_from_other_workers_and_later_holders_of_the_id()
     lease = add_running(snapshot, worker=add_worker(snapshot))
     reduce(snapshot, report(snapshot.workers["w1"], done(lease)))
     snapshot.finished.clear()
-    log = AttemptLog(lease.id, lease.fence, [line()])
+    log = AttemptLines(lease.id, lease.fence, [line()])
 
     add_worker(snapshot, "w2")
     _, of_another = sent(snapshot, log, worker_id="w2")
@@ -291,7 +291,7 @@ def test_lines_under_a_newer_lease_are_refused_for_the_attempt_before() -> None:
     worker = add_worker(snapshot)
     add_running(snapshot, worker=worker, fence=3)
 
-    _, outcomes = sent(snapshot, AttemptLog(TaskId(1), 2, [line()]))
+    _, outcomes = sent(snapshot, AttemptLines(TaskId(1), 2, [line()]))
 
     assert outcomes == ["stale"]
 
@@ -311,4 +311,4 @@ def test_an_unknown_or_replaced_worker_is_refused(
     add_running(snapshot, worker=add_worker(snapshot, owner=OF_MAIL.binding))
 
     with pytest.raises(error):
-        sent(snapshot, AttemptLog(TaskId(1), 1, [line()]), **changes)
+        sent(snapshot, AttemptLines(TaskId(1), 1, [line()]), **changes)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rota.core import limits
-from rota.core.commands import AttemptLog, CancelTasks, ReportLogs
+from rota.core.commands import AttemptLines, CancelTasks, ReportLogs
 from rota.core.ids import TaskId
 from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import Backoff, TaskRecord
@@ -30,7 +30,7 @@ def line(message: str = "m", level: Any = "info") -> LogLine:
 async def send(
     engine: Engine, worker: WorkerRecord, task: TaskRecord, *lines: LogLine, **changes: Any
 ) -> str:
-    items = [AttemptLog(task.id, task.fence, [*lines], **changes)]
+    items = [AttemptLines(task.id, task.fence, [*lines], **changes)]
     command = ReportLogs(worker_id=worker.id, incarnation=worker.incarnation, items=items)
     (outcome,) = (await engine.execute(command)).outcomes
     return outcome

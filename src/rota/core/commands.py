@@ -127,7 +127,7 @@ class EpochClaim(Struct, frozen=True):
     epoch: int
 
 
-# Streaming workers send `Result`, `Progress` and `AttemptLog` as arrays in this order: add new
+# Streaming workers send `Result`, `Progress` and `AttemptLines` as arrays in this order: add new
 # fields at the end.
 class Result(Struct, frozen=True, gc=False, array_like=True):
     """A worker's report on one task: it has finished, has failed, or is to run again later."""
@@ -164,7 +164,7 @@ class ReportProgress(CommandBase[Outcomes], frozen=True, kw_only=True, tag="Repo
     by: Caller | None = None
 
 
-class AttemptLog(Struct, frozen=True, array_like=True):
+class AttemptLines(Struct, frozen=True, array_like=True):
     """Lines that the handler of one attempt has logged since the last report."""
 
     task_id: TaskNumber
@@ -178,7 +178,7 @@ class AttemptLog(Struct, frozen=True, array_like=True):
 class ReportLogs(CommandBase[Outcomes], frozen=True, kw_only=True, tag="ReportLogs"):
     worker_id: str
     incarnation: int | None  # None: the current one
-    items: list[AttemptLog]
+    items: list[AttemptLines]
     by: Caller | None = None
 
 

@@ -20,7 +20,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from rota.core import limits
-from rota.core.commands import AttemptLog, FenceNumber, Progress, Result, TaskNumber
+from rota.core.commands import AttemptLines, FenceNumber, Progress, Result, TaskNumber
 from rota.core.replies import OutcomeName
 from rota.core.tasks.model import Labels, Name
 from rota.core.workers.model import Health, WorkerState
@@ -71,7 +71,7 @@ class StreamProgress(Request, frozen=True, kw_only=True):
 
 
 class StreamLogs(Request, frozen=True, kw_only=True):
-    items: Annotated[list[AttemptLog], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
+    items: Annotated[list[AttemptLines], Meta(max_length=limits.MAX_RESULTS_PER_REPORT)]
 
 
 class StreamedOperations(Struct, frozen=True, array_like=True):

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from rota.core import limits
-from rota.core.commands import AttemptLog, ReportLogs
+from rota.core.commands import AttemptLines, ReportLogs
 from rota.core.context import Context
 from rota.core.decisions import Decision, ForgetLogs, KeepLines
 from rota.core.replies import OutcomeName, Outcomes
@@ -50,7 +50,7 @@ def keep(
 
 
 def _attempt_of(
-    snapshot: Snapshot, item: AttemptLog, worker: WorkerRecord, context: Context
+    snapshot: Snapshot, item: AttemptLines, worker: WorkerRecord, context: Context
 ) -> int | None:
     """The number of the attempt, if the worker runs it or has run it until a moment ago.
 
@@ -69,7 +69,7 @@ def _attempt_of(
     return None if is_later or is_over else end.attempt
 
 
-def _end_of(snapshot: Snapshot, item: AttemptLog) -> _End | None:
+def _end_of(snapshot: Snapshot, item: AttemptLines) -> _End | None:
     finish = snapshot.finished.get(item.task_id)
     if finish is not None:
         return _End(finish.fence, finish.attempt, finish.worker_id, None, finish.finished_at_ms)
@@ -87,6 +87,6 @@ def _end_of(snapshot: Snapshot, item: AttemptLog) -> _End | None:
     return _End(last.fence, last.attempt, last.worker_id, last.started_at_ms, last.ended_at_ms)
 
 
-def _is_known(snapshot: Snapshot, item: AttemptLog) -> bool:
+def _is_known(snapshot: Snapshot, item: AttemptLines) -> bool:
     places = (snapshot.leases, snapshot.tasks, snapshot.finished, snapshot.requeued)
     return any(item.task_id in place for place in places)

@@ -13,7 +13,7 @@ from msgspec import Raw
 from rota.core import access
 from rota.core.access import Action
 from rota.core.commands import (
-    AttemptLog,
+    AttemptLines,
     BeatWorker,
     Progress,
     ReportLogs,
@@ -351,7 +351,7 @@ def _check_json(value: bytes | None, field: str, index: int, *, most_bytes: int)
 # --- replying -----------------------------------------------------------------------------------
 
 
-def _noted(items: Sequence[Result | Progress | AttemptLog], reply: Any) -> StreamNoted:
+def _noted(items: Sequence[Result | Progress | AttemptLines], reply: Any) -> StreamNoted:
     outcomes = reply.outcomes
     if outcomes.count("accepted") == len(outcomes):  # nearly always
         return StreamNoted(count=len(items))

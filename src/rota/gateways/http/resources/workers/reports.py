@@ -8,7 +8,7 @@ from msgspec import Meta
 from rota.core import ids, limits
 from rota.core.access import Action
 from rota.core.commands import (
-    AttemptLog,
+    AttemptLines,
     EpochClaim,
     Progress,
     ReportLogs,
@@ -166,7 +166,6 @@ def _progress(item: ProgressItem, index: int, *, most_bytes: int) -> Progress | 
 @routes.post(
     "/api/workers/{worker_id}/logs",
     Action.WORK,
-    keeps_work=True,
     errors=(WorkerNotFound, StaleIncarnation),
 )
 async def logs(call: HttpCall[LogReport | LogItems, NoQuery]) -> ResultAnswer:
@@ -190,7 +189,7 @@ async def logs(call: HttpCall[LogReport | LogItems, NoQuery]) -> ResultAnswer:
     return _answer([item.task_id for item in report.items], reported, outcomes)
 
 
-def _log(item: AttemptLogItem, index: int, *, most_bytes: int) -> AttemptLog | None:
+def _log(item: AttemptLogItem, index: int, *, most_bytes: int) -> AttemptLines | None:
     """What the handler of one task has logged; None when no task can have that id."""
     lines: list[LogLine] = []
     for one in item.lines:
@@ -203,7 +202,7 @@ def _log(item: AttemptLogItem, index: int, *, most_bytes: int) -> AttemptLog | N
     task_id = ids.from_text(item.task_id)
     if task_id is None:
         return None
-    return AttemptLog(task_id, item.fence, lines, item.first, item.dropped)
+    return AttemptLines(task_id, item.fence, lines, item.first, item.dropped)
 
 
 @routes.post(
