@@ -6,7 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
-from rota.core.commands import CancelTasks, Command, SubmitTasks
+from rota.core.commands import AttemptLines, CancelTasks, Command, ReportLogs, SubmitTasks
+from rota.core.ids import TaskId
+from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import NewTask
 from rota.core.workflow.commands import AddBranches, AddSiblings, SignalRun, StartRun
 from rota.engine.commit.request import Delivery, QueuedCommand
@@ -26,6 +28,7 @@ WHY: dict[str, str | None] = {
     "LeaseWork": "tasks that the worker does not list as running return to their queue",
     "ReportResults": "the fence shows that the result is there",
     "ReportProgress": "it names the state",
+    "ReportLogs": "only with the numbers of the lines: they show which are there",
     "ReturnLeases": "the fence shows that the lease is over",
     "LeaveWorker": "it has left",
     "SetWorkerState": "it names the state",
@@ -96,7 +99,14 @@ WHY: dict[str, str | None] = {
     "PutValue": None,  # another caller may have put a newer value in between
     "DeleteValue": None,  # the second would say that there was none
 }
-BY_CONTENT = (SubmitTasks, StartRun, SignalRun, AddBranches, AddSiblings)
+BY_CONTENT = (SubmitTasks, StartRun, SignalRun, AddBranches, AddSiblings, ReportLogs)
+
+
+LINE = LogLine(1, "info", "shop", "paid")
+
+
+def logged(*items: AttemptLines) -> ReportLogs:
+    return ReportLogs(worker_id="w1", incarnation=1, items=[*items])
 
 
 def test_every_kind_of_command_has_a_reason() -> None:
@@ -119,6 +129,8 @@ def test_a_command_is_repeatable_if_it_changes_nothing_the_second_time(command: 
         (SubmitTasks([NewTask(name="a", key="k")]), True),
         (SubmitTasks([NewTask(name="a")]), False),
         (SubmitTasks([NewTask(name="a", key="k"), NewTask(name="b")]), False),
+        (logged(AttemptLines(TaskId(1), 1, [LINE], 1), AttemptLines(TaskId(1), 1)), True),
+        (logged(AttemptLines(TaskId(1), 1, [LINE], 1), AttemptLines(TaskId(2), 1, [LINE])), False),
         (StartRun(workflow="w", key="k"), True),
         (StartRun(workflow="w"), False),
         (SignalRun(run_id=1, name="go", key="k"), True),

@@ -11,7 +11,14 @@ from collections.abc import Callable
 
 import structlog
 
-from rota.core.commands import Command, CompleteJob, FailJob, RetryTasks, SubmitTasks
+from rota.core.commands import (
+    Command,
+    CompleteJob,
+    FailJob,
+    ReportLogs,
+    RetryTasks,
+    SubmitTasks,
+)
 from rota.core.flows.commands import ConsumeLimit
 from rota.core.kv import DeleteValue, PutValue
 from rota.core.schedules.commands import BackfillSchedule, DeleteSchedule, RunSchedule
@@ -130,5 +137,7 @@ def is_repeatable(command: Command) -> bool:
             return all(task.key is not None for task in command.tasks)
         case StartRun() | SignalRun() | AddBranches() | AddSiblings():
             return command.key is not None
+        case ReportLogs():
+            return all(item.first or not item.lines for item in command.items)
         case _:
             return not isinstance(command, UNREPEATABLE)
