@@ -48,10 +48,14 @@ async def send_mail(address: str, subject: str = "Your order") -> dict[str, str]
     backoff={"kind": "exponential", "initial_ms": 800, "max_ms": 5_000},
 )
 async def charge_card(order: int, cents: int) -> dict[str, int]:
+    log = current().log
+    log.info("asking the bank for %.2f", cents / 100, extra={"order": order})
     await asyncio.sleep(random.uniform(0.1, 0.6))
     if random.randrange(FAILS_FOR_GOOD_ONE_IN) == 0:
+        log.error("the card has expired")
         raise Discard(f"card of order {order} has expired")
     if random.randrange(TRIES_AGAIN_ONE_IN) == 0:
+        log.warning("the bank refused attempt %d", current().attempt)
         raise CardDeclinedError(f"the bank refused {cents / 100:.2f} for order {order}")
     return {"order": order, "charged_cents": cents}
 
@@ -61,6 +65,7 @@ async def resize_image(name: str, width: int = 1_200) -> dict[str, str | int]:
     context = current()
     for step in range(STEPS):
         await asyncio.sleep(STEP_S * random.uniform(0.5, 1.5))
+        context.log.info("step %d of %d", step + 1, STEPS)
         await context.aprogress((step + 1) / STEPS)
     return {"image": name, "width": width}
 

@@ -136,6 +136,22 @@ def test_lines_that_cannot_be_written_do_not_fail_the_handler(app: Rota) -> None
     ]
 
 
+def test_a_handle_reads_all_lines_of_its_task(app: Rota) -> None:
+    @app.task
+    async def talk() -> None:
+        for number in range(3):
+            current().log.info("line %d", number)
+
+    with working(app):
+        handle = talk.enqueue()
+        handle.result(PATIENCE_S)
+
+        read = [one.message for one in handle.logs()]
+        awaited = [one.message for one in asyncio.run(handle.alogs())]
+
+    assert read == awaited == ["line 0", "line 1", "line 2"]
+
+
 def test_each_attempt_has_its_lines_also_when_it_fails(app: Rota) -> None:
     @app.task(max_attempts=2)
     def fails() -> None:
@@ -186,6 +202,43 @@ def test_a_flood_of_lines_is_cut_counted_and_does_not_hold_the_handler_up(app: R
     (attempt,) = page.attempts
     assert attempt.lines + attempt.dropped == 20_001
     assert attempt.lines <= limits.MAX_LOG_LINES
+
+
+def test_many_large_lines_are_sent_in_several_reports_and_all_arrive(app: Rota) -> None:
+    @app.task
+    def large(task: int) -> None:
+        for number in range(25):
+            current().log.info("%d.%d %s", task, number, "x" * 8_000)
+
+    with working(app):
+        handles = [large.enqueue(number) for number in range(5)]
+        for handle in handles:
+            handle.result(PATIENCE_S)
+        found = [[one.message.split()[0] for one in handle.logs()] for handle in handles]
+
+    assert found == [[f"{task}.{number}" for number in range(25)] for task in range(5)]
+
+
+def test_a_cancelled_handler_says_its_last_words(app: Rota) -> None:
+    begun = threading.Event()
+
+    @app.task
+    async def endless() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            current().log.warning("cleaning up")
+
+    with working(app):
+        handle = endless.enqueue()
+        assert begun.wait(PATIENCE_S)
+        handle.cancel()
+        lines: list[str] = []
+        while not lines:  # each look is a round trip
+            lines = [one.message for one in handle.logs()]
+
+    assert lines == ["cleaning up"]
 
 
 # --- concurrent handlers ------------------------------------------------------------------------

@@ -5,9 +5,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from rota.core import limits
 from rota.core.tasks.model import FINISHED, TaskError, TaskState
 from rota.errors import RotaError, Unavailable
-from rota.messages import TaskView
+from rota.messages import LogLineView, LogPage, TaskView
 from rota.messages.dashboard import TaskTimeline
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
@@ -112,6 +113,14 @@ class TaskHandle(Generic[R]):
     async def astatus(self) -> TaskState:
         return (await self.aview()).state
 
+    def logs(self) -> list[LogLineView]:
+        """What the task's handler has logged so far, in all attempts."""
+        return self._client().run(_read_log(self.id))
+
+    async def alogs(self) -> list[LogLineView]:
+        """As `logs`, for async code."""
+        return await self._client().arun(_read_log(self.id))
+
     def cancel(self) -> None:
         """Cancel the task and stop its handler; `Conflict` when it has finished."""
         self._client().run(calls.cancel_task(self.id))
@@ -153,6 +162,17 @@ def _wait_for_result(
     except msgspec.ValidationError:
         # Another version of the handler wrote it; the plain value is still useful.
         return msgspec.json.decode(content)
+
+
+def _read_log(task_id: str) -> Exchange[list[LogLineView]]:
+    lines: list[LogLineView] = []
+    after = 0
+    while True:
+        page: LogPage = yield calls.get_logs(task_id, after=after, limit=limits.MAX_PAGE)
+        lines += page.items
+        after = page.next_after
+        if not page.has_more:
+            return lines
 
 
 def _why_it_waits(task_id: str) -> Exchange[str | None]:

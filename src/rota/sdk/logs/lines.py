@@ -81,7 +81,12 @@ def line_of_event(method: str, event: Mapping[str, Any], *, logger: str) -> LogL
 def _line(
     *, at_ms: int, level: LogLevel, logger: str, message: str, fields: Mapping[str, Any]
 ) -> LogLine:
-    given = {str(name): value for name, value in fields.items() if name not in _OWN}
+    given = {
+        str(name): _clean(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+        if name not in _OWN
+    }
+    message = _clean(message)
     try:
         covered = cover_secrets(None, "", {"": message, **given})
         message = str(covered.pop(""))
@@ -89,7 +94,7 @@ def _line(
     except Exception as error:  # noqa: BLE001 - whatever the fields are, the line is kept
         encoded = _encode({"left_out": f"{type(error).__name__}: {error}"})
     at_ms = min(max(0, at_ms), limits.MAX_LOG_TIME_MS)
-    line = LogLine(at_ms, level, _clean(logger), _clean(message), encoded)
+    line = LogLine(at_ms, level, _clean(logger), message, encoded)
     return shortened(line)
 
 

@@ -35,6 +35,7 @@ from rota.sdk.worker.session import WorkerSession
 from rota.telemetry import library_logger
 
 if TYPE_CHECKING:
+    from rota.messages.streams import StreamNoted
     from rota.sdk.worker.streaming.stream import CoordinatorStream
 
 log = library_logger("rota.worker")
@@ -74,7 +75,7 @@ class LogReporter:
         self.captured = captured
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may log while a line is kept
         self._changed: dict[tuple[str, int], BufferedLog] = {}  # with something to report
         self._waiting_bytes = 0
         self._second = 0  # in which lines are counted, so that they stay below their rate
@@ -111,9 +112,10 @@ class LogReporter:
                 buffered.dropped += count
 
     def _buffer_of(self, attempt: Attempt) -> BufferedLog | None:
-        """The buffer of an attempt, which has something to report now; None: it has ended."""
-        if attempt.is_settled:
-            return None
+        """The buffer of an attempt, which has something to report now; None: there are too many.
+
+        An attempt that was stopped may still log: the coordinator takes its last lines.
+        """
         buffered: BufferedLog | None = attempt.logged
         if buffered is None:
             buffered = attempt.logged = BufferedLog(attempt.lease)
@@ -189,9 +191,14 @@ class LogReporter:
         if session is None or session.is_over or session is self._unsupported:
             self._drop(logs)
             return True
-        for portion in self._portions(logs):
+        # Over a stream all of them are sent before the first is answered.
+        under_way = [
+            (portion, self._stream([item for _, item in portion], session))
+            for portion in self._portions(logs)
+        ]
+        for portion, answer in under_way:
             try:
-                refused = await self._send(session, [item for _, item in portion])
+                refused = await self._answered(session, [item for _, item in portion], answer)
             except (Unavailable, Overloaded, TooMany):
                 return False
             except RotaError as error:
@@ -232,13 +239,31 @@ class LogReporter:
         if portion:
             yield portion
 
-    async def _send(self, session: WorkerSession, items: list[AttemptLogItem]) -> set[str]:
-        """Send one report; returns the tasks whose lines were refused."""
+    def _stream(
+        self, items: Sequence[AttemptLogItem], session: WorkerSession
+    ) -> "asyncio.Future[StreamNoted] | None":
+        """Send one report over the stream; None: there is none, or the report does not fit."""
         stream = self._stream_of(session)
-        if stream is not None:
-            # Too large for a frame, or a coordinator that does not know the message: by a call.
-            with contextlib.suppress(TooLarge, Unavailable):
-                return {ids.to_text(number) for number, _ in (await stream.logs(items)).refused}
+        if stream is None:
+            return None
+        try:
+            answer = stream.logs(items)
+        except (TooLarge, Unavailable):
+            return None
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return answer
+
+    async def _answered(
+        self,
+        session: WorkerSession,
+        items: list[AttemptLogItem],
+        streamed: "asyncio.Future[StreamNoted] | None",
+    ) -> set[str]:
+        """Wait for the answer to one report; returns the tasks whose lines were refused."""
+        if streamed is not None:
+            # A coordinator that does not know the message, or a lost stream: by a call.
+            with contextlib.suppress(Unavailable):
+                return {ids.to_text(number) for number, _ in (await streamed).refused}
         call = calls.report_logs(session.worker_id, incarnation=session.incarnation, items=items)
         answer = await self._client.arun(call)
         return {one.task_id for one in answer.outcomes if one.outcome != "accepted"}

@@ -59,7 +59,7 @@ class ChildAttempt:
         self.log_level = assignment.log_level
         self.left_out = 0  # log lines that did not fit
         self._pipe = pipe
-        self._lock = threading.Lock()  # a handler may log from several threads
+        self._lock = threading.RLock()  # a handler may log from several threads
         self._lines = self._size = 0
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
