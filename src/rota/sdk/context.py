@@ -85,6 +85,15 @@ class TaskContext:
         return self._lease.queue
 
     @property
+    def priority(self) -> int:
+        return self._lease.priority
+
+    @property
+    def created_at(self) -> datetime:
+        """When the coordinator accepted the task."""
+        return datetime.fromtimestamp(self._lease.created_at_ms / 1000, UTC)
+
+    @property
     def run_id(self) -> str | None:
         """The run that the task belongs to; None when it was enqueued by itself."""
         return self._lease.run_id

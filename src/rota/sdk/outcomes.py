@@ -16,6 +16,7 @@ from rota.messages import LeaseView, ResultItem
 from rota.sdk.encoding import encode
 from rota.sdk.options.durations import Duration, milliseconds
 
+OWN_MODULES = ("rota.sdk.", "rota.contrib.")
 MAX_TRACEBACK_LENGTH = 8_000  # of its end, which names the error
 
 # The types of errors that the SDK reports; the type of a handler's error is its class name.
@@ -174,7 +175,7 @@ def message_of(error: BaseException) -> str:
 
 
 def details_of(error: BaseException) -> dict[str, str] | None:
-    """The traceback from the handler on, without the SDK's own frames."""
+    """The traceback from the handler on, without the frames of Rota that call it."""
     place = _first_foreign_frame(error.__traceback__)
     if place is None:
         return None
@@ -188,7 +189,7 @@ def details_of(error: BaseException) -> dict[str, str] | None:
 def _first_foreign_frame(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         module = trace.tb_frame.f_globals.get("__name__", "")
-        if not module.startswith("rota.sdk."):
+        if not module.startswith(OWN_MODULES):
             return trace
         trace = trace.tb_next
     return None

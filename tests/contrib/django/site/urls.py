@@ -1,0 +1,3 @@
+"""The project has no pages."""
+
+urlpatterns: list[object] = []
