@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import structlog
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rota import settings
 from rota.errors import Unavailable
@@ -66,6 +66,11 @@ class EmbeddedTransport:
             self._is_closed = True
             release(self._host)
 
+    @property
+    def host(self) -> "Host":
+        """The coordinator of this transport."""
+        return self._host
+
     def _ask(self, request: TransportRequest) -> Future[Response]:
         if self._is_closed or self._host.is_closed:
             raise NotSent("the embedded coordinator is closed; open a new Rota app")
@@ -85,6 +90,7 @@ class Host:
         self.loop: asyncio.AbstractEventLoop
         self._stop_asked: asyncio.Event
         self._node: Node
+        self._apps_behind_server: dict[bool, ASGIApp] = {}
         self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="rota-coordinator", daemon=True)
         self._thread.start()
@@ -92,6 +98,17 @@ class Host:
 
     async def exchange(self, request: TransportRequest) -> Response:
         return await exchange(self._node.app, request)
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, *, is_admitted: bool) -> None:
+        """Serve a request of an ASGI server; runs on the loop of this coordinator.
+
+        The caller needs a token, unless the server has admitted it.
+        """
+        app = self._apps_behind_server.get(is_admitted)
+        if app is None:
+            app = self._node.app_behind_server(is_open=is_admitted)
+            self._apps_behind_server[is_admitted] = app
+        await app(scope, receive, send)
 
     def close(self) -> None:
         self.is_closed = True

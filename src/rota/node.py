@@ -5,11 +5,14 @@ program calls it in process, and tests turn its clock.
 """
 
 import asyncio
+import dataclasses
 import random
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+
+from msgspec.structs import replace
 
 from rota.administration import open_database
 from rota.engine.clock import Clock, SystemClock
@@ -19,6 +22,7 @@ from rota.gateways.auth.authenticator import Authenticator, refuse_unsafe_bind
 from rota.gateways.definitions.reader import DefinitionReader
 from rota.gateways.http.app import create_app
 from rota.gateways.http.routing.endpoint import HttpServices, Traffic
+from rota.gateways.http.routing.router import Application
 from rota.gateways.http.server.server import HttpServer
 from rota.gateways.http.server.tls import ServerTls, open_tls
 from rota.gateways.peers.gateway import PeerGateway
@@ -34,6 +38,7 @@ from rota.store.sqlite.database import SqliteDatabase
 from rota.store.workflow.blobs import Blobs
 
 BACKLOG = 2_048  # connections the system holds while the loop is busy
+ANY_HOST = "0.0.0.0"  # noqa: S104 - nothing is bound to it: it is how a public host is judged
 PING_INTERVAL_S = 5  # between two pings of a socket
 PING_TIMEOUT_S = 10  # for the pong
 
@@ -69,13 +74,14 @@ class Node:
         self.authenticator = Authenticator(
             settings, self.coordinator.queries.tokens, now_ms=self.coordinator.clock.now_ms
         )
+        self._token_uses = [self.authenticator.uses]
         self.quotas = Quotas(settings)
         self._peers = PeerGateway(self.coordinator, settings)
         worker_quota = WorkerQuota(settings, self.coordinator.queries.workers.registered)
         self.sockets = SocketGateway(
             self.coordinator, self.authenticator, settings, self.quotas, worker_quota
         )
-        services = HttpServices(
+        self._services = HttpServices(
             self.coordinator,
             self.authenticator,
             settings,
@@ -84,7 +90,7 @@ class Node:
             self.quotas,
             worker_quota,
         )
-        self.app = create_app(services)
+        self.app = create_app(self._services)
         self.shards_url: str | None = (
             None  # where members of services reach the coordinator over ZeroMQ
         )
@@ -92,12 +98,28 @@ class Node:
         self._tls: ServerTls | None = None
         self._stop_asked = asyncio.Event()
 
+    def app_behind_server(self, *, is_open: bool) -> Application:
+        """The HTTP application inside another server, whose callers may come from anywhere.
+
+        They need tokens, also where this node accepts local callers without one. With `is_open` the
+        server has admitted them itself; foreign web pages are refused all the same.
+        """
+        settings = replace(
+            self.settings, host=ANY_HOST, insecure=is_open, require_token=not is_open
+        )
+        authenticator = Authenticator(
+            settings, self.coordinator.queries.tokens, now_ms=self.coordinator.clock.now_ms
+        )
+        self._token_uses.append(authenticator.uses)
+        return create_app(dataclasses.replace(self._services, authenticator=authenticator))
+
     async def start(self) -> None:
         await self.coordinator.start()
 
     async def stop(self) -> None:
         await self.sockets.stop()
-        self.authenticator.uses.stop()
+        for uses in self._token_uses:
+            uses.stop()
         await self.coordinator.stop()
         self.database.close()
 

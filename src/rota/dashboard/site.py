@@ -5,6 +5,9 @@ system. The one page is served under the address of every view, so that each can
 bookmarked and shared. Scripts and styles are served under the name of their edition and cached for
 ever; the page names the edition and is revalidated each time. The content security policy of the
 page allows only these files and this coordinator: the contents of tasks are hostile.
+
+Inside another application the dashboard is below a path of that application, which the scope names
+as `ROOT`. Its files find that path by their own address; only the page has to be told.
 """
 
 import base64
@@ -12,7 +15,8 @@ import gzip
 import hashlib
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
@@ -49,6 +53,8 @@ PAGES = (
     "system",
 )
 FOR_EVER = "public, max-age=31536000, immutable"
+ROOT = "rota.root"  # the key in a scope; its value is "/rota", for example
+MOST_ROOTS = 16  # whose pages are kept
 REVALIDATE = "no-cache"  # cached, but only used after revalidation
 PAGE_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -59,6 +65,7 @@ PAGE_HEADERS = {
 
 # The source of a static import or export; `import(…)` is none.
 _IMPORT = re.compile(r"""\b(?:from|import)\s*["']([^"']+)["']""")
+_ROOT = re.compile(r"(?:/[\w.~-]+)*", re.ASCII)
 _MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
 
 Headers = dict[str, str]
@@ -121,8 +128,13 @@ def routes(lost: ASGIApp) -> list[BaseRoute]:
     """The routes of the dashboard; `lost` answers for unknown files."""
     found = read_all()
     edition = edition_of(found)
-    page = _page(found, edition)
-    index = _File(page, {**PAGE_HEADERS, "content-security-policy": policy(page.content)})
+
+    @lru_cache(maxsize=MOST_ROOTS)
+    def page_below(root: str) -> _File:
+        page = _page(found, edition, root)
+        return _File(page, {**PAGE_HEADERS, "content-security-policy": policy(page.content)})
+
+    index = _Index(page_below, lost)
     return [
         Route("/", index, methods=["GET"]),
         *(Route(f"/{name}", index, methods=["GET"]) for name in PAGES),
@@ -150,9 +162,9 @@ def policy(page: bytes) -> str:
     )
 
 
-def _page(found: Mapping[str, StaticFile], edition: str) -> StaticFile:
+def _page(found: Mapping[str, StaticFile], edition: str, root: str) -> StaticFile:
     """The page with the address of its edition and the links to all files."""
-    static = f"/static/{edition}"
+    static = f"{root}/static/{edition}"
     modules = sorted(_imported(found, "app.js"))
     # Styles of single pages come last, so that they override the others.
     sheets = sorted(
@@ -189,6 +201,21 @@ def _imported(found: Mapping[str, StaticFile], first: str) -> set[str]:
                 path or posixpath.normpath(posixpath.join(posixpath.dirname(name), source))
             )
     return reached
+
+
+class _Index:
+    """Serves the page, with the addresses of its files below the path of the request."""
+
+    def __init__(self, page_below: "Callable[[str], _File]", lost: ASGIApp) -> None:
+        self._page_below = page_below
+        self._lost = lost
+        page_below("")  # made at start, for most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        root: str = scope.get(ROOT, "")
+        # The path becomes part of the page. A server may take it from the address of a request.
+        page = self._page_below(root) if _ROOT.fullmatch(root) else self._lost
+        await page(scope, receive, send)
 
 
 class _File:

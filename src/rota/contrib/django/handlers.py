@@ -57,7 +57,7 @@ def _handler(
     def run(args: list[Any], kwargs: dict[str, Any]) -> Any:
         close_old_connections()
         try:
-            execution = Execution(task, backend, worker_id_of(), args, kwargs)
+            execution = TaskExecution(task, backend, worker_id_of(), args, kwargs)
             if execution.needs_history:
                 execution.take_history(_history(backend, execution.result.id))
             task_started.send_robust(type(backend), task_result=execution.result)
@@ -89,7 +89,7 @@ def _async_handler(
                 await asyncio.shield(sync_to_async(connections.close_all)())
 
     async def _run(args: list[Any], kwargs: dict[str, Any]) -> Any:
-        execution = Execution(task, backend, worker_id_of(), args, kwargs)
+        execution = TaskExecution(task, backend, worker_id_of(), args, kwargs)
         if execution.needs_history:
             execution.take_history(await _ahistory(backend, execution.result.id))
         await task_started.asend_robust(type(backend), task_result=execution.result)
@@ -120,7 +120,7 @@ async def _ahistory(backend: RotaBackend, result_id: str) -> DjangoResult | None
         return None
 
 
-class Execution:
+class TaskExecution:
     """One attempt at a task of Django: its result, as signals and the task itself see it."""
 
     def __init__(

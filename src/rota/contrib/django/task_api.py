@@ -5,11 +5,18 @@ names. This is the only module that knows which of the two is used. The types ar
 backport, because Django has none.
 """
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import django  # type: ignore[import-untyped]  # Django has no types
+from django.core.exceptions import ImproperlyConfigured  # type: ignore[import-untyped]  # as above
 
 HAS_TASKS = django.VERSION >= (6, 0)
+if not HAS_TASKS and find_spec("django_tasks") is None:
+    raise ImproperlyConfigured(
+        f"Django {django.get_version()} has no tasks of its own: install django-tasks, and add "
+        '"django_tasks" to INSTALLED_APPS'
+    )
 
 if TYPE_CHECKING or not HAS_TASKS:
     from django_tasks import task_backends

@@ -1,5 +1,6 @@
 // Requests to the coordinator: JSON both ways. A refusal becomes an error with its code and text.
 import { signal } from "./lib.js";
+import { root } from "./root.js";
 
 export const needsLogin = signal(false);
 
@@ -28,7 +29,7 @@ async function ask(method, path, body, { signal: aborting } = {}) {
   }
   let answer;
   try {
-    answer = await fetch(path, options);
+    answer = await fetch(root + path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiProblem(0, { code: "unreachable", detail: "the coordinator does not answer" });

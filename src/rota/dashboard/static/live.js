@@ -4,6 +4,7 @@
 // and cannot see that a login is needed. When the stream cannot be had, pages still poll.
 import { signal, useEffect } from "./lib.js";
 import { needsLogin } from "./api.js";
+import { root } from "./root.js";
 
 export const liveState = signal("connecting"); // connecting | live | polling | paused
 const listeners = new Set();
@@ -55,7 +56,7 @@ async function connect() {
   try {
     const headers = { accept: "text/event-stream" };
     if (lastId !== null) headers["last-event-id"] = lastId;
-    const answer = await fetch("/api/events", { headers, signal: own.signal, credentials: "same-origin", cache: "no-store" });
+    const answer = await fetch(`${root}/api/events`, { headers, signal: own.signal, credentials: "same-origin", cache: "no-store" });
     if (answer.status === 401) needsLogin.value = true;
     if (answer.status === 400) lastId = null; // a number of another store
     if (!answer.ok || !answer.headers.get("content-type")?.startsWith("text/event-stream")) throw new Error("no stream");

@@ -2,6 +2,7 @@
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { Help, overlay } from "./keyboard.js";
 import { useResource } from "./resource.js";
+import { root } from "./root.js";
 import { go, link, pages, segment } from "./router.js";
 import { TASK_STATES } from "./states.js";
 import { switchTheme } from "./theme_switch.js";
@@ -57,7 +58,7 @@ const actionItems = () => [
   { label: "light or dark", kind: "action", run: switchTheme },
   { label: "pause or resume live updates", kind: "action", run: togglePause },
   { label: "keys", kind: "action", run: () => { overlay.value = "help"; } },
-  { label: "API reference", kind: "page", run: () => { location.href = "/docs"; } },
+  { label: "API reference", kind: "page", run: () => { location.href = `${root}/docs`; } },
 ];
 const queueItem = (queue) => ({ label: queue.name, kind: "queue", href: link("/tasks", { queue: queue.name }) });
 const workerItem = (worker) => ({ label: worker.id, kind: "worker", href: `/workers/${segment(worker.id)}` });

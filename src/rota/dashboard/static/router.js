@@ -1,10 +1,14 @@
 // The router: every view has a URL, and the module of a page is fetched when it is first opened.
 import { html, signal, useEffect } from "./lib.js";
 import { withQuery } from "./api.js";
+import { root } from "./root.js";
 
 export const pages = []; // those of the side bar first, in its order
 
-const read = () => ({ path: decodeSafely(location.pathname), query: Object.fromEntries(new URLSearchParams(location.search)) });
+/** A path of this host as the dashboard knows it. */
+const inside = (path) => path.startsWith(`${root}/`) ? path.slice(root.length) : "/";
+export const here = () => inside(location.pathname);
+const read = () => ({ path: decodeSafely(here()), query: Object.fromEntries(new URLSearchParams(location.search)) });
 function decodeSafely(path) { return path.length > 1 ? path.replace(/\/+$/, "") : path; }
 
 export const place = signal(read());
@@ -50,8 +54,8 @@ export const link = (path, query = {}) => withQuery(path, query);
 export const segment = (text) => encodeURIComponent(text);
 
 export function go(href, { replace = false } = {}) {
-  if (href === location.pathname + location.search) return;
-  history[replace ? "replaceState" : "pushState"](null, "", href);
+  if (href === here() + location.search) return;
+  history[replace ? "replaceState" : "pushState"](null, "", root + href);
   place.value = read();
   if (!replace) window.scrollTo(0, 0);
 }
@@ -59,7 +63,7 @@ export function go(href, { replace = false } = {}) {
 /** Change parameters of the address; an empty value removes one. */
 export function setQuery(changes, { replace = false } = {}) {
   const query = { ...place.value.query, ...changes };
-  go(link(location.pathname, query), { replace });
+  go(link(here(), query), { replace });
 }
 
 window.addEventListener("popstate", () => { place.value = read(); });
@@ -68,7 +72,8 @@ document.addEventListener("click", (event) => {
   if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   const anchor = event.target.closest?.("a[href]");
   if (!anchor || anchor.target || anchor.hasAttribute("download") || anchor.origin !== location.origin || anchor.hash) return;
-  if (!matching(anchor.pathname)) return;
+  const path = inside(anchor.pathname);
+  if (!anchor.pathname.startsWith(`${root}/`) || !matching(path)) return;
   event.preventDefault();
-  go(anchor.pathname + anchor.search);
+  go(path + anchor.search);
 });

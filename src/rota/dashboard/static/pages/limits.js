@@ -5,6 +5,7 @@ import { FormDialog, act, confirm } from "../dialog.js";
 import { plural, shellWord, whole } from "../format.js";
 import { html, useState } from "../lib.js";
 import { useResource } from "../resource.js";
+import { address } from "../root.js";
 import { link, segment } from "../router.js";
 import { may } from "../session.js";
 import { Badge, Bar, Button, Count, Empty, Field, Header, Pager, Panel, Problem, Tabs } from "../ui.js";
@@ -37,7 +38,7 @@ const SAMPLE = { name: "render", concurrency: { key: "user:1", limit: 2 }, rate:
 function Nothing({ query }) {
   if (query.kind || query.prefix || query.cursor) return html`<${Empty}>No limit matches.<//>`;
   return html`<div class="empty"><p>No limit yet. A limit comes to be when a task names its key, and is forgotten when no task does:</p>
-    <pre class="sample">${`curl -X POST ${shellWord(`${location.origin}/api/tasks`)} -H 'content-type: application/json' \\\n  -d ${shellWord(JSON.stringify(SAMPLE))}`}</pre>
+    <pre class="sample">${`curl -X POST ${shellWord(`${address}/api/tasks`)} -H 'content-type: application/json' \\\n  -d ${shellWord(JSON.stringify(SAMPLE))}`}</pre>
     <p>At most two tasks of <code>user:1</code> run at once then, and five of <code>openai</code> start in a second, whatever their queue.</p></div>`;
 }
 

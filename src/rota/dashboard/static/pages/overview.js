@@ -3,6 +3,7 @@ import { Chart, Spark, charted } from "../chart.js";
 import { duration, plural, rate, short, whole } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
+import { address } from "../root.js";
 import { link } from "../router.js";
 import { RUN_STATES, tone } from "../states.js";
 import { Table as RunTable } from "./runs.js";
@@ -96,8 +97,8 @@ const isUnused = ({ tasks, workers, runs }) => [tasks, workers, runs].every((cou
 
 const FirstSteps = () => html`<${Panel} title="First steps"><ol class="body steps">
   <li>Write a task: <code>@app.task</code> on a function in <code>tasks.py</code>.</li>
-  <li>Start a worker: <code>rota worker tasks:app --url ${location.origin}</code></li>
-  <li>Submit a task: <code>rota submit NAME --url ${location.origin} --wait</code></li>
+  <li>Start a worker: <code>rota worker tasks:app --url ${address}</code></li>
+  <li>Submit a task: <code>rota submit NAME --url ${address} --wait</code></li>
 </ol><//>`;
 
 function Charts({ series }) {

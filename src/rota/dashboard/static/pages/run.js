@@ -4,7 +4,7 @@ import { plural } from "../format.js";
 import { Graph } from "../graph.js";
 import { Json } from "../json.js";
 import { useResource } from "../resource.js";
-import { link, segment, setQuery } from "../router.js";
+import { here, link, segment, setQuery } from "../router.js";
 import { tone } from "../states.js";
 import { PER_NODE, Timeline } from "../timeline.js";
 import { Badge, Duration, Empty, Header, Panel, Problem, Tabs, Time } from "../ui.js";
@@ -74,7 +74,7 @@ export default function Run({ params, query }) {
     </div>
     ${definition && html`<${Scopes} run=${one} definition=${definition} reload=${reload} />`}
     ${query.node && drawn && graph.data && html`<${NodePanel} run=${one} definition=${drawn} facts=${code && factsOf} graph=${graph.data} id=${query.node} isPast=${at > 0} isLive=${isLive} SubRun=${SubRun} onClose=${() => choose("")} />`}
-    <${Tabs} label="about the run" items=${tabs.map((name) => ({ label: name, href: link(location.pathname, { ...query, tab: name, after: "" }), isOn: tab === name }))} />
+    <${Tabs} label="about the run" items=${tabs.map((name) => ({ label: name, href: link(here(), { ...query, tab: name, after: "" }), isOn: tab === name }))} />
     <${Panel}>
       ${tab === "timeline" && (graph.data && tokens.data ? html`<${Timeline} run=${one} graph=${graph.data} tokens=${known} onChoose=${choose} />` : html`<${Problem} of=${tokens} />`)}
       ${tab === "operations" && html`<${Operations} run=${one} isLive=${isLive} onLine=${show} />`}

@@ -3,7 +3,7 @@ import { withQuery } from "../api.js";
 import { clockTime, duration, plural, whole } from "../format.js";
 import { html, useState } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, place, setQuery } from "../router.js";
+import { here, link, place, setQuery } from "../router.js";
 import { Empty, Problem } from "../ui.js";
 import { eventWords, linesOf, namesOf } from "./run_words.js";
 
@@ -28,7 +28,7 @@ export function Journal({ run, definition, tokens, last, at, onStep, isLive }) {
 
 function Pages({ after, shown, last }) {
   if (last <= PAGE) return null;
-  const to = (number) => link(location.pathname, { ...place.value.query, after: Math.max(0, number) || "" });
+  const to = (number) => link(here(), { ...place.value.query, after: Math.max(0, number) || "" });
   const jump = (event) => { event.preventDefault(); setQuery({ after: Math.max(0, (Number(new FormData(event.target).get("number")) || 1) - 1) || "" }); };
   return html`<nav class="pager" aria-label="pages of the journal">
     ${after > 0 && html`<a class="button" href=${to(0)}>first</a><a class="button" href=${to(after - PAGE)}>earlier</a>`}

@@ -5,7 +5,7 @@ import { totalOf } from "../graph_shape.js";
 import { Json } from "../json.js";
 import { Fragment, html, useState } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, place, segment } from "../router.js";
+import { here, link, place, segment } from "../router.js";
 import { Badge, Duration, Empty, Problem, Time } from "../ui.js";
 import { clip } from "./run_journal.js";
 
@@ -40,7 +40,7 @@ export function Operations({ run, isLive, onLine }) {
   const log = useResource(withQuery(`/api/runs/${segment(run.id)}/operations`, { after: after || undefined, limit: PAGE }), isLive ? { on: ["run-", "task-"], every: 3000 } : {});
   if (!log.data) return html`<${Problem} of=${log} />`;
   const scopes = rowsByScope(log.data.items);
-  const to = (number) => link(location.pathname, { ...place.value.query, after: number > 0 ? number : "" });
+  const to = (number) => link(here(), { ...place.value.query, after: number > 0 ? number : "" });
   return html`${scopes.length ? html`<div class="scroll"><table class="operations"><thead><tr><th>operation</th><th>kind</th><th>state</th><th class="right hide-narrow">attempts</th><th class="right hide-narrow">took</th><th>result or error</th></tr></thead><tbody>
       ${scopes.map(([scope, rows]) => html`<${Fragment} key=${scope}>${scope && html`<tr class="scope-row"><th colspan="6" scope="rowgroup">${scope}</th></tr>`}${rows.map((row) => html`<${Row} key=${row.path} row=${row} scope=${scope} onLine=${onLine} />`)}<//>`)}
     </tbody></table></div>` : html`<${Empty}>Nothing is recorded${after ? " after that" : " yet"}.<//>`}

@@ -5,6 +5,7 @@ import { duration, shellWord, whole } from "../format.js";
 import { Json } from "../json.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
+import { address } from "../root.js";
 import { link, segment } from "../router.js";
 import { may } from "../session.js";
 import { tone } from "../states.js";
@@ -148,7 +149,7 @@ export function submission(task) {
   return Object.fromEntries(Object.entries(texts).filter(([, value]) => value !== undefined));
 }
 
-export const asCurl = (task) => `curl -X POST ${shellWord(`${location.origin}/api/tasks`)} -H 'content-type: application/json' -d ${shellWord(JSON.stringify(submission(task)))}`;
+export const asCurl = (task) => `curl -X POST ${shellWord(`${address}/api/tasks`)} -H 'content-type: application/json' -d ${shellWord(JSON.stringify(submission(task)))}`;
 
 export function asCommand(task) {
   const fields = submission(task);
@@ -160,5 +161,5 @@ export function asCommand(task) {
   if (fields.max_attempts) words.push("--max-attempts", String(fields.max_attempts));
   const texts = Array.isArray(fields.labels) ? fields.labels : Object.entries(fields.labels || {}).map(([key, value]) => `${key}=${value}`);
   for (const one of texts) words.push("--label", shellWord(one));
-  return [...words, "--url", shellWord(location.origin)].join(" ");
+  return [...words, "--url", shellWord(address)].join(" ");
 }

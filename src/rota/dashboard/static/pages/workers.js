@@ -3,6 +3,7 @@ import { withQuery } from "../api.js";
 import { duration, plural, short } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
+import { address } from "../root.js";
 import { link, segment, setQuery } from "../router.js";
 import { Badge, Bar, Empty, Header, Panel, Problem, Tabs, Time, opens } from "../ui.js";
 import { WorkerActions } from "./worker.js";
@@ -21,7 +22,7 @@ export default function Workers({ query, overview }) {
     <${Panel}>${items.length ? html`<div class="scroll"><table class="cards">
       <thead><tr><th>worker</th><th>health</th><th>load</th><th class="hide-narrow">serves</th><th class="right hide-narrow">done</th><th class="right hide-narrow">p50 · p95 · p99</th><th>score</th><th class="tight"></th></tr></thead>
       <tbody>${items.map((one) => html`<${Row} key=${one.id} worker=${one} reload=${workers.reload} />`)}</tbody></table></div>`
-      : workers.data ? html`<${Empty}>${query.find || query.health ? "No worker matches." : html`No worker is registered. Start one: <code>rota worker MODULE:APP --url ${location.origin}</code>`}<//>` : html`<${Problem} of=${workers} />`}<//>`;
+      : workers.data ? html`<${Empty}>${query.find || query.health ? "No worker matches." : html`No worker is registered. Start one: <code>rota worker MODULE:APP --url ${address}</code>`}<//>` : html`<${Problem} of=${workers} />`}<//>`;
 }
 
 const Row = ({ worker, reload }) => html`<tr ...${opens(`/workers/${segment(worker.id)}`)}>

@@ -5,7 +5,7 @@ import { awaited, does } from "../graph_shape.js";
 import { duration } from "../format.js";
 import { html } from "../lib.js";
 import { useResource } from "../resource.js";
-import { link, segment, setQuery } from "../router.js";
+import { here, link, segment, setQuery } from "../router.js";
 import { may } from "../session.js";
 import { Copy, Empty, Facts, Header, Panel, Problem, Tabs, Time } from "../ui.js";
 import { Table as RunTable } from "./runs.js";
@@ -27,10 +27,10 @@ export default function Workflow({ params, query }) {
   return html`<${Header} title=${params.name} sub=${(newest.data.code || newest.data.definition).description}>
       <label class="field-inline"><span class="soft">version </span><select aria-label="version" value=${wanted} onChange=${(event) => setQuery({ version: Number(event.target.value) === newest.data.version ? "" : event.target.value }, { replace: true })}>
         ${newest.data.versions.map((version) => html`<option key=${version.version} value=${version.version}>${version.version}${version.version === newest.data.version ? ", newest" : ""}</option>`)}</select></label>
-      ${may("submit") && html`<a class="button primary" href=${link(location.pathname, { ...query, tab: "start" })}>start a run</a>`}<//>
+      ${may("submit") && html`<a class="button primary" href=${link(here(), { ...query, tab: "start" })}>start a run</a>`}<//>
     ${code ? html`<${Panel} title="Function">${one ? html`<div class="body"><${Facts} items=${codeFacts(code)} /></div><${Source} key=${wanted} code=${code} label=${`source of ${params.name}, version ${wanted}`} />` : html`<${Problem} of=${chosen} />`}<//>` : html`<${Panel} title="Graph">${one ? html`<${Graph} definition=${definition} chosen=${query.node} onChoose=${(node) => setQuery({ node }, { replace: true })} label=${`graph of ${params.name}`} />` : html`<${Problem} of=${chosen} />`}<//>`}
     ${one && query.node && definition?.nodes[query.node] && html`<${NodeFacts} id=${query.node} node=${definition.nodes[query.node]} />`}
-    <${Tabs} label="about the workflow" items=${tabs.map((name) => ({ label: name, href: link(location.pathname, { ...query, tab: name, cursor: "" }), isOn: tab === name }))} />
+    <${Tabs} label="about the workflow" items=${tabs.map((name) => ({ label: name, href: link(here(), { ...query, tab: name, cursor: "" }), isOn: tab === name }))} />
     <${Panel}>
       ${tab === "runs" && html`<${Runs} name=${params.name} />`}
       ${tab === "start" && one && html`<div class="body"><${StartForm} key=${wanted} name=${params.name} version=${wanted} schema=${definition?.input} /></div>`}
@@ -66,8 +66,8 @@ function Versions({ path, newest, wanted, against }) {
   const other = against || (wanted > 1 ? wanted - 1 : 0);
   const left = useResource(other ? `${path}/versions/${other}` : null), right = useResource(`${path}/versions/${wanted}`);
   return html`<div class="scroll"><table><thead><tr><th>version</th><th>deployed</th><th class="hide-narrow">hash</th><th>compare</th></tr></thead><tbody>
-    ${newest.versions.map((one) => html`<tr key=${one.version}><td><a href=${link(location.pathname, { tab: "versions", version: one.version === newest.version ? "" : one.version })} aria-current=${one.version === wanted ? "true" : undefined}>${one.version}${one.version === wanted ? " (shown)" : ""}</a></td><td><${Time} at=${one.created_at_ms} /></td><td class="hide-narrow"><code class="faint">${one.hash.slice(0, 16)}</code></td>
-      <td>${one.version === wanted ? "" : html`<a href=${link(location.pathname, { tab: "versions", version: wanted === newest.version ? "" : wanted, against: one.version })}>${one.version} → ${wanted}</a>`}</td></tr>`)}
+    ${newest.versions.map((one) => html`<tr key=${one.version}><td><a href=${link(here(), { tab: "versions", version: one.version === newest.version ? "" : one.version })} aria-current=${one.version === wanted ? "true" : undefined}>${one.version}${one.version === wanted ? " (shown)" : ""}</a></td><td><${Time} at=${one.created_at_ms} /></td><td class="hide-narrow"><code class="faint">${one.hash.slice(0, 16)}</code></td>
+      <td>${one.version === wanted ? "" : html`<a href=${link(here(), { tab: "versions", version: wanted === newest.version ? "" : wanted, against: one.version })}>${one.version} → ${wanted}</a>`}</td></tr>`)}
   </tbody></table></div>
   ${other > 0 && html`<h3 class="part">What changed from ${other} to ${wanted}</h3>${left.data && right.data ? html`<${Difference} before=${textOf(left.data)} after=${textOf(right.data)} />` : html`<${Problem} of=${left.problem ? left : right} />`}`}`;
 }
