@@ -92,7 +92,8 @@ def test_the_wiring_takes_fewer_than_ten_lines() -> None:
 
 
 def test_a_new_project_with_the_lines_of_the_page_runs_a_task(project: Path) -> None:
-    worker = Manage("rota_worker", "--no-reload", "--worker-id", "w", folder=project)
+    options = ("--worker-id", "w", "--queues", "default", "--concurrency", "2")
+    worker = Manage("rota_worker", "--no-reload", *options, folder=project)
     try:
         assert "runs: mysite.tasks.add" in worker.wait_for("worker w at")
         call = blocks(PAGE, "python")[2].text.rpartition("result.refresh()")[0]
@@ -103,6 +104,23 @@ def test_a_new_project_with_the_lines_of_the_page_runs_a_task(project: Path) -> 
         worker.stop()
 
     assert "value 3" in said
+
+
+def test_a_forked_process_has_connections_of_its_own(project: Path) -> None:
+    code = """
+import os
+from mysite.tasks import add
+backend = add.get_backend()
+first, before = add.enqueue(1, 2), backend.rota
+child = os.fork()
+if child == 0:
+    is_shared = backend.rota is before
+    backend.get_result(first.id)
+    os._exit(1 if is_shared else 0)
+print("child", os.waitpid(child, 0)[1], backend.rota is before)
+"""
+
+    assert "child 0 True" in run(project, "manage.py", "shell", "-c", code)
 
 
 def test_a_changed_file_restarts_the_worker(project: Path) -> None:

@@ -1,5 +1,7 @@
 """What Django asks of a backend: enqueueing, results, attempts, errors, signals."""
 
+import threading
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,9 +17,11 @@ from rota.contrib.django.task_api import (
     task_started,
 )
 from rota.contrib.django.worker import DjangoWorker
+from rota.messages import TokenRequest
 from rota.sdk.client import calls
+from tests.contrib.django.conftest import working
 from tests.contrib.django.site import tasks as tasks_of_site
-from tests.contrib.django.waiting import finished
+from tests.contrib.django.waiting import PATIENCE_S, finished
 
 tasks: Any = tasks_of_site  # the backport's types know neither results nor coroutines
 READY = TaskResultStatus.READY
@@ -201,6 +205,22 @@ def test_a_second_attempt_knows_the_first(
         assert result.return_value == [2, result.id, ["builtins.ValueError"]]
 
 
+def test_a_worker_that_may_not_read_runs_second_attempts_all_the_same(
+    backend: RotaBackend,
+) -> None:
+    asked = TokenRequest(name="worker", scopes=["worker"])
+    token = backend.rota.client.run(calls.create_token(asked)).token
+    bound = RotaBackend("default", {"QUEUES": ["other"], "OPTIONS": {"token": token}})
+    registered = threading.Event()
+    worker = DjangoWorker(bound, worker_id="bound", say=lambda _: registered.set())
+
+    with working(worker, registered):
+        result = finished(backend, tasks.second_time.using(queue_name="other").enqueue())
+
+    assert result.worker_ids == ["bound", "bound"]
+    assert result.return_value == [2, result.id, []]
+
+
 def test_a_value_that_json_cannot_hold_fails_the_task_at_once(
     backend: RotaBackend, worker: DjangoWorker
 ) -> None:
@@ -291,6 +311,21 @@ def test_only_the_last_attempt_is_the_end_of_a_task(
     ends = [one for one in signals if one[0] == "task_finished"]
     assert ("task_finished", failed.id, "FAILED") in ends
     assert ("task_finished", discarded.id, "FAILED") in ends
+
+
+def test_a_task_that_ran_out_of_time_has_failed(
+    backend: RotaBackend, worker: DjangoWorker, signals: list[Any]
+) -> None:
+    def is_ended() -> bool:
+        return ("task_finished", "FAILED") in of_worker(signals, result)
+
+    result = finished(backend, tasks.outlasts_its_time.enqueue())
+
+    assert [one.exception_class for one in result.errors] == [TimeoutError]
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_ended():  # the function ends after its task
+        assert time.monotonic() < deadline
+    assert ("task_finished", SUCCESS) not in of_worker(signals, result)
 
 
 def test_a_receiver_that_fails_does_not_fail_the_task(

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import django  # type: ignore[import-untyped]  # Django has no types
@@ -33,15 +34,29 @@ def worker() -> "Iterator[DjangoWorker]":
     from rota.contrib.django.task_api import task_backends  # noqa: PLC0415 - as above
     from rota.contrib.django.worker import DjangoWorker  # noqa: PLC0415 - as above
 
-    registered = threading.Event()
     backend: Any = task_backends["default"]
-    one = DjangoWorker(backend, worker_id="django-worker", say=lambda _: registered.set())
-    thread = threading.Thread(target=asyncio.run, args=(one.worker.arun(),))
+    registered = threading.Event()
+    one = DjangoWorker(
+        backend,
+        worker_id="django-worker",
+        queues=["default", "mail"],
+        say=lambda _: registered.set(),
+    )
+    with working(one, registered):
+        yield one
+
+
+@contextmanager
+def working(worker: "DjangoWorker", registered: threading.Event) -> Iterator[None]:
+    """Run a worker on a thread."""
+    thread = threading.Thread(target=asyncio.run, args=(worker.worker.arun(),))
     thread.start()
-    assert registered.wait(PATIENCE_S)
-    yield one
-    one.worker.stop()
-    thread.join(PATIENCE_S)
+    try:
+        assert registered.wait(PATIENCE_S)
+        yield
+    finally:
+        worker.worker.stop()
+        thread.join(PATIENCE_S)
 
 
 @pytest.fixture

@@ -37,8 +37,16 @@ ID_BYTES = 16
 
 _lock = threading.Lock()
 _apps: dict[tuple[str | None, str | None, bool | str, str | None], Rota] = {}
-# The connections of a process cannot be used by the processes that it forks.
-os.register_at_fork(after_in_child=_apps.clear)
+
+
+def _forget_apps() -> None:
+    """Begin without connections in a forked process: those of its parent cannot be shared."""
+    global _lock  # noqa: PLW0603 - another thread of the parent may have held it
+    _lock = threading.Lock()
+    _apps.clear()
+
+
+os.register_at_fork(after_in_child=_forget_apps)
 
 
 def app_of(options: BackendOptions) -> Rota:

@@ -32,9 +32,9 @@ from rota.contrib.django.task_api import (
 from rota.errors import RotaError
 from rota.sdk.app import Rota
 from rota.sdk.context import current
-from rota.sdk.outcomes import Discard, RateLimited, Snooze, details_of, type_name
+from rota.sdk.outcomes import Cancelled, Discard, RateLimited, Snooze, details_of, type_name
 from rota.sdk.task import Task as RotaTask
-from rota.sdk.worker.runners.in_process import CANCELLED, LOST, STOPPING
+from rota.sdk.worker.runners.in_process import CANCELLED, LOST, STOPPING, TIMED_OUT
 
 UNKNOWN_WORKER = "unknown"  # of an earlier attempt, when the coordinator could not be asked
 
@@ -179,9 +179,13 @@ class TaskExecution:
             raise Discard(f"the result of {self._task.module_path!r}: {error}") from error
 
     def succeed(self, value: Any) -> bool:
-        """Note the end of the task; False: the attempt was stopped, and its end does not count."""
-        if self._context.is_cancelled:
-            return False
+        """Note the end of the task; False: it has not ended, and another worker gets it.
+
+        An attempt that was stopped has failed, whatever its function returned.
+        """
+        reason = self._context.cancel_reason
+        if reason is not None:
+            return self.fail(TimeoutError() if reason == TIMED_OUT else Cancelled(reason))
         self._set(
             status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now(), _return_value=value
         )

@@ -29,7 +29,7 @@ if POSTGRES:
 TASKS = {
     "default": {
         "BACKEND": "rota.contrib.django.RotaBackend",
-        "QUEUES": ["default", "mail"],
+        "QUEUES": ["default", "mail", "other"],
         "OPTIONS": OPTIONS,
     }
 }
