@@ -85,6 +85,20 @@ def create_token(settings: Settings, token: AccessToken) -> None:
     _with_store(settings, lambda tx: TokenStore(tx).put(token))
 
 
+def add_token(settings: Settings, token: AccessToken) -> AccessToken:
+    """Store a token, unless one with the same secret is there; returns the one that is stored."""
+
+    def body(tx: Transaction) -> AccessToken:
+        store = TokenStore(tx)
+        for stored in store.all():
+            if stored.hash == token.hash:
+                return stored
+        store.put(token)
+        return token
+
+    return _with_store(settings, body)
+
+
 def list_tokens(settings: Settings) -> list[AccessToken]:
     return _with_store(settings, lambda tx: TokenStore(tx).all())
 

@@ -35,9 +35,13 @@ def test_a_coordinator_makes_lists_and_revokes_tokens(rota: Command) -> None:
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """The command line in an empty folder, where no coordinator runs."""
     monkeypatch.chdir(tmp_path)
-    for command in token.commands.values():
-        (option,) = [option for option in command.params if option.name == "url"]
-        monkeypatch.setattr(option, "default", NOWHERE)
+    for name, command in token.commands.items():
+        for option in command.params:
+            if option.name == "url":
+                monkeypatch.setattr(option, "default", NOWHERE)
+                break
+        else:
+            assert name == "generate", "asks no coordinator"
 
     def run(*arguments: str, stdin: str | None = None) -> Result:
         return CliRunner().invoke(cli, arguments, input=stdin, env={"ROTA_URL": None})
@@ -72,6 +76,38 @@ def test_a_store_without_a_coordinator_takes_tokens_directly(
     assert secret.encode() not in (tmp_path / "own.db").read_bytes()
     assert alone("token", "revoke", listed[0]["id"], *store).exit_code == ExitCode.OK
     assert document(alone("token", "ls", *store, "--json"))["items"] == []
+
+
+def test_a_secret_made_before_is_stored_once(alone: Command, tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/own.db")
+    secret = alone("token", "generate").stdout.strip()
+    file = tmp_path / "secret"
+    file.write_text(f"{secret}\n", encoding="utf-8")
+    create = ("token", "create", "--scope", "admin", "--secret-file", str(file))
+
+    first = alone(*create, *store)
+    again = alone(*create, *store)
+    listed = document(alone("token", "ls", *store, "--json"))["items"]
+
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    assert len(listed) == 1
+    assert secret not in first.stdout + first.stderr + again.stdout
+    assert secret.encode() not in (tmp_path / "own.db").read_bytes()
+
+
+@pytest.mark.parametrize("secret", ["", "secret", "rota_" + "a" * 42, "rota_" + "é" * 43])
+def test_a_secret_that_may_be_guessed_is_refused(
+    alone: Command, tmp_path: Path, secret: str
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(secret, encoding="utf-8")
+    create = ("token", "create", "--scope", "admin", "--secret-file", str(file))
+
+    refused = alone(*create, "--store", f"sqlite:///{tmp_path}/own.db")
+
+    assert refused.exit_code != 0
+    assert "rota token generate" in refused.stderr
+    assert "goes with --store" in alone(*create).stderr
 
 
 def test_an_unknown_token_in_the_store_is_exit_code_1(alone: Command) -> None:

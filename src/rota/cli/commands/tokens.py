@@ -6,7 +6,7 @@ coordinator that listens beyond loopback does not start without a first token.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 import msgspec
@@ -26,6 +26,8 @@ from rota.sdk.transport.transport import NotSent
 from rota.settings import Settings
 
 T = TypeVar("T")
+
+MAX_SECRET_FILE = 4_096  # characters
 
 
 @click.group()
@@ -63,8 +65,14 @@ def _place_options(function: Callable[..., Any]) -> Callable[..., Any]:
     type=click.IntRange(min=1_000),
     help="Revoke it after this time.  [default: never]",
 )
+@click.option(
+    "--secret-file",
+    type=click.File(),
+    help="Take the secret from this file, as `rota token generate` made it, and do not show it; "
+    "with --store. The same secret again changes nothing.",
+)
 @_place_options
-def create(*, as_json: bool, **fields: Any) -> None:
+def create(*, as_json: bool, secret_file: IO[str] | None, **fields: Any) -> None:
     """Create a token. It is shown once; only its hash is kept."""
     given = {
         name: value
@@ -72,12 +80,39 @@ def create(*, as_json: bool, **fields: Any) -> None:
         if name in TokenRequest.__struct_fields__ and value not in (None, ())
     }
     request = msgspec.convert(given, TokenRequest)
+    if secret_file is not None:
+        _create_with_secret(request, secret_file.read(MAX_SECRET_FILE).strip(), as_json=as_json)
+        return
     created = _ask(
         calls.create_token(request), lambda settings: _create_in_store(settings, request)
     )
     show(created, as_json=as_json, render=_created_facts)
     if not as_json:
         note("store it now: it is not shown again")
+
+
+def _create_with_secret(request: TokenRequest, secret: str, *, as_json: bool) -> None:
+    """Store a token whose secret was made before, so that its users can have it already."""
+    context = click.get_current_context()
+    if context.get_parameter_source("store") is not ParameterSource.COMMANDLINE:
+        raise click.UsageError("--secret-file goes with --store")
+    from rota import administration  # noqa: PLC0415 - the store, rarely needed here
+    from rota.gateways.auth.authenticator import new_token  # noqa: PLC0415
+
+    settings = load_settings({"store": context.params["store"]})
+    created, _secret = new_token(request, now_ms=time.time_ns() // 1_000_000, secret=secret)
+    stored = administration.add_token(settings, created)
+    view = msgspec.convert(_view_fields(stored), TokenView)
+    show(view, as_json=as_json, render=lambda view: Facts(_facts(view)))
+
+
+@token.command()
+@json_flag
+def generate(*, as_json: bool) -> None:
+    """Print the secret of a token that does not exist yet, for `token create --secret-file`."""
+    from rota.gateways.auth.authenticator import new_secret  # noqa: PLC0415 - rarely needed here
+
+    show({"token": new_secret()}, as_json=as_json, render=lambda made: made["token"])
 
 
 @token.command("ls")

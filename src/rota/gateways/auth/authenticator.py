@@ -15,6 +15,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
+import string
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
@@ -40,6 +41,7 @@ from rota.settings import Settings
 SECRET_PREFIX = "rota_"  # noqa: S105 - how tokens begin, not one of them
 SECRET_BYTES = 32
 SECRET_LENGTH = len(SECRET_PREFIX) + 43
+SECRET_CHARACTERS = frozenset(string.ascii_letters + string.digits + "-_")
 TOKEN_ID_BYTES = 6
 RELOAD_AFTER_S = 3.0  # how long a token revoked by another process still counts
 BUCKET_DIGITS = 8
@@ -57,9 +59,18 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def new_token(asked: TokenRequest, *, now_ms: int) -> tuple[AccessToken, str]:
+def check_secret(secret: str) -> None:
+    """Refuse a secret that this program has not made: it may be guessed."""
+    if not _is_secret(secret) or not set(secret) <= SECRET_CHARACTERS:
+        raise Invalid("this is not the secret of a token: `rota token generate` makes one")
+
+
+def new_token(
+    asked: TokenRequest, *, now_ms: int, secret: str | None = None
+) -> tuple[AccessToken, str]:
     """A token as it is stored, and its secret; an `admin` token is never bound."""
-    secret = new_secret()
+    secret = new_secret() if secret is None else secret
+    check_secret(secret)
     token = AccessToken(
         id=f"t-{secrets.token_hex(TOKEN_ID_BYTES)}",
         hash=hash_of(secret),
