@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from rota.errors import Invalid, Unavailable
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.outcomes import Discard, Retry, Snooze, item_of_error, item_of_value
+from rota.sdk.timing import now_s
 from rota.sdk.worker import attempt_log, contact
 from rota.sdk.worker.attempt_log import AttemptLog
 from rota.sdk.worker.contact import CoordinatorContact
@@ -171,8 +172,8 @@ def test_the_loss_of_the_coordinator_is_logged_once_and_its_return() -> None:
     with capture_logs() as lines:
         link = CoordinatorContact("http://rota")
         link.note_answer()
-        link.note_failure("heartbeat_failed", Unavailable("refused"))
-        link.note_failure("lease_failed", Unavailable("refused"))
+        link.note_failure("heartbeat_failed", Unavailable("refused"), sent_at=now_s())
+        link.note_failure("lease_failed", Unavailable("refused"), sent_at=now_s())
         link.note_lost("the stream broke")
         link.note_answer()
         link.note_answer()
@@ -181,6 +182,19 @@ def test_the_loss_of_the_coordinator_is_logged_once_and_its_return() -> None:
     assert [line["event"] for line in told] == ["coordinator_unreachable", "coordinator_reached"]
     assert told[0]["reason"] == "refused"
     assert told[0]["url"] == "http://rota"
+
+
+def test_a_call_of_an_absence_that_fails_after_its_end_is_no_second_absence() -> None:
+    with capture_logs() as lines:
+        link = CoordinatorContact("http://rota")
+        before = now_s()
+        link.note_lost("the stream broke", sent_at=before)
+        link.note_answer()
+        link.note_failure("lease_failed", Unavailable("refused"), sent_at=before)
+        link.note_failure("lease_failed", Unavailable("refused"), sent_at=now_s())
+
+    told = [line["event"] for line in lines if line["log_level"] != "debug"]
+    assert told == ["coordinator_unreachable", "coordinator_reached", "coordinator_unreachable"]
 
 
 def test_a_long_absence_is_logged_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +213,8 @@ def test_a_long_absence_is_logged_again_after_a_while(monkeypatch: pytest.Monkey
 
 def test_an_answer_that_refuses_a_call_is_no_absence() -> None:
     with capture_logs() as lines:
-        CoordinatorContact("http://rota").note_failure("lease_failed", Invalid("too many"))
+        link = CoordinatorContact("http://rota")
+        link.note_failure("lease_failed", Invalid("too many"), sent_at=now_s())
 
     assert [(line["event"], line["log_level"]) for line in lines] == [("lease_failed", "warning")]
 

@@ -112,6 +112,7 @@ class HeartbeatThread:
             if now_s() >= session.ends_at:
                 self._end(session, CutOff("no heartbeat got through for a whole lease"))
                 return
+            began_at = now_s()
             try:
                 self._beat(session)
                 wait_s = session.interval_s
@@ -119,7 +120,7 @@ class HeartbeatThread:
                 self._end(session, error)
                 return
             except RotaError as error:
-                self._contact.note_failure("heartbeat_failed", error)
+                self._contact.note_failure("heartbeat_failed", error, sent_at=began_at)
                 wait_s = min(session.interval_s / 3, MOST_RETRY_PAUSE_S)
 
     def _wait(self, session: WorkerSession, wait_s: float) -> bool:

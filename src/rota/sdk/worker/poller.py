@@ -85,8 +85,8 @@ class LeasePoller:
             session, count = await self._next_request()
             self._requested += count
             leases: list[LeaseView] = []
+            sent_at = now_s()
             try:
-                sent_at = now_s()
                 leases = await self._lease(session, count)
                 self._contact.note_answer()
                 if not leases and now_s() - sent_at < EARLY_S:
@@ -96,7 +96,7 @@ class LeasePoller:
             except (WorkerNotFound, StaleIncarnation) as error:
                 self._on_refused(session, error)
             except RotaError as error:
-                self._contact.note_failure("lease_failed", error)
+                self._contact.note_failure("lease_failed", error, sent_at=sent_at)
                 await asyncio.sleep(backoff.wait_s(at_least_s=retry_after_s(error)))
             finally:
                 self._requested -= count

@@ -250,6 +250,7 @@ class WorkerRuntime:
     async def _register(self) -> WorkerSession:
         backoff = RetryBackoff()
         while True:
+            sent_at = now_s()
             try:
                 await self._leave_abandoned()
                 registration = await self._with_functions()
@@ -258,7 +259,7 @@ class WorkerRuntime:
             except (Unauthorized, Forbidden, Invalid):
                 raise  # another try would not help
             except RotaError as error:
-                self._contact.note_failure("registration_failed", error)
+                self._contact.note_failure("registration_failed", error, sent_at=sent_at)
                 await asyncio.sleep(backoff.wait_s())
             else:
                 self._contact.note_answer()

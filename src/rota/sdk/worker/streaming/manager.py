@@ -111,6 +111,7 @@ class StreamManager:
         backoff = RetryBackoff(most_s=RETRY_MOST_S)
         while True:
             session = await self._next_session()
+            began_at = now_s()
             try:
                 await self._stream(session)
                 backoff.reset()
@@ -123,7 +124,7 @@ class StreamManager:
             except (StreamRefused, Unauthorized, Forbidden) as error:
                 reason = error.detail
             except RotaError as error:
-                self._contact.note_failure("stream_unavailable", error)
+                self._contact.note_failure("stream_unavailable", error, sent_at=began_at)
                 self._short_lived += not isinstance(error, NotSent)
                 reason = error.detail
                 if self._short_lived < MOST_SHORT_LIVED:
@@ -161,7 +162,7 @@ class StreamManager:
         is_short_lived = now_s() - opened_at < SHORT_LIVED_S and not session.is_over
         self._short_lived = self._short_lived + 1 if is_short_lived else 0
         if not session.is_over:
-            self._contact.note_lost(f"the stream broke: {reason}")
+            self._contact.note_lost(f"the stream broke: {reason}", sent_at=opened_at)
 
     async def _open_socket(self) -> StreamSocket:
         endpoint = self._endpoints.endpoint
