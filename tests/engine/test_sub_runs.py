@@ -194,6 +194,47 @@ async def test_a_failing_run_undoes_a_sub_run_that_has_completed(
         assert await flows.replays(run_id)
 
 
+RACE = """
+name: race
+initial_node: start
+nodes: {start: {}, order: {workflow: order}, other: {task: other}, end: {}}
+transitions:
+  - {from: start, to: order, sibling_group: race}
+  - {from: start, to: other, sibling_group: race}
+  - {from: order, to: end, synchronization: {wait_for: any, joins_transition: race}}
+  - {from: other, to: end, synchronization: {wait_for: any, joins_transition: race}}
+"""
+AROUND = """
+name: around
+initial_node: race
+nodes: {race: {workflow: race}, last: {task: last, retry: {max_attempts: 1}}}
+transitions: [{from: race, to: last}]
+"""
+
+
+async def test_a_failing_run_undoes_the_branch_that_its_completed_sub_run_had_cancelled(
+    flows: Flows,
+) -> None:
+    engine = flows.engine
+    worker = await engine.register(max_concurrent_tasks=5)
+    shop = Shop(last=fail)
+    await flows.put(ORDER)
+    await flows.put(RACE)
+    run_id = await flows.start(AROUND)
+    leases = {one.lane.name: one for one in await engine.lease(worker, 5)}
+    await engine.report(worker, perform(leases["pay"], shop.handlers))
+
+    await engine.report(worker, perform(leases["other"], shop.handlers))
+    await flows.work_off(worker, shop.handlers)
+
+    assert await states(flows) == ["failed", "completed", "cancelled"]
+    assert shop.done == ["pay", "other", "refund"]
+    error = (await flows.record(run_id)).error
+    assert error is not None
+    assert "not_undone" not in error
+    assert all([await flows.replays(one.id) for one in await flows.runs()])
+
+
 async def test_cancelling_a_run_undoes_its_sub_runs_and_force_lists_them(flows: Flows) -> None:
     worker = await flows.engine.register()
     shop = Shop()

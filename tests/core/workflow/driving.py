@@ -213,6 +213,7 @@ class Drive:
             seed=seed,
             parent=self,
             slice_steps=self.slice_steps,
+            parent_id="parent",
         )
         self.children[decision.number].lineage = (*self.lineage, decision.number)
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from rota.core.workflow.decisions import SetRunState
+from rota.core.workflow.events import ChildEnded
 from tests.core.workflow.driving import Drive, Failed
 
 SAGA = """
@@ -338,6 +340,42 @@ transitions:
     child.answer(1)
     drive.finish(drive.at("other")[0])
     assert child.state == "cancelled"
+
+    drive.fail(drive.at("next")[0])
+    drive.to_end()
+
+    assert [name for name, _ in done] == ["pay", "unpay"]
+    drive.restart()
+
+
+def test_a_sub_workflow_completes_after_those_of_the_branches_that_it_cancels() -> None:
+    race = """
+name: race
+initial_node: start
+nodes: {start: {}, order: {workflow: order}, other: {task: other}, end: {}}
+transitions:
+  - {from: start, to: order, sibling_group: race}
+  - {from: start, to: other, sibling_group: race}
+  - {from: order, to: end, synchronization: {wait_for: any, joins_transition: race}}
+  - {from: other, to: end, synchronization: {wait_for: any, joins_transition: race}}
+"""
+    outer = """
+name: outer
+initial_node: race
+nodes: {race: {workflow: race}, next: {task: next}}
+transitions: [{from: race, to: next}]
+"""
+    done: list[Any] = []
+    drive = Drive(outer, None, _saga(done), workflows={"race": race, "order": ORDER})
+    (racing,) = drive.children.values()
+    (order,) = racing.children.values()
+    order.answer(1)
+    racing.finish(racing.at("other")[0])
+    assert (racing.state, order.state) == ("completed", "cancelled")
+    event, decisions = racing.journal[-1]
+    assert isinstance(event, ChildEnded)
+    assert any(isinstance(one, SetRunState) for one in decisions)
+    drive.child_step(next(iter(drive.children)))
 
     drive.fail(drive.at("next")[0])
     drive.to_end()

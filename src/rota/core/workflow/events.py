@@ -20,8 +20,9 @@ CancelMode = Literal["undo", "force", "leave"]
 # run fails; an approval takes no signal that came before it asked; a run that fails or is cancelled
 # waits until its sub-workflows have ended and undone their work, and undoes that of completed ones.
 # 3: joins, failures, cancellations and retries are taken in slices, too; events that come between
-# two of these slices wait until the last one.
-RULES = 3
+# two of these slices wait until the last one. 4: a sub-workflow completes when those of its own
+# cancelled branches have ended, so that its parent can undo what they did.
+RULES = 4
 
 
 class RunStarted(Struct, frozen=True, tag="RunStarted"):

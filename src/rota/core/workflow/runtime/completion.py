@@ -14,8 +14,14 @@ from rota.core.workflow.states import RunState
 
 
 def is_due(run: Run) -> bool:
-    """Whether a running run has no token left, and no scope that may get more branches."""
+    """Whether a running run has no token left, and no scope that may get more branches.
+
+    A run inside another one also waits for the sub-workflows of cancelled branches: its parent gets
+    to know what to undo when the run completes, and not later.
+    """
     is_over = not run.tokens and not run.held
+    if run.left and run.rules > 3 and run.context.run["parent_id"] is not None:
+        return False
     return run.state is RunState.RUNNING and run.failure is None and is_over
 
 
