@@ -263,7 +263,7 @@ class FunctionView(Answer, frozen=True, kw_only=True):
     task_id: str | None = None  # that runs it, or ran it last
     waits_for: list[str] = []  # paths of the operations that have not ended, the first 100
     lines: list[int] = []  # of its source, at which it waits
-    operations: int  # since it last began anew
+    operations: int  # since its last restart
     restarts: int
     cancelled: str | None = None  # why it is to stop
 
@@ -310,7 +310,7 @@ class OperationPage(Answer, frozen=True, kw_only=True):
     items: list[Operation]
     next_after: int | None = None  # give it as `after` for the next page; null: there are no more
     reported: int  # entries that functions have reported since the last restart
-    restarts: int  # times that the function has begun anew
+    restarts: int  # times that the function has restarted itself
 
 
 class RunStreamPage(Answer, frozen=True, kw_only=True):

@@ -122,7 +122,7 @@ WORDS: dict[str, str] = {
     "AskChild": "a run for operation {number}",
     "EndOperation": "operation {number} is {state}",
     "DropOperations": "operations are dropped: {because}",
-    "RestartFunction": "the function begins anew for the {restarts}. time",
+    "RestartFunction": "the function restarts, for the {restarts}. time",
     "WarnOperations": "the function has {count} operations",
     "Considered": "{transition} {taken}: {because}",
 }

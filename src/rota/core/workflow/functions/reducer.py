@@ -102,7 +102,7 @@ def _check_limits(run: CodeRun) -> None:
     if run.count > limits.MAX_OPERATIONS:
         message = (
             f"a run has at most {limits.MAX_OPERATIONS} operations; "
-            "let the function begin anew in time, with ctx.restart"
+            "restart the function before that, with ctx.restart"
         )
         fail(run, {"type": "too_many_operations", "message": message})
     elif run.stream_values > limits.MAX_STREAM_VALUES:

@@ -56,7 +56,7 @@ export function Waits({ run, graph, waits, reload, onLine }) {
   const tasks = new Map(graph.nodes.map((one) => [one.id, one]));
   const again = () => { waits.reload(); reload(); };
   const words = { dispatched: "The function waits for a worker", executing: "The function runs", waiting: "The function waits", ended: "The function has stopped" }[place.state];
-  return html`<${Panel} title=${words} tools=${html`<span class="soft">${plural(place.operations, "operation")}${place.restarts ? `, begun anew ${place.restarts} ×` : ""}</span>${place.task_id && html` <a href=${`/tasks/${segment(place.task_id)}`}>its task</a>`}`}>
+  return html`<${Panel} title=${words} tools=${html`<span class="soft">${plural(place.operations, "operation")}${place.restarts ? `, restarted ${place.restarts} ×` : ""}</span>${place.task_id && html` <a href=${`/tasks/${segment(place.task_id)}`}>its task</a>`}`}>
     ${place.cancelled && html`<p class="body">It is to stop and undo: ${place.cancelled}</p>`}
     ${waits.items.length > 0 && html`<ul class="waits" aria-label="what it waits for">${waits.items.map((one) => html`<${Wait} key=${one.id} token=${one} node=${tasks.get(one.node_id)} run=${run} reload=${again} onLine=${onLine} />`)}</ul>`}
     ${waits.total > waits.items.length && waits.items.length > 0 && html`<p class="body faint">and ${whole(waits.total - waits.items.length)} more, under operations</p>`}

@@ -46,7 +46,7 @@ function stopWords(report) {
     return `the function waits for ${paths.slice(0, MOST_NAMED).join(", ") || "nothing"}${paths.length > MOST_NAMED ? ` and ${paths.length - MOST_NAMED} more` : ""}${did}`;
   }
   if (report.error) return `the function failed: ${messageOf(report.error)}${did}`;
-  return `the function ${report.restart === undefined ? "returned" : "begins anew"}${did}`;
+  return `the function ${report.restart === undefined ? "returned" : "restarts"}${did}`;
 }
 
 const messageOf = (error) => (error ? error.message || error.type || "no reason given" : "no reason given");
@@ -80,7 +80,7 @@ function decisionWords(decision, names, transitions) {
     case "AskChild": return { text: `a run starts for ${who(decision.number)}` };
     case "EndOperation": return { kind: decision.state === "failed" ? "bad" : "", text: `${who(decision.number)} is ${decision.state}` };
     case "DropOperations": return { kind: "no", text: `${decision.paths.length} operations leave the log: ${decision.because}`, code: decision.paths.slice(0, MOST_NAMED).join(", ") };
-    case "RestartFunction": return { kind: "yes", text: `the function begins anew, for the ${decision.restarts}. time` };
+    case "RestartFunction": return { kind: "yes", text: `the function restarts, for the ${decision.restarts}. time` };
     case "WarnOperations": return { kind: "bad", text: `${decision.count} operations: the log comes near its limit` };
     case "SetRunState": return { kind: decision.state === "failed" || decision.state === "timed_out" ? "bad" : "yes", text: `the run is ${decision.state}${decision.error ? `: ${messageOf(decision.error)}` : ""}` };
     default: return { text: decision.type };

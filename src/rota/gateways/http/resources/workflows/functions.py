@@ -50,7 +50,7 @@ class ReplyQuery(Request, frozen=True, kw_only=True):
     errors=(Invalid, RunNotFound, Forbidden),
 )
 async def operations(call: HttpCall[None, OperationsQuery]) -> HttpResponse:
-    """List the log of a function: its operations since it last began anew.
+    """List the log of a function: its operations since its last restart.
 
     A token of the scope `worker` alone may read the logs of functions that its workers run.
     """
