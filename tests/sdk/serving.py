@@ -10,6 +10,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rota import Rota, StopReason, Worker
+from rota.core.access import AccessToken, Scope
+from rota.core.commands import AddToken
+from rota.gateways.auth.authenticator import hash_of, new_secret
 from rota.node import Node
 from rota.settings import Settings
 from tests.databases.empty import begin_empty
@@ -133,6 +136,25 @@ def working(app: Rota, **options: Any) -> Iterator[RunningWorker]:
         yield running
     finally:
         running.stop()
+
+
+def token_of(server: Server, scope: str) -> str:
+    """A new token of a scope."""
+    secret = new_secret()
+    added = AccessToken(
+        id=f"t-{scope}-{secret[5:12]}",
+        hash=hash_of(secret),
+        name=scope,
+        scopes=(Scope(scope),),
+        created_at_ms=0,
+    )
+
+    async def add(node: Node) -> None:
+        await node.coordinator.execute(AddToken(added))
+        node.authenticator.forget_tokens()
+
+    server.ask(add)
+    return secret
 
 
 def first_ended(*workers: RunningWorker) -> RunningWorker:

@@ -8,17 +8,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from rota import Rota
-from rota.core.access import AccessToken, Scope
-from rota.core.commands import AddToken
 from rota.errors import Invalid
-from rota.gateways.auth.authenticator import hash_of, new_secret
 from rota.messages.schedules import ScheduleView
-from rota.node import Node
 from rota.sdk.client import schedule_calls
 from rota.sdk.client.client import Client
 from rota.testing import TestCoordinator
 from rota.testing.coordinator import TurnedClock
-from tests.sdk.serving import PATIENCE_S, Server, working
+from tests.sdk.serving import PATIENCE_S, Server, token_of, working
 
 START_MS = 1_800_000_000_000
 HOUR_MS = 3_600_000
@@ -161,24 +157,6 @@ def test_a_worker_deploys_the_schedules_of_its_app_when_it_registers(
         app.close()
 
     assert found == (scope == "admin")
-
-
-def token_of(server: Server, scope: str) -> str:
-    secret = new_secret()
-    added = AccessToken(
-        id=f"t-{scope}-{secret[5:12]}",
-        hash=hash_of(secret),
-        name=scope,
-        scopes=(Scope(scope),),
-        created_at_ms=0,
-    )
-
-    async def add(node: Node) -> None:
-        await node.coordinator.execute(AddToken(added))
-        node.authenticator.forget_tokens()
-
-    server.ask(add)
-    return secret
 
 
 def until_deployed(app: Rota, log: Any) -> bool:

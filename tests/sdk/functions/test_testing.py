@@ -212,9 +212,6 @@ def test_a_large_result_is_an_artifact_that_the_run_has_before_the_function_goes
 
     assert [(one.path, one.state) for one in log] == [
         ("text_of#1", "done"),
-        ("text_of#1/stored#1", "pending"),
-        ("text_of#1/stored#1", "done"),
-        ("text_of#1/stored#1", "delivered"),
         ("go#1", "pending"),
     ]
     assert kept == ["result-0-text_of%231"]

@@ -1,6 +1,6 @@
 """Artifacts inside the batch: staged, then committed or dropped when their attempt ends."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rota.core import limits
@@ -100,13 +100,22 @@ class ArtifactEngine:
             known = self._cache.artifacts = self._artifacts.usage(now_ms)
         return known
 
-    def settle(self, decisions: Mapping[type[Decision], list[Any]]) -> None:
-        """Commit the artifacts of attempts that succeeded, and drop those of all others."""
+    def settle(
+        self,
+        decisions: Mapping[type[Decision], list[Any]],
+        reported: Sequence[tuple[TaskId, int]] = (),
+    ) -> None:
+        """Commit the artifacts of attempts that succeeded, and drop those of all others.
+
+        `reported`: attempts of functions whose operations are logged in this batch. Their artifacts
+        are committed with the log, which names those that are results of steps.
+        """
         if not self._cache.has_staged:
             return
         finished: list[FinishTask] = decisions.get(FinishTask, [])
         requeued: list[RequeueTask] = decisions.get(RequeueTask, [])
         completed = [(one.id, one.fence) for one in finished if one.state is TaskState.SUCCEEDED]
+        completed += reported
         if completed:
             self._artifacts.commit(completed, now_ms=self._context.now_ms)
         ended = [*(one.id for one in finished), *(one.id for one in requeued)]

@@ -39,6 +39,7 @@ class FunctionCommands:
         self._leases = batch.held.leases
         self._workers = batch.held.workers
         self._advancer = advancer
+        self.reported: list[tuple[TaskId, int]] = []  # attempts whose operations are logged
         self._now_ms = batch.context.now_ms
 
     def check_put(self, command: PutCode) -> None:
@@ -76,6 +77,8 @@ class FunctionCommands:
                 continue
             run_id, code_run = run
             outcomes.append(self._outcome(run_id, code_run, item))
+            if outcomes[-1] == "accepted":
+                self.reported.append((item.task_id, item.fence))
             if code_run.cancelled is not None:
                 cancelled[place] = code_run.cancelled
         return OperationsNoted(outcomes, cancelled)

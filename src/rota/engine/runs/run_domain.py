@@ -110,7 +110,7 @@ class RunDomain(Domain):
 
     def write(self) -> None:
         self._advancer.write()
-        self._artifacts.settle(self.batch.decisions)
+        self._artifacts.settle(self.batch.decisions, self._functions.reported)
         delivery = self.batch.delivery
         delivery.next_moment_ms = earlier(delivery.next_moment_ms, self._advancer.next_moment_ms)
 

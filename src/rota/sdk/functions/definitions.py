@@ -13,11 +13,14 @@ from functools import cached_property
 from inspect import Parameter
 from typing import Any
 
+from rota.core.limits import MAX_NAME_LENGTH
+from rota.core.workflow.functions.model import MAX_APPROVALS
 from rota.errors import Invalid
 from rota.sdk.arguments import Arguments
 
 MAX_SOURCE_LENGTH = 262_144
 FINGERPRINT_LENGTH = 32
+DEFAULT_APPROVAL = "approval"
 
 
 class FunctionArguments(Arguments):
@@ -65,6 +68,36 @@ class FunctionSource:
             code = self._function.__code__
             content = repr((code.co_code, code.co_names, [repr(one) for one in code.co_consts]))
         return hashlib.sha256(content.encode()).hexdigest()[:FINGERPRINT_LENGTH]
+
+    @cached_property
+    def approvals(self) -> tuple[str, ...]:
+        """The names under which the source asks for approvals, as far as it spells them out.
+
+        That is `approval` for `ctx.approval(…)`, `ship` for `ctx.using(name="ship").approval(…)`.
+        """
+        try:
+            tree = ast.parse(self.text)
+        except SyntaxError:
+            return ()
+        names = [_approval_name(node) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        found = dict.fromkeys(name for name in names if name is not None)
+        return tuple(found)[:MAX_APPROVALS]
+
+
+def _approval_name(call: ast.Call) -> str | None:
+    """The name of the approval that a call asks for; None: it asks for none, or computes it."""
+    function = call.func
+    if not isinstance(function, ast.Attribute) or function.attr != "approval":
+        return None
+    context = function.value
+    if not isinstance(context, ast.Call):
+        return DEFAULT_APPROVAL
+    given = {one.arg: one.value for one in context.keywords}
+    if None in given:  # `using(**options)`
+        return None
+    name = given.get("name", ast.Constant(DEFAULT_APPROVAL))
+    is_name = isinstance(name, ast.Constant) and isinstance(name.value, str)
+    return str(name.value) if is_name and 0 < len(name.value) <= MAX_NAME_LENGTH else None
 
 
 def _normalised(tree: ast.Module) -> ast.Module:

@@ -89,6 +89,7 @@ class CodeWorkflow(CodeTarget[P, R]):
         self._options = options
         self._definition: CodeDefinition | None = None
         self._deployed: tuple[Client, WorkflowView] | None = None
+        self._refused_by: Client | None = None  # whose token may not store definitions
         self.__doc__ = function.__doc__
         self.__name__ = self.name
 
@@ -121,6 +122,7 @@ class CodeWorkflow(CodeTarget[P, R]):
             "module": self.function.__module__,
             "label": None if label is None else str(label),
             "requires": list(options.get("requires", ())),
+            "approvals": list(self._source.approvals),
             **given,
         }
         document.setdefault("description", inspect.getdoc(self.function) or "")
@@ -170,8 +172,9 @@ class CodeWorkflow(CodeTarget[P, R]):
     def start(self, *args: Any, **kwargs: Any) -> Any:
         """Start a run; returns when the coordinator has stored it.
 
-        A second start with the same `key` returns the first run. `timeout_ms` is the time that the
-        run may take.
+        The run has the code of this program, which is stored at the coordinator first if it is not
+        known there. A second start with the same `key` returns the first run. `timeout_ms` is the
+        time that the run may take.
         """
         self.app.start()
         return self.app.client.run(self._start(args, kwargs))
@@ -198,12 +201,45 @@ class CodeWorkflow(CodeTarget[P, R]):
         }
         run_input = self.encode_input(args, kwargs)
         request = RunRequest(workflow=self.name, input=run_input, **given)
+        version = self.deployed_version
+        if version is None:
+            version = yield from self._deploying_if_allowed()
         try:
+            request = msgspec.structs.replace(request, version=version)
             view = yield run_calls.start_run(request)
         except WorkflowNotFound:
-            yield from self.deploying()
+            if version is None:
+                raise Forbidden(
+                    f"workflow {self.name!r} is not stored at the coordinator, and this token may "
+                    "not store it: start a worker that has it first, or use a token of scope "
+                    "worker or admin",
+                    workflow=self.name,
+                ) from None
+            stored = yield from self.deploying()  # the coordinator has another store by now
+            request = msgspec.structs.replace(request, version=stored.version)
             view = yield run_calls.start_run(request)
         return FunctionHandle.of_view(view, lambda: self.app.client, self.result_decoder)
+
+    def _deploying_if_allowed(self) -> Exchange[int | None]:
+        """The version of this code; None: the token may not store it, and the current one starts.
+
+        That may be other code than that of this program, so it is logged, once.
+        """
+        client = self.app.client
+        if self._refused_by is client:
+            return None
+        try:
+            view = yield from self.deploying()
+        except Forbidden as error:
+            self._refused_by = client
+            log.warning(
+                "workflow_not_deployed",
+                workflow=self.name,
+                reason=error.detail,
+                hint="its runs start with the version that a worker or an operator has stored",
+            )
+            return None
+        return view.version
 
     def handle(self, run_id: str) -> FunctionHandle[R]:
         """The handle of a run with a known id."""

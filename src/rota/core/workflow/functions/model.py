@@ -22,6 +22,7 @@ from rota.core.tasks.model import Backoff, Name
 
 TASK_PREFIX = "workflow:"  # of the name of the task that runs a function
 MAX_FUNCTION_NAME = limits.MAX_NAME_LENGTH - 20  # the name of its task and capability are longer
+MAX_APPROVALS = 100  # names of approvals that a definition lists
 FUNCTION_TOKEN = 0  # stands for the function itself among the tokens of its run
 
 OperationKind = Literal[
@@ -56,6 +57,7 @@ OperationState = Literal[
     "delivered",  # by the function: it has seen the end of a pending operation
 ]
 
+WITHDRAWN = "withdrawn"  # the type of the error with which a function gives up an operation
 Path = Annotated[str, Meta(min_length=1, max_length=1_000)]
 DueMs = Annotated[int, Meta(ge=1, le=limits.MAX_TIMEOUT_MS)]
 
@@ -146,7 +148,7 @@ class Divergence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str
     path: str | None = None
     # The operations that the log has and the function did not ask for, as `kind path`: those of
-    # that scope, and of the scopes inside it. Whoever accepts the new code drops these.
+    # that scope, and of the scopes inside it. Accepting the new code drops these.
     recorded: list[str] = []
     attempted: str | None = None  # the operation that the function asked for; None: it returned
     recorded_line: int | None = None
@@ -213,11 +215,14 @@ class CodeDefinition(
     # `replay`: workers with any version of the code go on with a run. `pinned`: only workers with
     # the version that it started with; its task requires the capability `code:NAME@VERSION`.
     upgrade: Literal["replay", "pinned"] = "replay"
+    # Names of the approvals that the source asks for. A signal of such a name answers a question:
+    # it is refused while the function does not ask, and never kept.
+    approvals: Annotated[tuple[Name, ...], Meta(max_length=MAX_APPROVALS)] = ()
 
 
 def code_hash_of(definition: CodeDefinition) -> str:
     """Return a hash of what makes a version: the code and the options, not how it is written."""
-    kept = replace(definition, source="", description="", module="", first_line=1)
+    kept = replace(definition, source="", description="", module="", first_line=1, approvals=())
     return hashlib.sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()
 
 

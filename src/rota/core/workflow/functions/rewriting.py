@@ -10,14 +10,14 @@ from typing import Any
 
 from rota.core.workflow.decisions import DropOperations, RestartFunction
 from rota.core.workflow.functions import operations
-from rota.core.workflow.functions.model import Divergence, Operation, scope_of
+from rota.core.workflow.functions.model import WITHDRAWN, Divergence, Operation, scope_of
 from rota.core.workflow.functions.run import CodeRun, UnseenEnd
 
 UNDO = "undo/"  # before the path of the operation that is undone
 
 
 def restart(run: CodeRun, new_input: Any) -> None:
-    """Begin anew with another input. Signals that were kept and published values stay."""
+    """Restart the function with another input. Signals that were kept and published values stay."""
     operations.cancel_all(run)
     run.first, run.log, run.log_bytes = run.length, [], 0
     run.reported, run.count = 0, 0
@@ -113,7 +113,8 @@ def _drop(run: CodeRun, paths: Collection[str], because: str) -> None:
 def before(run: CodeRun, path: str) -> list[Operation] | None:
     """The log up to an operation; None: there is no such operation.
 
-    Operations that had not ended by then are left out: the function of the fork asks again.
+    Operations that had not ended by then are left out: the function of the fork asks for them
+    again, so its tasks, child runs and timers are its own.
     """
     entries = run.operations()
     place = next((place for place, one in enumerate(entries) if one.path == path), None)
@@ -133,6 +134,9 @@ def take_over(run: CodeRun, entries: list[Operation]) -> None:
             case "pending":
                 asked.add(one.path)
                 run.count += 1
+                run.reported += 1
+            case "failed" if one.error is not None and one.error.get("type") == WITHDRAWN:
+                run.unseen.pop(one.path, None)
                 run.reported += 1
             case "done" | "failed" if one.path in asked:
                 run.unseen[one.path] = UnseenEnd(place, one.state == "failed")

@@ -44,7 +44,7 @@ def check(run: CodeRun, command: SignalRun) -> None:
     if reached is not None:
         _check_form(run, reached, command.payload)
         return
-    if name in run.approvals:
+    if name in run.approvals or name in run.function.definition.approvals:
         raise NothingToApprove(run_id, name, token_id)
     if token_id is not None:
         detail = f"token {token_id!r} does not wait for signal {name!r}"

@@ -10,10 +10,13 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-from rota.core.workflow.functions.model import Operation, OperationKind, OperationState
+from rota.core.workflow.functions.model import (
+    WITHDRAWN,
+    Operation,
+    OperationKind,
+    OperationState,
+)
 from rota.sdk.functions.execution.scopes import is_undo, scope_of
-
-WITHDRAWN = "withdrawn"  # the type of the error with which a function gives up a pending operation
 
 
 class LoggedOperation(Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Raw
 
 from rota.core.workflow.functions.model import (
+    WITHDRAWN,
     Divergence,
     FunctionReport,
     Operation,
@@ -30,7 +31,6 @@ from rota.sdk.context import Execution
 from rota.sdk.functions.errors import LeaseLost, Restarted, Suspended, error_of
 from rota.sdk.functions.execution.branches import BRANCH, Branches, FunctionBranch
 from rota.sdk.functions.execution.log import (
-    WITHDRAWN,
     FunctionLog,
     FunctionResumption,
     LogEntry,

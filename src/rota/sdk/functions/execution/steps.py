@@ -89,7 +89,9 @@ def plain_function(function: Any) -> Callable[..., Any]:
     return found
 
 
-_signatures: dict[Any, StepSignature] = {}  # by the code of the function: lambdas are made anew
+_signatures: dict[
+    Any, StepSignature
+] = {}  # by the code of the function: a lambda is another object each time
 
 
 def signature_of(function: Callable[..., Any]) -> StepSignature:
@@ -138,25 +140,11 @@ async def perform(
         is_started = kind == "once" and path in runtime.log.recorded
         attempt = _Attempt(runtime, path, kind, call, function, signature, arguments)
         value = await (attempt.give_up() if is_started else attempt.run())
-        if attempt.is_large:
-            await _adopt_artifact(runtime, path, call.line)
     else:
-        if runtime.is_artifact(end):
-            await _adopt_artifact(runtime, path, call.line)
         value = value_of(await runtime.loaded(end), signature.decoder)
     if call.options.undo is not None:
         add_undo(runtime, path, call.options.undo, value, call.line)
     return value
-
-
-async def _adopt_artifact(runtime: FunctionRuntime, path: str, line: int) -> None:
-    """Let the run take over an artifact of its function's task: that happens when the task ends.
-
-    The function stops for a moment, so that the result is not in the log without its artifact.
-    """
-    adopted = f"{path}/stored#1"
-    if await runtime.end_of(adopted, "sleep", line) is None:
-        await runtime.ask(adopted, "sleep", SleepRequest(due_at_ms=0), line=line)
 
 
 def _fake_of(runtime: FunctionRuntime, function: Any) -> Callable[..., Any] | None:
@@ -205,11 +193,6 @@ class _Attempt:
         self._long_waits = 0
         self._large: Raw | None = None  # the result that is an artifact
         self._started_at_ms = 0
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the result became an artifact."""
-        return self._large is not None
 
     async def run(self) -> Any:
         runtime, options = self._runtime, self._call.options
