@@ -104,7 +104,7 @@ def test_a_worker_that_may_not_store_a_function_logs_it_and_serves_on(server: Se
 
     @app.workflow(name="taken", queue="pings")
     async def taken(ctx: Run) -> str:
-        return await ctx.event("go")
+        return await ctx.event("go", str)
 
     @operator.task(name="ping", queue="pings")
     def asked() -> str:

@@ -95,9 +95,11 @@ def _approval_name(call: ast.Call) -> str | None:
     given = {one.arg: one.value for one in context.keywords}
     if None in given:  # `using(**options)`
         return None
-    name = given.get("name", ast.Constant(DEFAULT_APPROVAL))
-    is_name = isinstance(name, ast.Constant) and isinstance(name.value, str)
-    return str(name.value) if is_name and 0 < len(name.value) <= MAX_NAME_LENGTH else None
+    match given.get("name", ast.Constant(DEFAULT_APPROVAL)):
+        case ast.Constant(value=str(name)) if 0 < len(name) <= MAX_NAME_LENGTH:
+            return name
+        case _:
+            return None
 
 
 def _normalised(tree: ast.Module) -> ast.Module:
