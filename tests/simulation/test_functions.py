@@ -3,6 +3,7 @@
 import pytest
 
 from tests.simulation.functions.mutants import ANY, MUTANTS
+from tests.simulation.functions.races import RACE_MUTANTS, RACES, simulate_race
 from tests.simulation.functions.world import Profile, simulate
 from tests.simulation.mutation import Mutant, seed_that_notices
 
@@ -19,3 +20,15 @@ def test_a_broken_rule_of_functions_is_noticed(mutant: Mutant[Profile]) -> None:
     seed = seed_that_notices(mutant, simulate)
 
     simulate(seed, mutant.profile)
+
+
+def test_a_function_that_races_fails_and_is_cancelled_keeps_the_rules() -> None:
+    for seed in range(SEEDS):
+        simulate_race(seed, RACES)
+
+
+@pytest.mark.parametrize("mutant", RACE_MUTANTS, ids=lambda one: one.name)
+def test_a_broken_rule_of_races_is_noticed(mutant: Mutant[Profile]) -> None:
+    seed = seed_that_notices(mutant, simulate_race)
+
+    simulate_race(seed, mutant.profile)

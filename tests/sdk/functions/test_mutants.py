@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rota import Run
+from rota.sdk.functions import operations as operations_module
 from rota.sdk.functions.execution import runtime as runtime_module
 from rota.sdk.functions.execution.log import FunctionLog
 from rota.sdk.functions.execution.runtime import FunctionRuntime
@@ -79,6 +80,41 @@ def deliver_in_another_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FunctionLog, "__init__", reversed_log)
 
 
+def run_a_committed_step_again(patch: pytest.MonkeyPatch) -> None:
+    """A step whose result the log has begins again when the function is replayed."""
+    end_of = FunctionRuntime.end_of
+
+    async def forgetful(runtime: FunctionRuntime, path: str, kind: Any, *more: Any) -> Any:
+        found = await end_of(runtime, path, kind, *more)
+        return None if kind in {"step", "once"} else found
+
+    patch.setattr(FunctionRuntime, "end_of", forgetful)
+
+
+def hold_the_slot_while_waiting(patch: pytest.MonkeyPatch) -> None:
+    """A sleep of an hour passes in the worker, which holds its task for that long."""
+    patch.setattr(operations_module, "SHORT_WAIT_MS", 10**9)
+
+
+def wake_for_each_operation(patch: pytest.MonkeyPatch) -> None:
+    """Each of a hundred operations resumes its function by itself."""
+
+    def alone(*_: Any) -> None:
+        return None
+
+    patch.setattr(FunctionRuntime, "wake_together", alone)
+
+
+def undo_in_the_order_of_the_steps(patch: pytest.MonkeyPatch) -> None:
+    add_undo = FunctionRuntime.add_undo
+
+    def first_last(runtime: FunctionRuntime, path: str, undo: Any) -> None:
+        add_undo(runtime, path, undo)
+        runtime._undos.insert(0, runtime._undos.pop())
+
+    patch.setattr(FunctionRuntime, "add_undo", first_last)
+
+
 CHECKS: list[tuple[Break, Callable[[], None]]] = [
     (
         begin_before_the_commit,
@@ -93,6 +129,19 @@ CHECKS: list[tuple[Break, Callable[[], None]]] = [
         test_divergence.test_a_step_that_was_added_before_recorded_ones_diverges,
     ),
     (deliver_in_another_order, check_the_order_of_a_replay),
+    (run_a_committed_step_again, test_steps.test_once_that_ended_is_not_run_again),
+    (
+        hold_the_slot_while_waiting,
+        test_waiting.test_a_short_sleep_passes_in_the_worker_and_a_long_one_without_it,
+    ),
+    (
+        wake_for_each_operation,
+        test_waiting.test_a_hundred_operations_of_one_gather_wake_their_function_once,
+    ),
+    (
+        undo_in_the_order_of_the_steps,
+        test_steps.test_undos_run_in_reverse_as_recorded_steps_when_a_function_fails,
+    ),
 ]
 
 
