@@ -121,6 +121,24 @@ def test_open_runs_are_replayed_before_a_deploy(shop: Shop) -> None:
     assert diverged[handle.id]["divergence"]["attempted"] == "step check#1"
 
 
+def test_a_sample_of_the_open_runs_is_replayed(shop: Shop) -> None:
+    started = {shop.begin().id for _ in range(3)}
+
+    every = shop.rota("replay", "--code", "before:app", "--open", "--json")
+    some = shop.rota("replay", "--code", "after:app", "--open", "--sample", "2", "--json")
+    text = shop.rota("replay", "--code", "after:app", "--open", "--sample", "2")
+    refused = shop.rota("replay", "--code", "after:app", "--open", "--sample", "0")
+
+    replayed = {one["run_id"] for one in json.loads(every.stdout)["runs"]}
+    sampled = [one["run_id"] for one in json.loads(some.stdout)["runs"]]
+    assert replayed >= started
+    assert len(set(sampled)) == 2
+    assert set(sampled) < replayed
+    assert (every.returncode, some.returncode) == (ExitCode.OK, ExitCode.FAILED)
+    assert (text.returncode, text.stdout.count("check#1")) == (ExitCode.FAILED, 2), text.stdout
+    assert refused.returncode == ExitCode.UNUSABLE
+
+
 def test_a_function_is_stepped_through_with_recorded_answers(shop: Shop) -> None:
     handle = shop.begin()
 

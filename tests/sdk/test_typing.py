@@ -41,7 +41,7 @@ def test_an_async_task_keeps_its_signature() -> None:
 
 
 def test_handles_know_the_type_of_their_result() -> None:
-    def never_called() -> None:
+    def never_called(connection: object) -> None:
         assert_type(plain.enqueue("a", width=1), TaskHandle[bytes])
         assert_type(asynchronous.enqueue("a").result(), int)
         assert_type(asynchronous.using(priority=1).enqueue("a"), TaskHandle[int])
@@ -52,7 +52,6 @@ def test_handles_know_the_type_of_their_result() -> None:
         )
         assert_type(limited.enqueue("a"), TaskHandle[int])
         assert_type(app.enqueue_many([plain.bind("a")]), list[TaskHandle[bytes]])
-        connection: object = None
         assert_type(plain.enqueue("a", conn=connection), PendingHandle[bytes])
         assert_type(asynchronous.enqueue("a", conn=connection).result(), int)
         pending = app.enqueue_many([plain.bind("a")], conn=connection)

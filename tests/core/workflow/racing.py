@@ -95,7 +95,7 @@ class RacingWorker:
             self._asked[one.path] = one.kind
         elif one.state == "delivered":
             self._see(self._ended.pop(one.path))
-        elif one.error is not None and one.error["type"] == WITHDRAWN:
+        elif _is_withdrawal(one):
             self._ended.pop(one.path, None)
             self._seen[one.path] = one
         elif one.path in self._asked:
@@ -141,9 +141,11 @@ class RacingWorker:
         waits = self._ask(paths)
         if waits is not None:
             return waits
+        if all(_is_withdrawal(self._seen.get(one)) for one in paths):
+            raise Stopped(CANCELLED)  # by a worker that died while it was undoing
         for one in paths:
             end = self._seen[one]
-            if end.error is not None and end.error["type"] == WITHDRAWN:
+            if _is_withdrawal(end):
                 continue
             output.append([one, end.result, end.error and end.error["type"]])
             if end.state == "failed" and not statement.is_guarded:
@@ -340,8 +342,8 @@ class RacingWorld:
 # --- what must be true of a run that has ended ----------------------------------------------------
 
 
-def _is_withdrawal(one: Operation) -> bool:
-    return one.error is not None and one.error["type"] == WITHDRAWN
+def _is_withdrawal(one: Operation | None) -> bool:
+    return one is not None and one.error is not None and one.error["type"] == WITHDRAWN
 
 
 def check_nothing_left(world: RacingWorld) -> None:

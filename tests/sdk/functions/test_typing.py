@@ -70,6 +70,7 @@ def test_a_workflow_keeps_the_types_of_its_function() -> None:
     def never_called() -> None:
         assert_type(order.start(Cart([]), tip=3), FunctionHandle[Receipt])
         assert_type(order.start(Cart([]), key="order-17").result(timeout=60), Receipt)
+        assert_type(order.start(Cart([]), timeout_ms=1_000).result(), Receipt)
         assert_type(blocking.start(Cart([])).result(), Receipt)
 
     async def never_awaited() -> None:
@@ -87,5 +88,14 @@ def test_wrong_arguments_are_type_errors() -> None:
         await ctx.call(resize)  # type: ignore[call-overload]  # as above
         await ctx.run(simple)  # type: ignore[call-overload]  # as above
         ctx.using(urgency=1)  # type: ignore[call-arg]  # as above
+        await simple.astart(1)  # type: ignore[call-overload]  # as above
+
+    def never_called() -> None:
+        order.start()  # type: ignore[call-overload]  # as above
+        order.start(Cart([]), tip="much")  # type: ignore[call-overload]  # as above
+        order.start(Cart([])).result(timeout="soon")  # type: ignore[arg-type]  # as above
+        total: int = order.start(Cart([])).result()  # type: ignore[assignment]  # as above
+        assert total
 
     assert callable(never_awaited)
+    assert callable(never_called)

@@ -164,10 +164,14 @@ class CodeWorkflow(CodeTarget[P, R]):
 
     @overload
     def start(self, *args: P.args, **kwargs: P.kwargs) -> FunctionHandle[R]: ...
+    # With options the arguments are not checked: a signature has no place for both. Each option is
+    # required in its overload, so that wrong arguments without one are errors.
     @overload
     def start(
-        self, *args: Any, key: str | None = None, timeout_ms: int | None = None, **kwargs: Any
+        self, *args: Any, key: str | None, timeout_ms: int | None = None, **kwargs: Any
     ) -> FunctionHandle[R]: ...
+    @overload
+    def start(self, *args: Any, timeout_ms: int | None, **kwargs: Any) -> FunctionHandle[R]: ...
 
     def start(self, *args: Any, **kwargs: Any) -> Any:
         """Start a run; returns when the coordinator has stored it.
@@ -183,7 +187,11 @@ class CodeWorkflow(CodeTarget[P, R]):
     async def astart(self, *args: P.args, **kwargs: P.kwargs) -> FunctionHandle[R]: ...
     @overload
     async def astart(
-        self, *args: Any, key: str | None = None, timeout_ms: int | None = None, **kwargs: Any
+        self, *args: Any, key: str | None, timeout_ms: int | None = None, **kwargs: Any
+    ) -> FunctionHandle[R]: ...
+    @overload
+    async def astart(
+        self, *args: Any, timeout_ms: int | None, **kwargs: Any
     ) -> FunctionHandle[R]: ...
 
     async def astart(self, *args: Any, **kwargs: Any) -> Any:
