@@ -21,7 +21,7 @@ async def sweep(place: str) -> str:
     return place
 
 
-@app.schedule(cron="0 * * * *", args=["hall"], kwargs={"times": 2}, overlap="skip")
+@app.schedule("0 * * * *", args=["hall"], kwargs={"times": 2}, overlap="skip")
 @app.workflow
 async def clean(ctx: Run, place: str, times: int = 1) -> int:
     for _ in range(times):
@@ -39,7 +39,8 @@ def coordinator() -> Iterator[TestCoordinator]:
 
 
 def firings(coordinator: TestCoordinator) -> ScheduleView:
-    return coordinator.client.run(get("/api/schedules/clean", ScheduleView))
+    found: ScheduleView = coordinator.client.run(get("/api/schedules/clean", ScheduleView))
+    return found
 
 
 def test_a_firing_starts_a_function_with_the_arguments_of_the_schedule(
