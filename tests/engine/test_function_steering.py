@@ -30,6 +30,14 @@ from tests.engine.functions import (
 from tests.engine.running import Engine, done
 
 CANCELLED = {"type": "cancelled", "message": "the function"}
+UNDOING = """
+name: undoing
+initial_node: order
+nodes:
+  order: {workflow: order, compensate: give_back}
+  last: {task: last, retry: {max_attempts: 1}}
+transitions: [{from: order, to: last}]
+"""
 PARENT = """
 name: parent
 initial_node: sub
@@ -492,6 +500,27 @@ async def test_a_graph_runs_a_function_and_cancels_it(functions: Functions) -> N
     await functions.stop(worker, woken, error=CANCELLED)
     assert await functions.state(second) == "cancelled"
     assert await functions.replays(second)
+
+
+async def test_a_graph_undoes_a_completed_function_by_the_task_of_its_node(
+    functions: Functions,
+) -> None:
+    engine = functions.engine
+    worker = await engine.register()
+    await functions.deploy()
+    run_id = await functions.start(UNDOING)
+    task = await functions.resumed(worker)
+    await functions.stop(worker, task, step("a#1", 1, can_undo=True), output={"paid": 9})
+
+    (last,) = await engine.lease(worker)
+    await engine.report(worker, done(last, ok=False))
+
+    (undoing,) = await engine.lease(worker)
+    assert undoing.lane.name == "give_back"
+    assert b'"paid":9' in bytes(undoing.payload)
+    await engine.report(worker, done(undoing))
+    assert await functions.state(run_id) == "failed"
+    assert await functions.replays(run_id)
 
 
 async def test_an_ended_run_cannot_be_signalled(functions: Functions) -> None:

@@ -51,6 +51,25 @@ async def waiting(ctx: Run) -> list[str]:
     return [await ctx.step(effect, "a"), await ctx.event("go"), await ctx.step(effect, "c")]
 
 
+async def large() -> str:
+    write_down("large")
+    return "x" * 2_000_000
+
+
+@app.workflow
+async def beside(ctx: Run) -> list[int | str]:
+    async def measured() -> int:
+        return len(await ctx.step(large))
+
+    async def slow() -> str:
+        # The first step commits the large result before the second one begins.
+        await ctx.event("go")
+        await ctx.step(effect, "a")
+        return await ctx.step(standing, "b")
+
+    return [*await ctx.gather(measured(), slow())]
+
+
 @app.workflow
 async def undoing(ctx: Run) -> None:
     await ctx.using(undo=lambda: write_down("undo a")).step(effect, "a")

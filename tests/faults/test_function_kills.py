@@ -120,6 +120,20 @@ def test_a_worker_killed_while_its_function_is_suspended_loses_nothing(stage: St
     assert stage.effects == {"a": 1, "c": 1}
 
 
+def test_a_worker_killed_beside_a_large_result_does_not_lose_it(stage: Stage) -> None:
+    with stage.worker() as first:
+        handle = stage.start("beside")
+        handle.signal("go")
+        stage.wait_for("b")
+        first.stop()  # by SIGKILL
+    stage.leave("b")
+
+    with stage.worker():
+        assert handle.result(PATIENCE_S) == [2_000_000, "b"]
+
+    assert stage.effects == {"large": 1, "a": 1, "b": 2}
+
+
 def test_a_worker_killed_in_an_undo_undoes_each_step_once_it_is_committed(stage: Stage) -> None:
     with stage.worker() as first:
         handle = stage.start("undoing")
