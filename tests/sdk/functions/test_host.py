@@ -52,6 +52,7 @@ class Attempt:
     """A leased task that resumes a function, with a client that notes what is read."""
 
     stop_reason = None
+    log_level = 0
 
     def __init__(self, run_id: str = RUN_ID, attempt: int = 1, **resumption: Any) -> None:
         fields = {
@@ -88,6 +89,9 @@ class Attempt:
         return None
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
+        raise NotImplementedError
+
+    def keep_line(self, line: Any) -> None:
         raise NotImplementedError
 
 

@@ -359,6 +359,7 @@ class Attempt:
     """A leased task with the client that reads logs."""
 
     stop_reason = None
+    log_level = 0
 
     def __init__(self, lease: LeaseView, process: WorkerProcess) -> None:
         self.lease = lease
@@ -375,6 +376,9 @@ class Attempt:
         return await self._process.whole_log(self.run_id)
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
+        raise NotImplementedError
+
+    def keep_line(self, line: Any) -> None:
         raise NotImplementedError
 
 
