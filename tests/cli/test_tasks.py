@@ -163,3 +163,24 @@ def test_a_waiting_task_is_shown_with_the_reason(rota: Command, client: Client) 
     text = rota("tasks", "show", task.id).stdout
 
     assert "no worker of queue 'unknown-names' knows 'ad'; did you mean 'add'?" in text
+
+
+def test_an_acknowledgement_of_failed_tasks_is_taken_back(rota: Command, client: Client) -> None:
+    ids = submitted(client, "seen", 3, max_attempts=1)
+    hand = Hand(client, "seen")
+    for _ in ids:
+        hand.report(hand.lease(), ok=False, error=TaskError(type="E", message="no"))
+
+    dry = document(rota("tasks", "acknowledge", "--queue", "seen", "--dry-run", "--json"))
+    one = document(rota("tasks", "acknowledge", ids[0], "--reason", "known", "--json"))
+    rest = rota("tasks", "acknowledge", "--queue", "seen", "--yes")
+    shown = rota("tasks", "show", ids[0]).stdout
+    left = document(rota("tasks", "ls", "--queue", "seen", "--unacknowledged", "--json"))
+    undone = document(rota("tasks", "acknowledge", "--queue", "seen", "--undo", "--yes", "--json"))
+
+    assert dry == {"count": 3, "dry_run": True}
+    assert one["items"][0]["acknowledged"]["reason"] == "known"
+    assert rest.stdout == "acknowledge: 2 tasks changed\n"
+    assert "known" in next(line for line in shown.splitlines() if "acknowledged" in line)
+    assert left["items"] == []
+    assert undone["count"] == 3

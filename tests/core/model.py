@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from rota.core.commands import TaskCommand
 from rota.core.context import Rules
 from rota.core.decisions import (
+    AcknowledgeTask,
     AddTask,
     ChangeQueue,
     ChangeWorkerState,
@@ -205,6 +206,8 @@ class Model:
                 again = revived(ended, now_ms=self.now_ms)
                 assert again.options == (decision.options or ended.options)
                 self.tasks[decision.id] = again
+            case AcknowledgeTask():
+                assert self.tasks[decision.id].state is TaskState.FAILED
             case LeaseTask():
                 self._lease(decision)
             case NoteProgress():

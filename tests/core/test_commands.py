@@ -10,6 +10,7 @@ from msgspec import Raw
 from rota.core import limits
 from rota.core.access import AccessToken, Caller, Scope
 from rota.core.commands import (
+    AcknowledgeTasks,
     AddToken,
     AttemptLines,
     BeatWorker,
@@ -101,6 +102,7 @@ from rota.core.workflow.commands import (
     PruneRuns,
     PutCode,
     PutWorkflow,
+    RecordWaits,
     ReportedOperations,
     ReportOperations,
     SignalRun,
@@ -164,6 +166,7 @@ EXAMPLES: list[Command] = [
     ),
     CancelTasks((TASK,)),
     RetryTasks((TASK,)),
+    AcknowledgeTasks(ids=(TASK,), by="ops", reason="known"),
     PauseQueue("mail", paused=True),
     RegisterWorker(
         worker_id="w1",
@@ -239,6 +242,7 @@ EXAMPLES: list[Command] = [
     LookAtReply(run_id=TASK, key="k"),
     FireRunTimers(),
     AdvanceRuns(),
+    RecordWaits(),
     PruneRuns(5),
     StageArtifact(
         run_id=TASK,

@@ -174,5 +174,11 @@ async def test_the_activity_of_runs_counts_their_live_tasks_by_name_and_state(ap
         {**alike, "state": "running"},
         {**alike, "state": "scheduled"},
     ]
-    assert second == {"run_id": waiting, "tasks": []}
+    assert first["text"] == "1 of 3 branches of 'fan' running"
+    assert second == {
+        "run_id": waiting,
+        "tasks": [],
+        "text": "approval: approve",
+        "until_ms": None,
+    }
     assert page == (await api.get(f"/api/standings?run={working}&run={waiting}")).json()

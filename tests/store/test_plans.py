@@ -40,6 +40,7 @@ GROWING = {
 # Artifacts are counted once a minute while some are attached, and more often where all is taken.
 LOOKS_AT_ALL = {
     "artifacts.usage",
+    "dashboard.acknowledged_failures",
     "dashboard.failures",
     "dashboard.runs_by_state",
     "dashboard.tasks_by_state",
@@ -135,9 +136,12 @@ def test_the_exceptions_are_still_ones(planner: SqliteDatabase, query: str) -> N
             for state in ("succeeded", "failed", "cancelled")
         ),
         ("tasks.queued_ids", "SEARCH ready USING PRIMARY KEY (lane=? AND rank=? AND id<?)"),
-        ("dashboard.failures", "SCAN history USING COVERING INDEX history_by_cause"),
-        ("dashboard.newest_failed", "USING COVERING INDEX history_by_cause (cause=? AND lane=?)"),
-        ("dashboard.without_cause", "SEARCH history USING INDEX history_by_cause (cause=?)"),
+        ("dashboard.failures", "SCAN history USING COVERING INDEX history_unacknowledged"),
+        (
+            "dashboard.newest_failed",
+            "USING COVERING INDEX history_unacknowledged (cause=? AND lane=?)",
+        ),
+        ("dashboard.without_cause", "SEARCH history USING INDEX history_unacknowledged (cause=?)"),
         ("tasks.count_ahead", "SEARCH ready USING PRIMARY KEY (lane=? AND (rank,id)<(?,?))"),
         ("kv.keys", "SEARCH memory USING INDEX sqlite_autoindex_memory_1 (key>? AND key<?)"),
         ("kv.usage", "SCAN memory USING COVERING INDEX memory_by_owner"),

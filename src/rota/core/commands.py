@@ -54,6 +54,7 @@ class TaskFilter(Struct, frozen=True, kw_only=True):
     queue: str | None = None
     name: str | None = None
     label: str | None = None
+    acknowledged: bool | None = None  # of failed tasks; other tasks match None only
 
 
 # --- tasks --------------------------------------------------------------------------------------
@@ -74,6 +75,17 @@ class RetryTasks(CommandBase[Changed], frozen=True, tag="RetryTasks"):
     """Queue finished tasks again, or a waiting task at once. Sent by an operator."""
 
     ids: tuple[TaskId, ...]
+
+
+class AcknowledgeTasks(
+    CommandBase[Changed], frozen=True, kw_only=True, tag="AcknowledgeTasks", omit_defaults=True
+):
+    """Note that failed tasks need no attention any more, or that they do again. Keeps them."""
+
+    ids: tuple[TaskId, ...]
+    by: str  # the name of the caller's token
+    reason: str = ""
+    undo: bool = False
 
 
 class PauseQueue(CommandBase[Done], frozen=True, tag="PauseQueue"):
@@ -282,6 +294,7 @@ TaskCommand = (
     SubmitTasks
     | CancelTasks
     | RetryTasks
+    | AcknowledgeTasks
     | PauseQueue
     | RegisterWorker
     | BeatWorker

@@ -18,6 +18,7 @@ from rota.core.access import AccessToken
 from rota.core.ids import TaskId
 from rota.core.tasks.logs import LogLine, LogUsage
 from rota.core.tasks.model import (
+    Acknowledgement,
     EndedAttempt,
     NewTask,
     TaskError,
@@ -71,6 +72,13 @@ class FinishTask(Struct, frozen=True, tag="FinishTask", gc=False):
     result: bytes | None = None
     error: TaskError | None = None
     queue: str = ""
+
+
+class AcknowledgeTask(Struct, frozen=True, tag="AcknowledgeTask"):
+    """Store the acknowledgement of a failed task; None: it asks for attention again."""
+
+    id: TaskId
+    acknowledgement: Acknowledgement | None
 
 
 class RequeueTask(Struct, frozen=True, tag="RequeueTask"):
@@ -223,6 +231,7 @@ Decision = (
     | AddTask
     | ReplaceTask
     | FinishTask
+    | AcknowledgeTask
     | RequeueTask
     | CloseRates
     | QueueTask

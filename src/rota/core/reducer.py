@@ -10,6 +10,7 @@ from typing import assert_never
 import msgspec
 
 from rota.core.commands import (
+    AcknowledgeTasks,
     AddToken,
     BeatWorker,
     CancelTasks,
@@ -77,6 +78,8 @@ def reduce(  # noqa: C901, PLR0911, PLR0912 - a table
             return operations.cancel(snapshot, command, context)
         case RetryTasks():
             return operations.retry(snapshot, command, context)
+        case AcknowledgeTasks():
+            return operations.acknowledge(snapshot, command, context)
         case PauseQueue():
             return operations.pause(snapshot, command, context)
         case StartJob():

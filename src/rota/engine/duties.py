@@ -20,12 +20,12 @@ from rota.core.schedules.commands import FireSchedules
 from rota.core.shards.commands import SweepServices
 from rota.core.tasks.operations import PRUNED_PER_STEP
 from rota.core.workers.registry import SWEEP_INTERVAL_MS
-from rota.core.workflow.commands import AdvanceRuns, FireRunTimers, PruneRuns
+from rota.core.workflow.commands import AdvanceRuns, FireRunTimers, PruneRuns, RecordWaits
 from rota.engine.commit.loader import DUE_PER_STEP, OVERDUE_PER_STEP, TAKEN_PER_STEP
 from rota.engine.events.recorder import PRUNED_PER_STEP as EVENTS_PRUNED_PER_STEP
 from rota.engine.kv.domains import SWEPT_PER_STEP
 from rota.engine.queries.queries import Queries
-from rota.engine.runs.run_domain import RUNS_PRUNED_PER_STEP, TIMERS_PER_STEP
+from rota.engine.runs.run_domain import RUNS_PRUNED_PER_STEP, TIMERS_PER_STEP, WAITS_PER_STEP
 from rota.settings import Settings
 
 
@@ -114,6 +114,14 @@ RUN_PRUNING = Duty(
     command=lambda now_ms, settings: PruneRuns(now_ms - settings.history_keep_ms),
     full_step=RUNS_PRUNED_PER_STEP,
 )
+RUN_WAITS = Duty(
+    name="run_waits",
+    interval_ms=10_000,
+    command=lambda _now_ms, _settings: RecordWaits(),
+    full_step=WAITS_PER_STEP,
+    # Only a store of an earlier version has such runs.
+    is_due=lambda queries: queries.waits.has_unrecorded(),
+)
 EVENT_PRUNING = Duty(
     name="event_pruning",
     interval_ms=10_000,
@@ -137,6 +145,7 @@ DUTIES = (
     VALUES,
     PRUNING,
     RUN_PRUNING,
+    RUN_WAITS,
     EVENT_PRUNING,
 )
 SWEEPS = (SHARDS, LOCKS)  # they end leases, which must not end early

@@ -35,6 +35,8 @@ from rota.messages.dashboard import (
     ShardCounts,
     StoreView,
     SystemView,
+    WaitPage,
+    WaitView,
     WhyView,
 )
 from rota.messages.events import EventPage, EventView
@@ -71,7 +73,11 @@ from rota.messages.shards import (
     ServiceView,
 )
 from rota.messages.tasks import (
+    AcknowledgedSelection,
+    AcknowledgementView,
+    Acknowledging,
     AttemptLogView,
+    FailureAcknowledging,
     LogLineView,
     LogPage,
     QueuePage,

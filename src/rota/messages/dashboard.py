@@ -4,6 +4,7 @@ from typing import Any
 
 from rota.core.replicas import Role
 from rota.core.tasks.model import TaskError, TaskState
+from rota.core.workflow.waits import WaitKind
 from rota.messages.base import Answer, Request
 from rota.messages.jobs import JobEvent
 
@@ -56,6 +57,10 @@ class Overview(Answer, frozen=True, kw_only=True):
     queues: int
     paused_queues: list[str]
     stuck: int  # queued tasks that no registered worker can take
+    # What open runs wait for that somebody has to answer: approval, signal. Empty: none, or the
+    # caller is bound.
+    waits: dict[str, int] = {}
+    unacknowledged: int = 0  # failed tasks that nobody has acknowledged
     shards: ShardCounts
     leader: LeaderView | None = None  # null: the store is not shared, or the caller is bound
 
@@ -126,10 +131,36 @@ class RunActivity(Answer, frozen=True, kw_only=True):
 
     run_id: str
     tasks: list[TasksAlike]  # none: it waits for an answer, a signal, a timer or a sub-run
+    # What it waits for, in one line, such as "approval: Ship order 17?"; null: it has ended.
+    text: str | None = None
+    until_ms: int | None = None  # when the wait ends by itself, or times out
 
 
 class RunActivityPage(Answer, frozen=True, kw_only=True):
     items: list[RunActivity]
+    next_cursor: str | None = None
+
+
+class WaitView(Answer, frozen=True, kw_only=True):
+    """An approval or a signal that an open run waits for."""
+
+    kind: WaitKind  # approval or signal
+    run_id: str
+    workflow: str
+    parent_run_id: str | None = None  # the run inside which it runs
+    parent_workflow: str | None = None
+    token_id: str  # name it in the answer, so that it answers this question
+    name: str  # of the signal that answers it
+    place: str  # the node, or the path of the operation
+    title: str  # of an approval; of a signal, its name and place
+    since_ms: int
+    due_at_ms: int | None = None  # when it times out; null: never
+    has_form: bool = False  # the answer has to fit a form, which the token has
+
+
+class WaitPage(Answer, frozen=True, kw_only=True):
+    items: list[WaitView]  # approvals first, then signals; the oldest of each first
+    counts: dict[str, int]  # of all there are, by kind
     next_cursor: str | None = None
 
 

@@ -13,6 +13,14 @@ from rota.core.tasks.unique import Debounce, Unique
 from rota.messages.base import Answer, IdText, Request, Value
 
 
+class AcknowledgementView(Answer, frozen=True, kw_only=True):
+    """Who has seen that a task failed, so that it asks for attention no more."""
+
+    at_ms: int
+    by: str  # the name of the token
+    reason: str = ""
+
+
 class TaskView(Answer, frozen=True, kw_only=True):
     """A task as clients see it."""
 
@@ -47,6 +55,7 @@ class TaskView(Answer, frozen=True, kw_only=True):
     created_at_ms: int
     started_at_ms: int | None = None  # of the attempt that runs, or finished it
     finished_at_ms: int | None = None
+    acknowledged: AcknowledgementView | None = None  # of a failed task; null: nobody has
     run_id: str | None = None  # the run it belongs to, as `token_id`; null: none
     token_id: str | None = None
     # An earlier task, which has its key, or the key by which it would be unique or debounced.
@@ -98,6 +107,27 @@ class TaskSelection(Request, frozen=True, kw_only=True):
     # These, if they also match the rest.
     ids: Annotated[list[IdText], Meta(max_length=limits.MAX_TASKS_PER_SUBMISSION)] | None = None
     dry_run: bool = False  # count, and change nothing
+
+
+Reason = Annotated[str, Meta(max_length=limits.MAX_REASON_LENGTH)]
+
+
+class Acknowledging(Request, frozen=True, kw_only=True):
+    """An acknowledgement of failed tasks."""
+
+    reason: Reason = ""  # kept with the task
+    undo: bool = False  # take it back: the tasks ask for attention again
+
+
+class FailureAcknowledging(Acknowledging, frozen=True, kw_only=True):
+    dry_run: bool = False  # count, and change nothing
+
+
+class AcknowledgedSelection(TaskSelection, frozen=True, kw_only=True):
+    """Which failed tasks a bulk acknowledgement means."""
+
+    reason: Reason = ""
+    undo: bool = False
 
 
 class TaskCount(Answer, frozen=True, kw_only=True):

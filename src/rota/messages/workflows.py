@@ -136,6 +136,7 @@ class RunView(Answer, frozen=True, kw_only=True):
     finished_at_ms: int | None = None
     parent_run_id: str | None = None  # of a sub-workflow, as `parent_token_id`
     parent_token_id: str | None = None
+    parent_workflow: str | None = None  # of the run with `parent_run_id`, in lists and on reads
     key: str | None = None
     forked_from: str | None = None
     timeout_ms: int | None = None

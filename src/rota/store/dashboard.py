@@ -52,6 +52,7 @@ class DashboardStore:
         self._tx = tx
 
     def tasks_by_state(self) -> dict[str, int]:
+        """Count the tasks by state, and the failed ones that nobody has acknowledged."""
         (counts,) = self._tx.records(dict[str, int], "dashboard.tasks_by_state")
         # Failed and cancelled tasks have an index; to count succeeded ones would read every row.
         succeeded = counts.pop("finished") - counts["failed"] - counts["cancelled"]
@@ -60,17 +61,21 @@ class DashboardStore:
     def runs_by_state(self) -> dict[str, int]:
         return dict(self._tx.rows("dashboard.runs_by_state"))
 
-    def failures(self) -> list[Failures]:
-        """Count all failed tasks by cause and lane."""
-        return self._tx.records(Failures, "dashboard.failures")
+    def failures(self, *, acknowledged: bool = False) -> list[Failures]:
+        """Count the failed tasks by cause and lane: the acknowledged ones, or the others."""
+        query = "acknowledged_failures" if acknowledged else "failures"
+        return self._tx.records(Failures, f"dashboard.{query}")
 
-    def newest_failed(self, kinds: Iterable[Failures], *, limit: int) -> list[TaskId]:
+    def newest_failed(
+        self, kinds: Iterable[Failures], *, limit: int, acknowledged: bool = False
+    ) -> list[TaskId]:
         """The newest failed tasks of these causes and lanes, newest first."""
+        query = "newest_acknowledged" if acknowledged else "newest_failed"
         found = (
             (failed_at_ms, number)
             for kind in kinds
             for failed_at_ms, number in self._tx.rows(
-                "dashboard.newest_failed", cause=kind.cause, lane=kind.lane, limit=limit
+                f"dashboard.{query}", cause=kind.cause, lane=kind.lane, limit=limit
             )
         )
         return [TaskId(number) for _, number in heapq.nlargest(limit, found)]

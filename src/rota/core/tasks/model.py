@@ -290,6 +290,14 @@ class EndedAttempt(Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: TaskError | None = None
 
 
+class Acknowledgement(Struct, frozen=True, omit_defaults=True):
+    """Who has seen that a task failed, and needs no reminder of it."""
+
+    at_ms: int
+    by: str  # the name of the caller's token
+    reason: str = ""
+
+
 class TaskRecord(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A task as the store knows it, live or finished."""
 
@@ -314,6 +322,7 @@ class TaskRecord(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True
     progress: bytes | None = None
     partial: bytes | None = None
     log: tuple[EndedAttempt, ...] = ()
+    acknowledged: Acknowledgement | None = None  # of a failed task
     run: int | None = None  # of the workflow, with the token; filled in where it is needed
     token: int | None = None
     flow: int | None = None  # the number of its flow, while it is live

@@ -1,9 +1,12 @@
-"""Operator commands: cancel, retry, pause, prune, and tokens."""
+"""Operator commands: cancel, retry, acknowledge, pause, prune, and tokens."""
 
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from rota.core.commands import (
+    AcknowledgeTasks,
     AddToken,
     CancelTasks,
     PauseQueue,
@@ -13,6 +16,7 @@ from rota.core.commands import (
 )
 from rota.core.context import Context
 from rota.core.decisions import (
+    AcknowledgeTask,
     ChangeQueue,
     Decision,
     DropToken,
@@ -27,7 +31,13 @@ from rota.core.ids import TaskId, to_text
 from rota.core.replies import Changed, Done
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import attempts
-from rota.core.tasks.model import JOB_INCARNATION, TaskRecord, TaskState, retried_options
+from rota.core.tasks.model import (
+    JOB_INCARNATION,
+    Acknowledgement,
+    TaskRecord,
+    TaskState,
+    retried_options,
+)
 from rota.errors import IllegalState, QueueNotFound, RotaError, TaskNotFound, TokenNotFound
 
 PRUNED_PER_STEP = 2_000  # finished tasks deleted in one transaction, so that none is long
@@ -45,6 +55,28 @@ def retry(
 ) -> tuple[list[Decision], Changed]:
     """Queue failed and cancelled tasks again, and scheduled ones before their time."""
     return _change_each(snapshot, command.ids, _retry, context)
+
+
+def acknowledge(
+    snapshot: Snapshot, command: AcknowledgeTasks, context: Context
+) -> tuple[list[Decision], Changed]:
+    """Note who has seen that tasks failed, or forget it; the first acknowledgement stays."""
+    noted = None
+    if not command.undo:
+        noted = Acknowledgement(context.now_ms, command.by, command.reason)
+
+    def rule(snapshot: Snapshot, task: TaskRecord, _context: Context) -> list[Decision]:
+        if task.state is not TaskState.FAILED:
+            raise _illegal(task, "acknowledged: only failed tasks can")
+        if (task.acknowledged is None) == command.undo:
+            detail = "is not acknowledged" if command.undo else "is acknowledged already"
+            raise IllegalState(
+                f"task {to_text(task.id)!r} {detail}", task_id=to_text(task.id), state=task.state
+            )
+        snapshot.tasks[task.id] = replace(task, acknowledged=noted)
+        return [AcknowledgeTask(task.id, noted)]
+
+    return _change_each(snapshot, command.ids, rule, context)
 
 
 def _change_each(

@@ -236,6 +236,10 @@ class AdvanceRuns(CommandBase[Done], frozen=True, tag="AdvanceRuns"):
     """Let runs go on whose steps were too many for one event."""
 
 
+class RecordWaits(CommandBase[Done], frozen=True, tag="RecordWaits"):
+    """Record what runs wait for that started before it was recorded."""
+
+
 class PruneRuns(CommandBase[Done], frozen=True, tag="PruneRuns"):
     """Delete the ended runs that are past their retention time, with all their data."""
 
@@ -283,6 +287,7 @@ RunCommand = (
     | LookAtReply
     | FireRunTimers
     | AdvanceRuns
+    | RecordWaits
     | PruneRuns
     | StageArtifact
     | CheckArtifact

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from rota.core.decisions import (
+    AcknowledgeTask,
     AddTask,
     ChangeQueue,
     ChangeWorkerState,
@@ -129,6 +130,9 @@ class _Writer:
         self._held.note_finished(decisions, self._known, now_ms=self._now_ms)
         self.applied.finished += [one.id for one in decisions]
 
+    def acknowledge(self, decisions: Sequence[AcknowledgeTask]) -> None:
+        self._tasks.acknowledge(decisions)
+
     def requeue(self, decisions: Sequence[RequeueTask]) -> None:
         ids = [one.id for one in decisions]
         self._held.leases.note_ended(ids)
@@ -243,6 +247,7 @@ ORDER: tuple[tuple[type[Any], Callable[[_Writer, Any], None]], ...] = (
     (AddTask, _Writer.add),
     (ReplaceTask, _Writer.replace),
     (FinishTask, _Writer.finish),
+    (AcknowledgeTask, _Writer.acknowledge),
     (RequeueTask, _Writer.requeue),
     (CloseRates, _Writer.close_rates),
     (QueueTask, _Writer.queue),

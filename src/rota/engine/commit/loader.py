@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from rota.core.commands import (
+    AcknowledgeTasks,
     BeatWorker,
     CancelTasks,
     CompleteJob,
@@ -68,7 +69,10 @@ WORKER_CALLS = (
     SetWorkerState,
 )
 MOST_CANCELLED = 1_000  # tasks of a key that one batch cancels to make room for others
-NAMES_TASKS = {SubmitTasks, CancelTasks, RetryTasks, StartJob, CompleteJob, FailJob}
+NAMES_TASKS = {
+    *(SubmitTasks, CancelTasks, RetryTasks, AcknowledgeTasks),
+    *(StartJob, CompleteJob, FailJob),
+}
 NAMES_WORKERS = {*WORKER_CALLS, SweepWorkers}
 NAMES_LEASES = {ReportResults, ReportProgress, ReportLogs, ReturnLeases}
 DUTIES = {QueueDueTasks, ExpireAttempts}
@@ -129,7 +133,7 @@ def _load_tasks(
                     for task in command.tasks
                     if task.key is not None
                 ]
-            case CancelTasks() | RetryTasks():
+            case CancelTasks() | RetryTasks() | AcknowledgeTasks():
                 ids += command.ids
             case StartJob() | CompleteJob() | FailJob():
                 ids.append(command.task_id)

@@ -28,6 +28,7 @@ from rota.store.tasks.queues import LaneCounts, QueueStore
 class StateCounts(Struct, frozen=True, kw_only=True):
     tasks: dict[str, int]  # by state
     runs: dict[str, int]
+    unacknowledged: int = 0  # failed tasks that nobody has acknowledged
 
 
 class Backlog(Struct, frozen=True, kw_only=True):
@@ -165,4 +166,6 @@ def _full_queues(
 
 def _count(tx: Transaction) -> StateCounts:
     store = DashboardStore(tx)
-    return StateCounts(tasks=store.tasks_by_state(), runs=store.runs_by_state())
+    tasks = store.tasks_by_state()
+    unacknowledged = tasks.pop("unacknowledged")
+    return StateCounts(tasks=tasks, runs=store.runs_by_state(), unacknowledged=unacknowledged)

@@ -50,35 +50,50 @@ class FailureQueries:
     def __init__(self, reader: StoreReader) -> None:
         self._read = reader.read
         self._lanes = reader.lanes
-        self._all = CachedRead(reader, lambda tx: self._read_groups(tx, None))
+        # By whether the groups are those of acknowledged tasks.
+        self._all = {
+            False: CachedRead(reader, lambda tx: self._read_groups(tx, None, acknowledged=False)),
+            True: CachedRead(reader, lambda tx: self._read_groups(tx, None, acknowledged=True)),
+        }
 
-    async def groups(self, queues: tuple[str, ...] | None) -> FailureGroups:
-        """Return the failed tasks by cause; the answer for all queues is cached."""
+    async def groups(
+        self, queues: tuple[str, ...] | None, *, acknowledged: bool = False
+    ) -> FailureGroups:
+        """Return the failed tasks by cause: the acknowledged ones, or the others.
+
+        The answer for all queues is cached.
+        """
         if queues is None:
-            return await self._all.get()
-        return await self._read(lambda tx: self._read_groups(tx, queues))
+            return await self._all[acknowledged].get()
+        return await self._read(lambda tx: self._read_groups(tx, queues, acknowledged=acknowledged))
 
     async def tasks_of(
-        self, fingerprint: str, queues: tuple[str, ...] | None
+        self, fingerprint: str, queues: tuple[str, ...] | None, *, acknowledged: bool = False
     ) -> list[TaskId] | None:
         """Return every failed task of a group now; None if there is no such group."""
 
         def body(tx: Transaction) -> list[TaskId] | None:
-            group = self._count_groups(tx, queues).get(fingerprint)
+            group = self._count_groups(tx, queues, acknowledged=acknowledged).get(fingerprint)
             if group is None:
                 return None
-            return DashboardStore(tx).newest_failed(group.kinds, limit=group.count)
+            return DashboardStore(tx).newest_failed(
+                group.kinds, limit=group.count, acknowledged=acknowledged
+            )
 
         return await self._read(body)
 
-    def _read_groups(self, tx: Transaction, queues: tuple[str, ...] | None) -> FailureGroups:
-        groups = self._count_groups(tx, queues)
+    def _read_groups(
+        self, tx: Transaction, queues: tuple[str, ...] | None, *, acknowledged: bool
+    ) -> FailureGroups:
+        groups = self._count_groups(tx, queues, acknowledged=acknowledged)
         shown = heapq.nsmallest(
             MOST_GROUPS, groups.values(), key=lambda one: (-one.count, one.fingerprint)
         )
         store = DashboardStore(tx)
         for group in shown:
-            group.ids = store.newest_failed(group.kinds, limit=MOST_SAMPLES)
+            group.ids = store.newest_failed(
+                group.kinds, limit=MOST_SAMPLES, acknowledged=acknowledged
+            )
         errors = store.errors([group.ids[0] for group in shown if group.ids])
         for group in shown:
             group.error = errors.get(group.ids[0]) if group.ids else None
@@ -86,12 +101,12 @@ class FailureQueries:
         return FailureGroups(shown, tasks, len(shown) == len(groups))
 
     def _count_groups(
-        self, tx: Transaction, queues: tuple[str, ...] | None
+        self, tx: Transaction, queues: tuple[str, ...] | None, *, acknowledged: bool
     ) -> dict[str, FailureGroup]:
         """Return all groups by fingerprint, with counts but without samples and errors."""
         known = dict(self._lanes.by_number)
         groups: dict[str, FailureGroup] = {}
-        for one in DashboardStore(tx).failures():
+        for one in DashboardStore(tx).failures(acknowledged=acknowledged):
             lane = known.get(one.lane)
             if lane is not None and (queues is None or lane.queue in queues):
                 name = error_fingerprints.fingerprint(lane.name, one.cause)

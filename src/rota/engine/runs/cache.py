@@ -24,6 +24,7 @@ class LiveRun:
     run: AnyRun
     number: int = 0  # of its last journal entry
     has_timers: bool = False  # False: none was ever set
+    has_waits: bool = False  # False: none was ever stored
     links: dict[int, int] = field(default_factory=dict)  # token -> task or run
     ran_on: int = 0  # the incarnation of the worker that ran its function last
 

@@ -24,6 +24,7 @@ from rota.core.workflow.commands import (
     PruneRuns,
     PutCode,
     PutWorkflow,
+    RecordWaits,
     ReportOperations,
     RunCommand,
     RunReply,
@@ -60,11 +61,13 @@ from rota.errors import (
 )
 from rota.store.workers import WorkerStore
 from rota.store.workflow.runs import RunStore
+from rota.store.workflow.waits import WaitStore
 
 TIMERS_PER_STEP = 500
 # Schedules start and cancel runs. What then becomes of artifacts is settled here.
 STARTS_RUNS: frozenset[type[Any]] = frozenset({FireSchedules, RunSchedule, BackfillSchedule})
 SLICES_PER_STEP = 100  # runs that go on in one transaction
+WAITS_PER_STEP = 100  # runs that are replayed in one transaction for what they wait for
 RUNS_PRUNED_PER_STEP = 100  # runs deleted in one transaction; their journals may be long
 
 
@@ -153,6 +156,8 @@ class RunDomain(Domain):
                 return self._fire_timers()
             case AdvanceRuns():
                 return self._advance()
+            case RecordWaits():
+                return self._record_waits()
             case PruneRuns():
                 return self._prune(command)
             case StageArtifact():
@@ -247,6 +252,15 @@ class RunDomain(Domain):
             taken += 1
         self._slices = Done(max(taken, min(1, len(due))))
         return self._slices
+
+    def _record_waits(self) -> Done:
+        found = WaitStore(self.batch.tx)
+        run_ids = found.unrecorded(WAITS_PER_STEP)
+        for run_id in run_ids:
+            self._advancer.record_waits(self._live(run_id))
+        if run_ids:
+            found.mark_recorded(run_ids)
+        return Done(len(run_ids))
 
     def _prune(self, command: PruneRuns) -> Done:
         gone = self._runs.prune(command.finished_before_ms, RUNS_PRUNED_PER_STEP)

@@ -10,7 +10,15 @@ from rota.gateways.http.resources import (
     schedules,
 )
 from rota.gateways.http.resources.services import checkpoints, members, services
-from rota.gateways.http.resources.tasks import failures, jobs, key_limits, logs, queues, tasks
+from rota.gateways.http.resources.tasks import (
+    acknowledgements,
+    failures,
+    jobs,
+    key_limits,
+    logs,
+    queues,
+    tasks,
+)
 from rota.gateways.http.resources.workers import reports, scale, work, workers
 from rota.gateways.http.resources.workflows import (
     artifacts,
@@ -18,6 +26,7 @@ from rota.gateways.http.resources.workflows import (
     run_inspection,
     runs,
     scopes,
+    waits,
     workflows,
 )
 
@@ -33,6 +42,7 @@ ENDPOINTS = (
     *jobs.routes.endpoints,
     *workflows.routes.endpoints,
     *runs.routes.endpoints,
+    *waits.routes.endpoints,
     *run_inspection.routes.endpoints,
     *functions.routes.endpoints,
     *scopes.routes.endpoints,
@@ -46,6 +56,7 @@ ENDPOINTS = (
     *checkpoints.routes.endpoints,
     *access.routes.endpoints,
     *failures.routes.endpoints,
+    *acknowledgements.routes.endpoints,
     *health.routes.endpoints,
     *operations.routes.endpoints,
 )

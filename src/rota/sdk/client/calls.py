@@ -14,6 +14,8 @@ from rota.core.tasks.logs import LogLevel
 from rota.core.tasks.model import NewTask, TaskState
 from rota.core.workers.model import Health
 from rota.messages import (
+    AcknowledgedSelection,
+    Acknowledging,
     AttemptLogItem,
     BacklogPage,
     EventPage,
@@ -142,6 +144,7 @@ def list_tasks(
     name: str | None = None,
     label: str | None = None,
     key: str | None = None,
+    acknowledged: bool | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> ApiCall[TaskPage]:
@@ -151,6 +154,7 @@ def list_tasks(
         "name": name,
         "label": label,
         "key": key,
+        "acknowledged": acknowledged,
         "limit": limit,
         "cursor": cursor,
     }
@@ -171,6 +175,16 @@ def cancel_tasks(selection: TaskSelection) -> ApiCall[TaskCount]:
 
 def retry_tasks(selection: TaskSelection) -> ApiCall[TaskCount]:
     return post("/api/tasks/retry", TaskCount, selection, is_repeatable=selection.dry_run)
+
+
+def acknowledge_task(task_id: str, *, reason: str = "", undo: bool = False) -> ApiCall[TaskView]:
+    """Note that a failed task needs no attention any more, or that it does again."""
+    asked = Acknowledging(reason=reason, undo=undo)
+    return post(path_at("tasks", task_id, "acknowledge"), TaskView, asked)
+
+
+def acknowledge_tasks(selection: AcknowledgedSelection) -> ApiCall[TaskCount]:
+    return post("/api/tasks/acknowledge", TaskCount, selection, is_repeatable=True)
 
 
 # --- queues ----------------------------------------------------------------------------------

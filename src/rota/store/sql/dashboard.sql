@@ -5,6 +5,8 @@ SELECT (SELECT count(*) FROM scheduled) AS scheduled,
        (SELECT count(*) FROM lease) AS running,
        (SELECT count(*) FROM history) AS finished,
        (SELECT count(*) FROM history WHERE state = 'failed') AS failed,
+       (SELECT count(*) FROM history
+         WHERE state = 'failed' AND is_acknowledged = 0) AS unacknowledged,
        (SELECT count(*) FROM history WHERE state = 'cancelled') AS cancelled
 
 -- name: runs_by_state
@@ -25,15 +27,28 @@ SELECT w.run, t.lane,
  GROUP BY w.run, t.lane, state
 
 -- name: failures
--- Failed tasks by cause and lane, counted along the index of that order: no error is read.
+-- Failed tasks that nobody has acknowledged, by cause and lane.
+-- They are counted along the index of that order: no error is read.
 SELECT coalesce(cause, '') AS cause, lane, count(*) AS count,
        min(finished_at_ms) AS first_failed_at_ms, max(finished_at_ms) AS last_failed_at_ms
-  FROM history WHERE state = 'failed' GROUP BY history.cause, lane
+  FROM history WHERE state = 'failed' AND is_acknowledged = 0 GROUP BY history.cause, lane
 
 -- name: newest_failed
--- The newest tasks of one lane that failed of one cause.
+-- The newest tasks of one lane that failed of one cause and that nobody has acknowledged.
 SELECT finished_at_ms, id FROM history
- WHERE state = 'failed' AND cause = :cause AND lane = :lane
+ WHERE state = 'failed' AND is_acknowledged = 0 AND cause = :cause AND lane = :lane
+ ORDER BY finished_at_ms DESC, id DESC LIMIT :limit
+
+-- name: acknowledged_failures
+-- As `failures`, of the acknowledged tasks.
+SELECT coalesce(cause, '') AS cause, lane, count(*) AS count,
+       min(finished_at_ms) AS first_failed_at_ms, max(finished_at_ms) AS last_failed_at_ms
+  FROM history WHERE state = 'failed' AND is_acknowledged = 1 GROUP BY history.cause, lane
+
+-- name: newest_acknowledged
+-- As `newest_failed`, of the acknowledged tasks.
+SELECT finished_at_ms, id FROM history
+ WHERE state = 'failed' AND is_acknowledged = 1 AND cause = :cause AND lane = :lane
  ORDER BY finished_at_ms DESC, id DESC LIMIT :limit
 
 -- name: errors
@@ -42,7 +57,8 @@ SELECT id, error FROM history WHERE id IN carray(:ids)
 
 -- name: without_cause
 -- Failed tasks of stores from before causes were stored.
-SELECT id, error FROM history WHERE state = 'failed' AND cause IS NULL LIMIT :limit
+SELECT id, error FROM history WHERE state = 'failed' AND is_acknowledged = 0 AND cause IS NULL
+ LIMIT :limit
 
 -- name: set_cause
 -- Store the cause of a failed task.

@@ -1,9 +1,9 @@
 -- name: add
 -- Insert a run.
 INSERT INTO run (id, workflow, version, state, input, key, parent_run, parent_token, depth,
-                 forked_from, timeout_ms, created_at_ms)
+                 forked_from, timeout_ms, created_at_ms, has_waits_recorded)
 VALUES (:id, :workflow, :version, 'running', :input, :key, :parent_run, :parent_token, :depth,
-        :forked_from, :timeout_ms, :created_at_ms)
+        :forked_from, :timeout_ms, :created_at_ms, 1)
 
 -- name: add_key
 -- Insert the idempotency key of a run.

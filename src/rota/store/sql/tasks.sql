@@ -213,6 +213,11 @@ SELECT id, log, options, created_at_ms, coalesce(flow, lane),
 -- Store the log of ended attempts of a live task.
 UPDATE task SET log = :log WHERE id = :id
 
+-- name: acknowledge
+-- Store or delete the acknowledgement of failed tasks.
+UPDATE history SET acknowledgement = :acknowledgement, is_acknowledged = :is_acknowledged
+ WHERE id IN carray(:ids) AND state = 'failed'
+
 -- name: requeue
 -- Queue a task that was leased.
 INSERT INTO ready (lane, rank, id, fence, attempt, since_ms)
@@ -291,7 +296,7 @@ SELECT t.id, t.lane, t.priority, t.payload, t.options, t.key, t.created_at_ms, t
 -- Finished tasks.
 SELECT h.id, h.lane, h.priority, h.payload, h.options, h.key, h.created_at_ms, h.log,
        h.fence, h.attempt, h.incarnation, h.worker_id, h.started_at_ms, h.finished_at_ms,
-       h.progress, h.partial, h.state, h.result, h.error
+       h.progress, h.partial, h.state, h.result, h.error, h.acknowledgement
   FROM carray(:ids) AS wanted CROSS JOIN history AS h ON h.id = wanted.value
 
 -- name: revive
@@ -385,6 +390,18 @@ SELECT id FROM history
 SELECT id FROM history
  WHERE state = 'failed' AND lane = :lane AND id < :before ORDER BY id DESC LIMIT :limit
 
+-- name: acknowledged_ids
+-- Failed tasks of a lane that are acknowledged, newest first.
+SELECT id FROM history
+ WHERE state = 'failed' AND is_acknowledged = 1 AND lane = :lane AND id < :before
+ ORDER BY id DESC LIMIT :limit
+
+-- name: unacknowledged_ids
+-- Failed tasks of a lane that nobody has acknowledged, newest first.
+SELECT id FROM history
+ WHERE state = 'failed' AND is_acknowledged = 0 AND lane = :lane AND id < :before
+ ORDER BY id DESC LIMIT :limit
+
 -- name: cancelled_ids
 -- Cancelled tasks of a lane, newest first.
 SELECT id FROM history
@@ -424,6 +441,16 @@ SELECT count(*) FROM history WHERE state = 'succeeded' AND lane IN carray(:lanes
 -- name: count_failed
 -- Number of failed tasks of these lanes.
 SELECT count(*) FROM history WHERE state = 'failed' AND lane IN carray(:lanes)
+
+-- name: count_acknowledged
+-- Number of failed tasks of these lanes that are acknowledged.
+SELECT count(*) FROM history
+ WHERE state = 'failed' AND is_acknowledged = 1 AND lane IN carray(:lanes)
+
+-- name: count_unacknowledged
+-- Number of failed tasks of these lanes that nobody has acknowledged.
+SELECT count(*) FROM history
+ WHERE state = 'failed' AND is_acknowledged = 0 AND lane IN carray(:lanes)
 
 -- name: count_cancelled
 -- Number of cancelled tasks of these lanes.

@@ -48,14 +48,18 @@ class Listing:
         lanes = self._lanes.matching(queue=selection.queue, name=selection.name)
         if not lanes:
             return iter(())
-        sources = [one for state in _states(selection) for one in self._sources(state, lanes)]
+        sources = [
+            source
+            for state in _states(selection)
+            for source in self._sources(state, lanes, _index_name(state, selection))
+        ]
         step = max(LEAST_STEP, 2 * limit // max(1, len(sources)))
         parts = (_newest_first(fetch, start, min(limit, step)) for fetch in sources)
         return heapq.merge(*parts, reverse=True)
 
-    def _sources(self, state: TaskState, lanes: list[int]) -> list[Fetch]:
+    def _sources(self, state: TaskState, lanes: list[int], index: str) -> list[Fetch]:
         """The index ranges with the tasks of one state, each in the order of ids."""
-        query = f"tasks.{state}_ids"
+        query = f"tasks.{index}_ids"
         if state in FINISHED:
             return [self._source(query, lane=lane) for lane in lanes]
         if state is TaskState.QUEUED:
@@ -95,7 +99,8 @@ class Listing:
         if not lanes:
             return 0
         return sum(
-            int(self._tx.value(f"tasks.count_{state}", lanes=lanes)) for state in _states(selection)
+            int(self._tx.value(f"tasks.count_{_index_name(state, selection)}", lanes=lanes))
+            for state in _states(selection)
         )
 
     def count_ahead(self, task: TaskRecord, *, limit: int) -> int:
@@ -118,14 +123,31 @@ def _newest_first(fetch: Fetch, before: int, step: int) -> Iterator[TaskId]:
 
 
 def _states(selection: TaskFilter) -> set[TaskState]:
-    """The states that the filter selects."""
-    return set(selection.states or TaskState)
+    """The states that the filter selects; only failed tasks are acknowledged, or not."""
+    states = set(selection.states or TaskState)
+    return states if selection.acknowledged is None else states & {TaskState.FAILED}
+
+
+def _index_name(state: TaskState, selection: TaskFilter) -> str:
+    """The name of the queries that read the tasks of a state."""
+    if state is not TaskState.FAILED or selection.acknowledged is None:
+        return state.value
+    return "acknowledged" if selection.acknowledged else "unacknowledged"
+
+
+def fits_acknowledgement(task: TaskRecord, selection: TaskFilter) -> bool:
+    """Whether a task is acknowledged, or failed and not acknowledged, as the filter wants it."""
+    if selection.acknowledged is None:
+        return True
+    is_acknowledged = task.acknowledged is not None
+    return task.state is TaskState.FAILED and is_acknowledged == selection.acknowledged
 
 
 def matches(task: TaskRecord, selection: TaskFilter) -> bool:
     """Whether one task matches the filter."""
     return (
         (not selection.states or task.state in selection.states)
+        and fits_acknowledgement(task, selection)
         and selection.queue in {None, task.lane.queue}
         and selection.name in {None, task.lane.name}
         and (selection.label is None or selection.label in normalised_labels(task.options.labels))

@@ -12,6 +12,7 @@ import msgspec
 from rota.core.ids import TaskId
 from rota.core.tasks.model import (
     DEFAULT_OPTIONS,
+    Acknowledgement,
     EndedAttempt,
     Lane,
     Lease,
@@ -24,6 +25,7 @@ from rota.store.database import Row
 
 decode_options = msgspec.json.Decoder(TaskOptions).decode
 _decode_error = msgspec.json.Decoder(TaskError).decode
+_decode_acknowledgement = msgspec.json.Decoder(Acknowledgement).decode
 _decode_log = msgspec.json.Decoder(tuple[EndedAttempt, ...]).decode
 
 LaneTable = Mapping[int, Lane]
@@ -112,6 +114,7 @@ def finished(row: Row, lanes: LaneTable) -> TaskRecord:
         finished_at_ms=row[13],
         result=row[17],
         error=None if row[18] is None else _decode_error(row[18]),
+        acknowledged=None if row[19] is None else _decode_acknowledgement(row[19]),
     )
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 import msgspec
 
 from rota.core.decisions import (
+    AcknowledgeTask,
     AddTask,
     FinishTask,
     LeaseTask,
@@ -27,6 +28,7 @@ from rota.core.tasks.keys import KeyPlace
 from rota.core.tasks.logs import TaskLogs
 from rota.core.tasks.model import (
     DEFAULT_OPTIONS,
+    Acknowledgement,
     Lease,
     TaskError,
     TaskOptions,
@@ -326,6 +328,19 @@ class TaskStore:
                 for one in finished
             ],
         )
+
+    def acknowledge(self, acknowledged: Sequence[AcknowledgeTask]) -> None:
+        """Store the acknowledgements of failed tasks, or delete them."""
+        by_value: dict[Acknowledgement | None, list[int]] = {}
+        for one in acknowledged:
+            by_value.setdefault(one.acknowledgement, []).append(one.id)
+        for value, ids in by_value.items():
+            self._tx.pipeline(
+                "tasks.acknowledge",
+                ids=ids,
+                acknowledgement=None if value is None else _encode(value),
+                is_acknowledged=int(value is not None),
+            )
 
     def requeue(self, requeued: Sequence[RequeueTask], *, now_ms: int) -> list[QueuedPlace]:
         """End leases without finishing; returns the places of the tasks that are queued now."""

@@ -1,4 +1,4 @@
-"""`rota tasks`: list, show, cancel and retry tasks, by id or by filter, and read their logs."""
+"""`rota tasks`: list, show, cancel, retry and acknowledge tasks, and read their logs."""
 
 import textwrap
 from collections.abc import Callable
@@ -22,7 +22,14 @@ from rota.cli.render.output import (
     visible,
 )
 from rota.core.tasks.model import FINISHED, TaskError
-from rota.messages import TaskCount, TaskPage, TaskSelection, TaskState, TaskView
+from rota.messages import (
+    AcknowledgedSelection,
+    TaskCount,
+    TaskPage,
+    TaskSelection,
+    TaskState,
+    TaskView,
+)
 from rota.messages.dashboard import AttemptView, WhyView
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
@@ -32,7 +39,7 @@ from rota.sdk.handles import traceback_of
 
 @click.group()
 def tasks() -> None:
-    """List, show, cancel and retry tasks, and read their logs."""
+    """List, show, cancel, retry and acknowledge tasks, and read their logs."""
 
 
 tasks.add_command(logs)
@@ -51,6 +58,11 @@ def task_filters(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @tasks.command("ls")
 @task_filters
+@click.option(
+    "--acknowledged/--unacknowledged",
+    default=None,
+    help="Only failed tasks that are acknowledged, or that are not.",
+)
 @page_options
 @connected
 def ls(client: Client, *, as_json: bool, **selection: Any) -> None:
@@ -73,6 +85,14 @@ def show_one(client: Client, task_id: str, *, as_json: bool) -> None:
         _show_attempts(details)
 
 
+def change_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the arguments of a command that changes tasks, by id or by filter."""
+    dry_run = click.option(
+        "--dry-run", is_flag=True, help="Only print how many tasks match; change nothing."
+    )
+    return click.argument("task_ids", nargs=-1)(task_filters(dry_run(yes_flag(function))))
+
+
 def _add_verb(
     verb: str,
     one: Callable[[str], ApiCall[TaskView]],
@@ -82,44 +102,47 @@ def _add_verb(
     """Add a command that changes tasks by id one by one, or by filter all at once."""
 
     @tasks.command(verb, help=description)
-    @click.argument("task_ids", nargs=-1)
-    @task_filters
-    @click.option(
-        "--dry-run", is_flag=True, help="Only print how many tasks match; change nothing."
-    )
-    @yes_flag
+    @change_options
     @connected
-    def change(
-        client: Client,
-        task_ids: tuple[str, ...],
-        *,
-        dry_run: bool,
-        yes: bool,
-        as_json: bool,
-        **filters: str | None,
-    ) -> None:
-        given = {name: value for name, value in filters.items() if value is not None}
-        if bool(task_ids) == bool(given):
-            raise click.UsageError(f"say which tasks to {verb}: either ids, or a filter")
-        if task_ids and not dry_run:
-            change_each(
-                client,
-                map(one, task_ids),
-                page=lambda items: TaskPage(items=items),
-                render=_table,
-                as_json=as_json,
-            )
-            return
+    def change(client: Client, task_ids: tuple[str, ...], **asked: Any) -> None:
+        change_tasks(client, verb, task_ids, one=one, many=many, **asked)
 
-        picked = {"ids": list(task_ids)} if task_ids else given
-        selection = msgspec.convert(picked, TaskSelection)
-        count = client.run(many(msgspec.structs.replace(selection, dry_run=True)))
-        if not dry_run:
-            if count.count and not yes:
-                chosen = ", ".join(f"{name} {value}" for name, value in given.items())
-                confirm(f"{verb} {count.count} tasks ({chosen})?")
-            count = client.run(many(selection))
-        show(count, as_json=as_json, render=lambda count: _count_line(count, verb))
+
+def change_tasks(
+    client: Client,
+    verb: str,
+    task_ids: tuple[str, ...],
+    *,
+    one: Callable[[str], ApiCall[TaskView]],
+    many: Callable[[TaskSelection], ApiCall[TaskCount]],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **filters: str | None,
+) -> None:
+    """Change tasks by id one by one, or by filter all at once, after a question."""
+    given = {name: value for name, value in filters.items() if value is not None}
+    if bool(task_ids) == bool(given):
+        raise click.UsageError(f"say which tasks to {verb}: either ids, or a filter")
+    if task_ids and not dry_run:
+        change_each(
+            client,
+            map(one, task_ids),
+            page=lambda items: TaskPage(items=items),
+            render=_table,
+            as_json=as_json,
+        )
+        return
+
+    picked = {"ids": list(task_ids)} if task_ids else given
+    selection = msgspec.convert(picked, TaskSelection)
+    count = client.run(many(msgspec.structs.replace(selection, dry_run=True)))
+    if not dry_run:
+        if count.count and not yes:
+            chosen = ", ".join(f"{name} {value}" for name, value in given.items())
+            confirm(f"{verb} {count.count} tasks ({chosen})?")
+        count = client.run(many(selection))
+    show(count, as_json=as_json, render=lambda count: _count_line(count, verb))
 
 
 _add_verb(
@@ -134,6 +157,30 @@ _add_verb(
     calls.retry_tasks,
     "Queue failed or cancelled tasks again, by id or by filter.",
 )
+
+
+@tasks.command()
+@change_options
+@click.option("--reason", default="", help="Why they need no attention; kept with each task.")
+@click.option("--undo", is_flag=True, help="Take it back: the tasks ask for attention again.")
+@connected
+def acknowledge(
+    client: Client, task_ids: tuple[str, ...], *, reason: str, undo: bool, **asked: Any
+) -> None:
+    """Acknowledge failed tasks, by id or by filter.
+
+    They leave the failures and the counts that ask for attention, stay in the history, and can be
+    retried.
+    """
+
+    def one(task_id: str) -> ApiCall[TaskView]:
+        return calls.acknowledge_task(task_id, reason=reason, undo=undo)
+
+    def many(selection: TaskSelection) -> ApiCall[TaskCount]:
+        picked = {name: getattr(selection, name) for name in selection.__struct_fields__}
+        return calls.acknowledge_tasks(AcknowledgedSelection(**picked, reason=reason, undo=undo))
+
+    change_tasks(client, "acknowledge", task_ids, one=one, many=many, **asked)
 
 
 def _count_line(count: TaskCount, verb: str) -> str:
@@ -181,8 +228,17 @@ def _facts(task: "TaskDetails") -> Facts:
             ("partial", _reported(task.partial)),
             ("result", json_text(task.result) if task.state is TaskState.SUCCEEDED else None),
             ("error", f"{error.type}: {error.message}" if error else None),
+            ("acknowledged", _acknowledgement(task)),
         ]
     )
+
+
+def _acknowledgement(task: TaskView) -> str | None:
+    noted = task.acknowledged
+    if noted is None:
+        return None
+    reason = f": {noted.reason}" if noted.reason else ""
+    return f"by {noted.by}, {absolute(noted.at_ms)}{reason}"
 
 
 class TaskDetails(TaskView, frozen=True, kw_only=True):

@@ -168,6 +168,7 @@ def _begin_map(run: CodeRun, pending: PendingOperation, request: MapRequest) -> 
         end(run, pending, error={"type": "too_many_items", "message": message})
         return
     pending.results, pending.running = [None] * count, {}
+    run.changed_waits[pending.token] = None
     _start_items(run, pending, request, request.max_parallel or count)
     if not count:
         end(run, pending, result=[])
@@ -246,6 +247,8 @@ def stop(run: CodeRun, pending: PendingOperation) -> None:
         run.decisions.append(CancelTask(item_token(pending.token, index)))
     if pending.kind == "sleep":
         run.drop_timer("sleep", pending.token)
+    elif pending.kind == "map":
+        run.changed_waits[pending.token] = None
     elif pending.kind in {"event", "receive", "approval"}:
         run.drop_timer("wait", pending.token)
         signals.stop_waiting(run, pending)

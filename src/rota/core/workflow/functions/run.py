@@ -101,6 +101,7 @@ class CodeRun(Struct):
     signal_keys: dict[str, None] = {}  # of the newest signals
     signal_count: int = 0
     waiting: dict[str, dict[int, None]] = {}  # signal -> tokens
+    changed_waits: dict[int, None] = {}  # tokens of signals and maps, since the last reading
     approvals: dict[str, None] = {}  # names of approvals that were asked for
     answerable: dict[int, str] = {}  # number of a received signal -> its key
     replies: dict[str, bytes] = {}  # JSON, by the key of the signal

@@ -103,6 +103,7 @@ def wait(run: CodeRun, pending: PendingOperation) -> KeptSignal | None:
         run.decisions.append(TakeSignal(name))
         return signal
     run.waiting.setdefault(name, {})[pending.token] = None
+    run.changed_waits[pending.token] = None
     return None
 
 
@@ -111,6 +112,7 @@ def stop_waiting(run: CodeRun, pending: PendingOperation) -> None:
     waiting = run.waiting.get(name)
     if waiting is not None and waiting.pop(pending.token, 0) is None and not waiting:
         del run.waiting[name]
+    run.changed_waits[pending.token] = None
 
 
 def value_of(run: CodeRun, pending: PendingOperation, signal: KeptSignal) -> Any:

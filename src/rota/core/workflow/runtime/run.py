@@ -107,7 +107,9 @@ class Run(Struct):
     timers: dict[tuple[TimerKind, int], int] = {}
     signals: dict[str, deque[Any]] = {}  # that no token has waited for yet
     signal_keys: dict[str, None] = {}  # of the newest signals
-    waiting: dict[str, dict[int, None]] = {}  # signal -> tokens
+    waiting: dict[str, dict[int, int]] = {}  # signal -> tokens, each with the time since when
+    # Waiting tokens, and outermost scopes as negative numbers, that changed since the last reading.
+    changed_waits: dict[int, None] = {}
     triggers: dict[int, int] = {}  # waiting token -> signals that it has got
     iterations: dict[str, int] = {}  # of loops outside any branch
     started: RunStarted | None = None
@@ -316,6 +318,7 @@ class Run(Struct):
             )
         )
         self.hold_open(scope)
+        self._note_scope(scope)
         return scope
 
     def extend_scope(
@@ -329,9 +332,14 @@ class Run(Struct):
         scope.items += items
         scope.counts[BranchState.WAITING] = scope.count(BranchState.WAITING) + len(items)
         self.decisions.append(ExtendScope(scope.number, len(items), is_last))
+        self._note_scope(scope)
         if is_last:
             self.stop_holding(scope)
             scope.open = None
+
+    def _note_scope(self, scope: BranchScope) -> None:
+        if not scope.stack:
+            self.changed_waits[-scope.number] = None
 
     def hold_open(self, scope: BranchScope) -> None:
         """Hold a scope that may get more branches when it has none left."""
@@ -389,6 +397,7 @@ class Run(Struct):
         scope.is_closed, scope.is_closing = True, False
         self.drop_timer("join", scope.number)
         self.decisions.append(CloseScope(scope.number, because))
+        self._note_scope(scope)
         self.forget_scope(scope)
 
     def forget_scope(self, scope: BranchScope) -> None:
@@ -435,18 +444,21 @@ class Run(Struct):
     def start_waiting(self, number: int, *names: str) -> None:
         self.set_token(number, TokenState.WAITING_FOR_EVENT)
         for name in names:
-            self.waiting.setdefault(name, {})[number] = None
+            self.waiting.setdefault(name, {})[number] = self.now_ms
+        self.changed_waits[number] = None
 
     def wait_again(self, number: int, name: str) -> None:
         """Let a token that has got a signal wait for the next one, behind the others."""
         self.triggers[number] = self.triggers.get(number, 0) + 1
         del self.waiting[name][number]
-        self.waiting[name][number] = None
+        self.waiting[name][number] = self.now_ms
+        self.changed_waits[number] = None
 
     def stop_waiting(self, token: Token) -> None:
         self.drop_timer("wait", token.number)
         if token.state is TokenState.WAITING_FOR_EVENT:
             self.triggers.pop(token.number, None)
+            self.changed_waits[token.number] = None
             for name in self.graph.definition.nodes[token.node].awaits(token.node):
                 del self.waiting[name][token.number]
                 if not self.waiting[name]:

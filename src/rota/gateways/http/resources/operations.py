@@ -69,6 +69,8 @@ async def overview(call: HttpCall[None, NoQuery]) -> Overview:
         queues=len(names.known if own is None else names.known & {*own}),
         paused_queues=sorted(names.paused if own is None else names.paused & {*own}),
         stuck=sum(one.figures.queued for one in waiting if one.why.is_stuck),
+        unacknowledged=counts.unacknowledged,
+        waits=await coordinator.queries.waits.counts() if own is None else {},
         shards=await _shards(coordinator, call.caller.services),
         leader=leader(coordinator) if own is None and call.caller.services is None else None,
     )

@@ -49,7 +49,11 @@ MOST_OPEN_SCOPES = 100  # of one join that a graph names
 
 
 def run_view(
-    record: RunRecord, context: dict[str, Any] | None = None, *, duplicate: bool = False
+    record: RunRecord,
+    context: dict[str, Any] | None = None,
+    *,
+    duplicate: bool = False,
+    parent_workflow: str | None = None,
 ) -> RunView:
     return RunView(
         id=to_text(record.id),
@@ -64,6 +68,7 @@ def run_view(
         finished_at_ms=record.finished_at_ms,
         parent_run_id=_id(record.parent_run),
         parent_token_id=_token(record.parent_run, record.parent_token),
+        parent_workflow=parent_workflow,
         key=record.key,
         forked_from=_id(record.forked_from),
         timeout_ms=record.timeout_ms,
@@ -71,8 +76,13 @@ def run_view(
     )
 
 
-def shown_run(shown: RunShown) -> RunView:
-    return run_view(shown.record, shown.context, duplicate=shown.is_duplicate)
+def shown_run(shown: RunShown, *, parent_workflow: str | None = None) -> RunView:
+    return run_view(
+        shown.record,
+        shown.context,
+        duplicate=shown.is_duplicate,
+        parent_workflow=parent_workflow,
+    )
 
 
 def _context(context: dict[str, Any]) -> RunContext:

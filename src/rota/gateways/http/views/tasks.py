@@ -24,7 +24,7 @@ from rota.core.tasks.model import (
     TaskState,
     flow_of,
 )
-from rota.messages import JobEvent, LeaseView, TaskView
+from rota.messages import AcknowledgementView, JobEvent, LeaseView, TaskView
 from rota.messages.dashboard import WhyView
 
 NO_LABELS: Labels = {}
@@ -119,6 +119,7 @@ def task_view(
         created_at_ms=task.created_at_ms,
         started_at_ms=task.started_at_ms,
         finished_at_ms=task.finished_at_ms,
+        acknowledged=_acknowledgement(task),
         run_id=None if task.run is None else to_text(task.run),
         token_id=None if task.run is None or task.token is None else token_id(task.run, task.token),
         duplicate=duplicate,
@@ -143,6 +144,13 @@ def lease_view(task: TaskRecord) -> LeaseView:
         created_at_ms=task.created_at_ms,
         run_id=None if task.run is None else to_text(task.run),
     )
+
+
+def _acknowledgement(task: TaskRecord) -> AcknowledgementView | None:
+    noted = task.acknowledged
+    if noted is None:
+        return None
+    return AcknowledgementView(at_ms=noted.at_ms, by=noted.by, reason=noted.reason)
 
 
 def token_id(run_id: int, number: int) -> str:

@@ -1,7 +1,7 @@
 -- name: add
 INSERT INTO run (id, workflow, version, input, key, parent_run, parent_token, depth, forked_from,
-                 timeout_ms, created_at_ms, state)
-SELECT one.*, 'running'
+                 timeout_ms, created_at_ms, state, has_waits_recorded)
+SELECT one.*, 'running', 1
   FROM unnest(:id::bigint[], :workflow::text[], :version::bigint[], :input::bytea[], :key::text[],
               :parent_run::bigint[], :parent_token::bigint[],
               :depth::bigint[], :forked_from::bigint[], :timeout_ms::bigint[],

@@ -1,13 +1,14 @@
-"""Bulk cancel and retry: in steps, each a transaction, from the newest task downwards.
+"""Bulk changes of tasks: in steps, each a transaction, from the newest task downwards.
 
 Ids only rise, so walking down ends, whatever is submitted meanwhile.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from rota.core import access, ids, limits
 from rota.core.access import Caller
-from rota.core.commands import CancelTasks, RetryTasks, TaskFilter
+from rota.core.commands import AcknowledgeTasks, CancelTasks, RetryTasks, TaskFilter
 from rota.core.ids import TaskId
 from rota.core.tasks.model import TaskRecord, TaskState, normalised_labels
 from rota.engine.coordinator import Coordinator
@@ -18,14 +19,21 @@ from rota.messages import TaskCount, TaskSelection
 CANCELLABLE = (TaskState.SCHEDULED, TaskState.QUEUED, TaskState.RUNNING)
 RETRYABLE = (TaskState.FAILED,)
 
-Change = Callable[[tuple[TaskId, ...]], CancelTasks | RetryTasks]
+Change = Callable[[tuple[TaskId, ...]], CancelTasks | RetryTasks | AcknowledgeTasks]
 
 
 async def change(
-    call: HttpCall[TaskSelection, NoQuery], make: Change, *, usual_states: tuple[TaskState, ...]
+    call: HttpCall[Any, NoQuery],
+    make: Change,
+    *,
+    usual_states: tuple[TaskState, ...],
+    acknowledged: bool | None = None,
 ) -> TaskCount:
-    """Execute a bulk change, or count the tasks that it would change."""
-    asked = call.body
+    """Execute a bulk change, or count the tasks that it would change.
+
+    `acknowledged`: only failed tasks that are, or are not.
+    """
+    asked: TaskSelection = call.body
     is_selective = any((asked.state, asked.queue, asked.name, asked.label, asked.ids is not None))
     if not is_selective and not asked.dry_run:
         raise Invalid(
@@ -37,6 +45,7 @@ async def change(
         queue=own_queue(call.caller, asked.queue),
         name=asked.name,
         label=label_text(asked.label),
+        acknowledged=acknowledged,
     )
     coordinator = call.coordinator
     if asked.ids is not None:
@@ -88,10 +97,18 @@ async def _named(coordinator: Coordinator, texts: list[str], selection: TaskFilt
 def matches(task: TaskRecord, selection: TaskFilter) -> bool:
     return (
         (not selection.states or task.state in selection.states)
+        and _fits_acknowledgement(task, selection)
         and selection.queue in {None, task.lane.queue}
         and selection.name in {None, task.lane.name}
         and (selection.label is None or selection.label in normalised_labels(task.options.labels))
     )
+
+
+def _fits_acknowledgement(task: TaskRecord, selection: TaskFilter) -> bool:
+    if selection.acknowledged is None:
+        return True
+    is_acknowledged = task.acknowledged is not None
+    return task.state is TaskState.FAILED and is_acknowledged == selection.acknowledged
 
 
 def label_text(label: str | None) -> str | None:

@@ -1,5 +1,9 @@
 """Failures over HTTP: failed tasks grouped by their error, and their retry."""
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from rota.core import ids
 from rota.core.access import Action
 from rota.core.commands import RetryTasks
@@ -7,19 +11,27 @@ from rota.engine.queries.failures import FailureGroup
 from rota.errors import NotFound
 from rota.gateways.http.resources.tasks.bulk import change_named
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
-from rota.messages import FailurePage, FailureView, Redrive, TaskCount
+from rota.messages import FailurePage, FailureView, Redrive, Request, TaskCount
 
 routes = Routes("Failures")
 
 
+class FailuresQuery(Request, frozen=True, kw_only=True):
+    acknowledged: Annotated[
+        bool, Meta(description="Those that are acknowledged, instead of the others.")
+    ] = False
+
+
 @routes.get("/api/failures", Action.READ)
-async def listing(call: HttpCall[None, NoQuery]) -> FailurePage:
-    """List failed tasks, grouped by their error.
+async def listing(call: HttpCall[None, FailuresQuery]) -> FailurePage:
+    """List failed tasks that nobody has acknowledged, grouped by their error.
 
     Tasks of one name whose errors have the same type, and messages that differ in numbers, ids
     and quoted texts only, are one group. The 1,000 largest groups are shown.
     """
-    found = await call.coordinator.queries.failures.groups(call.caller.queues)
+    found = await call.coordinator.queries.failures.groups(
+        call.caller.queues, acknowledged=call.query.acknowledged
+    )
     return FailurePage(
         items=[_view(group) for group in found.shown],
         looked_at=found.tasks,

@@ -1,7 +1,7 @@
 """Tasks over HTTP: submit, show, list, cancel, retry."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -71,6 +71,9 @@ class TasksQuery(PageQuery, frozen=True, kw_only=True):
     key: Annotated[
         Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None,
         Meta(description="Accepted under this key, in `queue` or, without it, in any queue."),
+    ] = None
+    acknowledged: Annotated[
+        bool | None, Meta(description="Failed tasks that are acknowledged, or that are not.")
     ] = None
 
 
@@ -180,6 +183,7 @@ async def listing(call: HttpCall[None, TasksQuery]) -> TaskPage:
         queue=bulk.own_queue(call.caller, query.queue),
         name=query.name,
         label=bulk.label_text(query.label),
+        acknowledged=query.acknowledged,
     )
     before = id_before(query.cursor)
     queries = call.coordinator.queries
@@ -243,19 +247,17 @@ async def _explanation(call: HttpCall[None, NoQuery], task: TaskRecord) -> Expla
 @routes.post("/api/tasks/{task_id}/cancel", Action.SUBMIT, errors=(TaskNotFound, IllegalState))
 async def cancel(call: HttpCall[NoFields | None, NoQuery]) -> TaskView:
     """Cancel a task that has not ended."""
-    return await _change(call, CancelTasks)
+    return await change_one(call, CancelTasks)
 
 
 @routes.post("/api/tasks/{task_id}/retry", Action.SUBMIT, errors=(TaskNotFound, IllegalState))
 async def retry(call: HttpCall[NoFields | None, NoQuery]) -> TaskView:
     """Retry a failed or cancelled task."""
-    return await _change(call, RetryTasks)
+    return await change_one(call, RetryTasks)
 
 
-async def _change(
-    call: HttpCall[NoFields | None, NoQuery],
-    change: Callable[[tuple[TaskId, ...]], CancelTasks | RetryTasks],
-) -> TaskView:
+async def change_one(call: HttpCall[Any, NoQuery], change: bulk.Change) -> TaskView:
+    """Change the task that the path names, if it is in a queue of the caller."""
     task_id = known_id(call.path["task_id"])
     if call.caller.queues is not None:
         await own_task(call, task_id)

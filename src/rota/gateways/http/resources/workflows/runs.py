@@ -1,5 +1,6 @@
 """Runs over HTTP: start, show, list, control."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -16,7 +17,9 @@ from rota.core.workflow.commands import (
     SteerRun,
     named_version,
 )
+from rota.core.workflow.records import RunRecord
 from rota.core.workflow.states import RUN_ENDED
+from rota.engine.coordinator import Coordinator
 from rota.engine.runs.run_domain import context_of
 from rota.errors import (
     IllegalState,
@@ -38,8 +41,6 @@ from rota.messages import (
     Name,
     NoFields,
     Request,
-    RunActivity,
-    RunActivityPage,
     RunCancellation,
     RunPage,
     RunRequest,
@@ -49,9 +50,7 @@ from rota.messages import (
     SignalRequest,
     WaitMs,
 )
-from rota.messages.dashboard import TasksAlike
 
-MOST_ACTIVE = 100  # runs whose activity is shown at once
 MOST_TOKENS = 2**53 - 1  # tokens of a run; a higher number is none of them
 MOST_DIGITS = 16  # of such a number
 
@@ -67,12 +66,6 @@ class WaitForRunQuery(Request, frozen=True, kw_only=True):
 class RunsQuery(PageQuery, frozen=True, kw_only=True):
     workflow: Name | None = None
     state: RunState | None = None
-
-
-class ActivityQuery(Request, frozen=True, kw_only=True):
-    run: Annotated[
-        tuple[Name, ...], Meta(max_length=MOST_ACTIVE, description="These runs; repeated.")
-    ] = ()
 
 
 # --- starting ----------------------------------------------------------------------------------
@@ -133,9 +126,12 @@ async def show(call: HttpCall[None, WaitForRunQuery]) -> RunView:
     record = await call.coordinator.queries.runs.by_id(run_id)
     if record is None:
         raise RunNotFound(call.path["run_id"])
+    parents = await _parent_workflows(call.coordinator, [record])
+    parent = parents.get(record.parent_run or 0)
     if record.state in RUN_ENDED:
-        return run_view(record, context_of(record))
-    return shown_run(await call.coordinator.execute(LookAtRun(run_id)))
+        return run_view(record, context_of(record), parent_workflow=parent)
+    shown = await call.coordinator.execute(LookAtRun(run_id))
+    return shown_run(shown, parent_workflow=parent)
 
 
 @routes.get("/api/runs", Action.READ)
@@ -150,25 +146,15 @@ async def listing(call: HttpCall[None, RunsQuery]) -> RunPage:
         before=id_before(query.cursor),
     )
     page, next_cursor = page_of(found, query.limit, lambda record: ids.to_text(record.id))
-    return RunPage(items=[run_view(record) for record in page], next_cursor=next_cursor)
+    parents = await _parent_workflows(call.coordinator, page)
+    items = [run_view(one, parent_workflow=parents.get(one.parent_run or 0)) for one in page]
+    return RunPage(items=items, next_cursor=next_cursor)
 
 
-@routes.get("/api/runs/activity", Action.READ, alias="/api/standings")
-async def activity(call: HttpCall[None, ActivityQuery]) -> RunActivityPage:
-    """Show the live tasks of runs, by name and state.
-
-    A run without any waits for an approval, a signal, a timer or a sub-run, or has ended.
-    """
-    access.check_unbound(call.caller)
-    wanted = {number: text for text in call.query.run if (number := ids.from_text(text))}
-    tasks: dict[int, list[TasksAlike]] = {number: [] for number in wanted}
-    for work, lane in await call.coordinator.queries.dashboard.work_of_runs(list(wanted)):
-        tasks[work.run].append(
-            TasksAlike(name=lane.name, queue=lane.queue, state=work.state, count=work.count)
-        )
-    return RunActivityPage(
-        items=[RunActivity(run_id=text, tasks=tasks[one]) for one, text in wanted.items()]
-    )
+async def _parent_workflows(coordinator: Coordinator, runs: Sequence[RunRecord]) -> dict[int, str]:
+    """The workflows of the runs inside which these run."""
+    wanted = [run.parent_run for run in runs if run.parent_run is not None]
+    return await coordinator.queries.waits.workflows(wanted) if wanted else {}
 
 
 # --- controlling -------------------------------------------------------------------------------
