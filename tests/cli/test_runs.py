@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 from msgspec import Raw
+from rich.console import Console
 
 from rota.cli.commands.workflow import watch
 from rota.cli.render.output import ExitCode
+from rota.cli.render.run import draw_run
+from rota.cli.render.run_model import describe_counts
 from rota.messages import ResultItem
 from rota.sdk.client import calls, run_calls
 from rota.sdk.client.client import Client
@@ -290,3 +293,56 @@ def test_a_task_of_a_run_is_cancelled_with_it(
         hand.worker.id, incarnation=hand.worker.incarnation, results=[item]
     )
     assert client.run(report).outcomes[0].outcome == "stale"
+
+
+HELD_BACK = """
+name: held-{queue}
+initial_node: begin
+nodes: {{begin: {{}}, work: {{task: work, queue: {queue}}}, end: {{}}}}
+transitions:
+  - {{id: fan, from: begin, to: work, spawn_count: 10, max_parallel: 3}}
+  - from: work
+    to: end
+    synchronization: {{joins_transition: fan, merge: {{target: output.all}}}}
+"""
+
+
+def test_every_branch_is_accounted_for_also_those_that_are_held_back(
+    rota: Command, client: Client, tmp_path: Path
+) -> None:
+    run_id = started(rota, tmp_path, HELD_BACK.format(queue="held"))
+    done_by_hand(client, "held", 2)
+    Hand(client, "held").lease()
+
+    run = client.run(run_calls.get_run(run_id))
+    model = watch.RunObserver(client, run).observe(run)
+
+    assert model is not None
+    counts = model.counts("work")
+    assert counts == {"done": 2, "running": 1, "queued": 2, "held back": 5}
+    assert describe_counts(counts) == "2 done, 1 running, 2 queued, 5 held back of 10"
+    console = Console(width=100, height=30, no_color=True)
+    with console.capture() as captured:
+        console.print(draw_run(model, width=100, height=30))
+    (line,) = [one for one in captured.get().splitlines() if one.startswith("work")]
+    assert line.split()[-2:] == ["of", "10"] or "of 10" in line
+
+
+def test_runs_are_listed_with_what_they_wait_for_and_their_parents(
+    rota: Command, client: Client, tmp_path: Path
+) -> None:
+    child = SIGNALLED.format(name="listed-child")
+    rota("workflows", "put", written(tmp_path, child))
+    outer = "{name: listed-outer, initial_node: n, nodes: {n: {workflow: listed-child}}}"
+    parent = started(rota, tmp_path, outer)
+
+    listed = rota("runs", "ls", "--workflow", "listed-child").stdout
+    of_parent = rota("runs", "ls", "--workflow", "listed-outer").stdout
+    waits = document(rota("runs", "waits", "--json"))["items"]
+
+    assert "approval: " in listed
+    assert f"listed-outer {parent}" in listed
+    assert "child run of 'listed-child'" in of_parent
+    (wait,) = [one for one in waits if one["workflow"] == "listed-child"]
+    assert wait["title"] in rota("runs", "waits", "--kind", "approval").stdout
+    assert wait["parent_run_id"] == parent

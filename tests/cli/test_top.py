@@ -21,6 +21,7 @@ from rota.messages import (
     Overview,
     QueueView,
     ShardCounts,
+    WaitView,
     WhyView,
     WorkerMetrics,
     WorkerRegistration,
@@ -159,7 +160,7 @@ def test_a_busy_coordinator_fits_the_screen(width: int, height: int) -> None:
 
     assert len(lines) <= height
     assert max(map(len, lines)) <= width
-    assert [line for line in lines if re.match(r"  and [\d,]+ more", line)]
+    assert [line for line in lines if re.search(r"\band [\d,]+ more", line)]
     assert "task-0" in "\n".join(lines)
 
 
@@ -167,8 +168,63 @@ def test_the_smallest_screen_shows_what_it_can() -> None:
     assert "rota 1.2.3" in picture(seen(backlog=[waiting("a")]), width=20, height=3)
 
 
-def test_what_waits_in_vain_stands_in_the_first_line() -> None:
-    assert "stuck: 3" in picture(seen(stuck=3)).splitlines()[0]
+def test_what_cannot_start_is_in_the_first_line() -> None:
+    assert "3 tasks cannot start" in picture(seen(stuck=3)).splitlines()[0]
+
+
+def test_what_needs_an_answer_comes_first() -> None:
+    view = seen(queues=[queue("mail", 3)], backlog=[waiting("a")])
+    view = replace(
+        view,
+        overview=replace(view.overview, waits={"approval": 1, "signal": 2}),
+        waits=[asking("Ship order 17?")],
+    )
+
+    lines = picture(view, width=80, height=24).splitlines()
+
+    assert "needs you  1 approval, 2 signals" in "\n".join(lines)
+    titles = [line for line in lines if "Ship order 17?" in line]
+    assert "5 min ago" in titles[0]
+    assert "in 1 h" in titles[0]
+    assert lines.index(titles[0]) < next(at for at, line in enumerate(lines) if "mail" in line)
+
+
+def asking(title: str) -> WaitView:
+    return WaitView(
+        kind="approval",
+        run_id="0123456789abcdef",
+        workflow="order",
+        token_id="0123456789abcdef.1",
+        name="ship",
+        place="ship",
+        title=title,
+        since_ms=NOW_MS - 300_000,
+        due_at_ms=NOW_MS + 3_700_000,
+    )
+
+
+def test_a_wide_screen_has_tables_beside_each_other() -> None:
+    view = seen(queues=[queue("mail", 3)], workers=[worker("w1")], backlog=[waiting("task-0")])
+
+    lines = picture(view, width=160, height=50).splitlines()
+
+    (headings,) = [line for line in lines if "queue" in line and "why" in line]
+    assert headings.index("why") < headings.rindex("queue")
+    assert max(map(len, lines)) <= 160
+
+
+def test_a_table_is_left_out_before_the_others_have_hardly_a_row() -> None:
+    view = seen(
+        queues=[queue(f"queue-{place}", place) for place in range(6)],
+        workers=[worker(f"worker-{place}") for place in range(6)],
+        backlog=[waiting(f"task-{place}") for place in range(6)],
+    )
+
+    text = picture(view, width=80, height=16)
+
+    assert len(re.findall(r"task-\d", text)) >= 2
+    assert len(re.findall(r"queue-\d", text)) >= 2
+    assert "worker-" not in text
 
 
 def test_a_coordinator_that_does_not_answer_is_told_beside_the_last_look() -> None:
@@ -199,7 +255,7 @@ def test_programs_get_one_document(rota: Command, client: Client) -> None:
 
     shown = document(rota("top", "--json"))
 
-    assert {"overview", "queues", "workers", "backlog"} == set(shown)
+    assert {"overview", "queues", "workers", "backlog", "waits", "runs", "activity"} == set(shown)
     assert "top-worker" in [one["id"] for one in shown["workers"]]
 
 

@@ -13,6 +13,15 @@ pytestmark = pytest.mark.slow
 
 BANNER = "The coordinator does not answer."
 FINE = "Nothing is stuck."
+CAN_START = "every task can start"
+# Accepts requests and never answers, as a coordinator does whose process is stopped.
+HANG = """() => {
+  window.send = window.fetch;
+  window.fetch = (path, { signal }) => new Promise((_, reject) => {
+    signal?.addEventListener("abort", () => reject(signal.reason));
+  });
+}"""
+ANSWER_MS = 15_000  # as in resource.js
 # A script of the page instead of a broken connection: the browser notes each of those as an error.
 BREAK = """() => {
   window.send = window.fetch;
@@ -31,6 +40,7 @@ async def test_a_page_says_that_the_coordinator_is_gone_and_greys_what_it_shows(
         page = await visit.open("/")
         await heading(page, "Overview")
         await expect(page.get_by_text(FINE)).to_be_visible()
+        await expect(page.get_by_text(CAN_START)).to_be_visible()
 
         await page.evaluate(BREAK)
         await poll(page)
@@ -38,6 +48,10 @@ async def test_a_page_says_that_the_coordinator_is_gone_and_greys_what_it_shows(
         await expect(page.get_by_role("alert").filter(has_text=BANNER)).to_be_visible()
         await expect(page.locator(".frame.is-old")).to_have_count(1)
         await expect(page.get_by_text(FINE)).to_have_count(0)
+        await expect(page.get_by_text(CAN_START)).to_have_count(0)
+        await expect(
+            page.locator(".alert [data-tone=green], .figure[data-tone=green]")
+        ).to_have_count(0)
         await expect(
             page.get_by_text("Not known: the coordinator does not answer.")
         ).to_be_visible()
@@ -48,6 +62,22 @@ async def test_a_page_says_that_the_coordinator_is_gone_and_greys_what_it_shows(
         await expect(page.get_by_text(BANNER)).to_have_count(0)
         await expect(page.get_by_text(FINE)).to_be_visible()
         await expect(page.locator(".frame.is-old")).to_have_count(0)
+
+
+async def test_a_coordinator_that_hangs_is_as_good_as_gone(api: Api) -> None:
+    async with visiting(api) as visit:
+        await visit.page.clock.install()
+        page = await visit.open("/")
+        await heading(page, "Overview")
+        await expect(page.get_by_text(FINE)).to_be_visible()
+
+        await page.evaluate(HANG)
+        await poll(page)
+        await page.clock.fast_forward(ANSWER_MS * 2)
+
+        await expect(page.get_by_role("alert").filter(has_text=BANNER)).to_be_visible()
+        await expect(page.get_by_text(FINE)).to_have_count(0)
+        await expect(page.get_by_text(CAN_START)).to_have_count(0)
 
 
 async def test_the_overview_of_an_unused_coordinator_shows_the_first_steps(api: Api) -> None:

@@ -26,6 +26,7 @@ CHANGING = (
     "resume",
     "drain",
     "quarantine",
+    "acknowledge",
     "approve",
     "refuse",
     "fork",
@@ -51,6 +52,7 @@ TITLES = {
     "/queues": "Queues",
     "/limits": "Limits",
     "/schedules": "Schedules",
+    "/needs": "Needs you",
     "/failures": "Failures",
     "/workers": "Workers",
     "/memory": "Memory",
@@ -195,7 +197,7 @@ async def test_failures_of_one_kind_go_round_again_together(api: Api) -> None:
         await expect(page.locator(".panel")).to_contain_text("row 1 is odd")
         await page.get_by_role("button", name="retry all …").click()
         await page.get_by_role("button", name="retry 2 tasks").click()
-        await expect(page.locator(".empty")).to_contain_text("No task has failed for good")
+        await expect(page.locator(".empty")).to_contain_text("No failed task needs attention")
 
 
 async def test_a_worker_is_drained_and_resumed(api: Api) -> None:
@@ -206,10 +208,10 @@ async def test_a_worker_is_drained_and_resumed(api: Api) -> None:
         await heading(page, "w/1")
 
         await page.get_by_role("button", name="drain", exact=True).click()
-        await page.get_by_role("button", name="drain it").click()
+        await page.get_by_role("dialog").get_by_role("button", name="drain", exact=True).click()
         await expect(page.locator(".why")).to_contain_text("gets nothing new")
         await page.get_by_role("button", name="resume", exact=True).click()
-        await expect(page.locator(".why")).to_contain_text("beats on time")
+        await expect(page.locator(".why")).to_contain_text("heartbeats are on time")
 
 
 async def test_filters_stand_in_the_address_and_the_way_back_works(api: Api) -> None:

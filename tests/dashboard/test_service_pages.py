@@ -49,7 +49,7 @@ async def test_a_member_is_drained_and_the_count_is_pinned(api: Api) -> None:
         await page.get_by_role("button", name="drain", exact=True).click()
         await page.get_by_role("dialog").get_by_role("button", name="drain", exact=True).click()
         await expect(page.locator("tbody").first).to_contain_text("draining")
-        await page.get_by_role("button", name="undrain").click()
+        await page.get_by_role("button", name="resume", exact=True).click()
         await expect(page.get_by_role("button", name="drain", exact=True)).to_be_visible()
         await page.get_by_label("number of shards").fill("12")
         await page.get_by_role("button", name="pin", exact=True).click()

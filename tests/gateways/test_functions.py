@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from rota.cli.render.run_model import counts_of
+from rota.messages import RunGraph
 from tests.gateways.replicas import served_pair
 from tests.gateways.serving import Api, Json
 from tests.gateways.test_access import closed, token
@@ -197,6 +199,39 @@ async def test_a_function_goes_on_over_two_coordinators(tmp_path: Path) -> None:
 
 
 # --- looking ----------------------------------------------------------------------------------
+
+
+async def test_the_items_of_a_map_are_counted_also_those_that_are_held_back(
+    api: Api, bench: Bench
+) -> None:
+    await deploy(api)
+    run_id = await bench.start("order")
+    (lease,) = await bench.worker.lease()
+    call = {"type": "call", "task": "resize"}
+    request = {"type": "map", "call": call, "payloads": [*range(10)], "max_parallel": 3}
+    photos = {"path": "photos#1", "kind": "map", "state": "pending", "request": request}
+    await bench.worker.finish(lease, {"operations": [photos], "waits": [["photos#1"]]})
+    (first, _) = await bench.worker.lease(most=2)
+    await bench.worker.finish(first, 1)
+
+    answer = await api.get(f"/api/runs/{run_id}/graph")
+    (view,) = msgspec.json.decode(answer.content, type=RunGraph).nodes
+
+    assert view.items is not None
+    assert msgspec.to_builtins(view.items) == {
+        "total": 10,
+        "ended": 1,
+        "running": 1,
+        "queued": 2,
+        "held_back": 6,
+        "cancelled": 0,
+    }
+    assert counts_of(view, view.tokens) == {
+        "done": 1,
+        "running": 1,
+        "queued": 2,
+        "held back": 6,
+    }
 
 
 async def test_a_function_is_drawn_by_the_names_and_scopes_of_its_operations(

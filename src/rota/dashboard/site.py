@@ -37,6 +37,7 @@ MEDIA_TYPES = {
 MIN_ZIPPED_BYTES = 1_000  # below this a zipped answer saves no packet
 # The first part of every address that is a view of the dashboard.
 PAGES = (
+    "needs",
     "tasks",
     "queues",
     "limits",

@@ -128,6 +128,7 @@ from rota.messages.workflows import (
     GraphTransition,
     JournalEntryView,
     JournalPage,
+    MapItems,
     OperationPage,
     RunCancellation,
     RunContext,

@@ -243,6 +243,17 @@ class JournalPage(Answer, frozen=True, kw_only=True):
     next_cursor: str | None = None  # give it as `after` for the next page
 
 
+class MapItems(Answer, frozen=True, kw_only=True):
+    """The items of all maps of one name, by how far they are."""
+
+    total: int
+    ended: int
+    running: int  # a worker has their task
+    queued: int  # their task waits for a worker
+    held_back: int  # by `max_parallel`
+    cancelled: int = 0  # they never ran: their map has ended without them
+
+
 class GraphNode(Answer, frozen=True, kw_only=True):
     id: str
     # task, workflow, wait_for, approval, sleep_ms, end or pass; of a function: that of operations
@@ -255,6 +266,10 @@ class GraphNode(Answer, frozen=True, kw_only=True):
     scopes: list[str] = []  # of a function: those in which it did this, the first 100
     line: int | None = None  # of a function: the line of its source that did this last
     signal: str | None = None  # of a function: that it waits for
+    # Branches that begin here and have not begun: `max_parallel` holds them back, or their turn has
+    # not come.
+    held_back: int = 0
+    items: MapItems | None = None  # of the maps of a function
 
 
 class FunctionView(Answer, frozen=True, kw_only=True):

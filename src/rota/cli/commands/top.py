@@ -18,10 +18,8 @@ from rota.cli.render.overview import (
     HEADINGS,
     TopView,
     load_top_view,
-    queue_rows,
     summary,
-    waiting_rows,
-    worker_rows,
+    tables,
 )
 from rota.errors import Unavailable
 from rota.sdk.client.client import Client
@@ -44,8 +42,8 @@ QUIT = {"q", "Q", "\x1b"}  # the last one is Escape
 def top(client: Client, *, interval_s: float, once: bool, as_json: bool) -> None:
     """Show tasks, queues, workers and runs, live.
 
-    Waiting tasks with the reason, queues, workers, runs and shards, until q or Ctrl-C. Without a
-    terminal, and with --json, the overview is printed once.
+    What needs an answer, waiting tasks with the reason, queues, workers, runs and shards, until q
+    or Ctrl-C. Without a terminal, and with --json, the overview is printed once.
     """
     view = load_top_view(client)
     if as_json or once or not is_terminal(sys.stdout):
@@ -59,16 +57,10 @@ def show_once(view: TopView, *, as_json: bool) -> None:
         show(view, as_json=True, render=lambda _: "")
         return
     show(summary(view), as_json=False, render=Facts)
-    tables = {
-        "waiting": waiting_rows(view),
-        "queues": queue_rows(view),
-        "workers": worker_rows(view),
-    }
-    for name, rows in tables.items():
-        if rows:
-            click.echo()
-            table = Table(HEADINGS[name], rows)
-            show(table, as_json=False, render=lambda one: one)
+    for name, rows in tables(view).items():
+        click.echo()
+        table = Table(HEADINGS[name], rows)
+        show(table, as_json=False, render=lambda one: one)
 
 
 def watch(client: Client, view: TopView, *, interval_s: float) -> None:

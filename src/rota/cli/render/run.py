@@ -7,11 +7,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rota.cli.render.output import STATE_STYLES, visible
-from rota.cli.render.run_model import NodeModel, RunModel, seconds
+from rota.cli.render.run_model import HELD_BACK, NodeModel, RunModel, seconds
 
 MAX_BAR_WIDTH = 24  # on a narrow screen the numbers come first
 MIN_BAR_WIDTH = 4
 GAP = 2  # between columns
+OF_ALL = "of 10000, "  # after a node with branches that are held back
 LINES_BESIDE = 8  # head, headings and notes
 ALWAYS_SHOWN = ("done", "running", "queued", "waiting", "failed")  # so that columns do not jump
 STYLES = {
@@ -21,6 +22,7 @@ STYLES = {
     "waiting": "blue",
     "failed": "red",
     "cancelled": "magenta",
+    HELD_BACK: "bright_black",
 }
 
 
@@ -54,7 +56,7 @@ def _table(nodes: list[NodeModel], width: int) -> Table:
     used = tuple(column for column in STYLES if any(column in node.counts for node in nodes))
     columns = tuple(column for column in STYLES if column in {*ALWAYS_SHOWN, *used})
     texts = max((len(node.id) for node in nodes), default=0) + GAP
-    texts += max((len(node.arriving or "") for node in nodes), default=0)
+    texts += max((len(node.arriving or "") + len(OF_ALL) for node in nodes), default=0)
     if texts + _width_of(columns) > width:
         columns = used
     bar_width = min(MAX_BAR_WIDTH, width - texts - _width_of(columns) - GAP)
@@ -86,7 +88,10 @@ def _row(node: NodeModel, columns: tuple[str, ...]) -> list[Text]:
         for column in columns
     ]
     name = Text(visible(node.id), style="" if node.counts else "dim")
-    return [name, *cells, Text(node.arriving or "", style="dim")]
+    notes = [node.arriving or ""]
+    if HELD_BACK in node.counts:
+        notes.insert(0, f"of {sum(node.counts.values())}")
+    return [name, *cells, Text(", ".join(filter(None, notes)), style="dim")]
 
 
 def _bar(counts: Mapping[str, int], bar_width: int) -> Text:

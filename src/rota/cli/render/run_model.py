@@ -18,6 +18,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "failed": ("failed", "timed_out"),
     "cancelled": ("cancelled",),
 }
+HELD_BACK = "held back"  # branches and items of maps that have not begun
 FAILURES_SHOWN = 3
 APPROVED = " --payload '{\"approved\": true}'"
 
@@ -56,13 +57,14 @@ def model_of(
     tokens = {node.id: Counter(node.tokens) for node in graph.nodes}
     for one in undoing:  # shown as a note, not as a second visit to the node
         tokens[one.node_id][one.state] -= 1
+    by_id = {node.id: node for node in graph.nodes}
     arriving = {
         one.to: f"{one.join.arrived} of {one.join.needed} arrived"
         for one in graph.transitions
         if one.join is not None and one.join.fired < one.join.scopes
     }
     nodes = [
-        NodeModel(id=one, counts=in_columns(tokens[one]), arriving=arriving.get(one))
+        NodeModel(id=one, counts=counts_of(by_id[one], tokens[one]), arriving=arriving.get(one))
         for one in in_order(graph.initial_node, list(tokens), graph.transitions)
     ]
     waiting = [one for one in graph.nodes if one.tokens.get("waiting_for_event")]
@@ -96,6 +98,21 @@ def in_columns(tokens: Mapping[str, int]) -> dict[str, int]:
     """Sum tokens by state into columns; empty columns are left out."""
     counts = {
         column: sum(tokens.get(state, 0) for state in states) for column, states in COLUMNS.items()
+    }
+    return {column: count for column, count in counts.items() if count}
+
+
+def counts_of(node: GraphNode, tokens: Mapping[str, int]) -> dict[str, int]:
+    """What the node does, by column: of a map its items, else its tokens."""
+    items = node.items
+    if items is None:
+        return in_columns(tokens) | ({HELD_BACK: node.held_back} if node.held_back else {})
+    counts = {
+        "done": items.ended,
+        "running": items.running,
+        "queued": items.queued,
+        "cancelled": items.cancelled,
+        HELD_BACK: items.held_back,
     }
     return {column: count for column, count in counts.items() if count}
 
@@ -149,7 +166,9 @@ def _elapsed_ms(run: RunView) -> int:
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {column}" for column, count in counts.items()) or "nothing"
+    """Describe the counts: "12 done, 5 running, 83 held back of 100"."""
+    text = ", ".join(f"{count} {column}" for column, count in counts.items()) or "nothing"
+    return f"{text} of {sum(counts.values())}" if HELD_BACK in counts else text
 
 
 def describe_failure(token: RunTokenView) -> str:

@@ -1,6 +1,6 @@
 """Tables of runs, tokens, journal entries, nodes and artifacts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from rota.messages import (
     GraphTransition,
     JournalEntryView,
     JournalPage,
+    RunActivity,
     RunGraph,
     RunPage,
     RunTokenPage,
@@ -22,22 +23,59 @@ from rota.messages import (
     ScopeJoin,
     ScopePage,
     ScopeView,
+    WaitPage,
+    WaitView,
 )
 
 DECISIONS_SHOWN = 4  # of one entry, besides the reasons
 
 
-def run_table(page: RunPage) -> Table:
+def run_table(page: RunPage, activity: Mapping[str, RunActivity] | None = None) -> Table:
+    """The runs; with what the open ones wait for, where it is known."""
+    known = activity or {}
     columns: dict[str, Callable[[RunView], object]] = {
         "run": lambda run: run.id,
         "workflow": lambda run: run.workflow,
+        "parent": _parent,
         "version": lambda run: run.version,
         "state": lambda run: run.state,
         "created": lambda run: relative(run.created_at_ms),
         "finished": lambda run: relative(run.finished_at_ms),
-        "error": lambda run: describe_error(run.error) if run.error else None,
+        "waiting for, or error": lambda run: (
+            describe_error(run.error) if run.error else _waiting(known.get(run.id))
+        ),
     }
+    if not any(run.parent_run_id for run in page.items):
+        del columns["parent"]
     return table(page.items, columns, empty="no runs")
+
+
+def _parent(run: RunView) -> str | None:
+    """The run inside which it runs, by its workflow."""
+    if run.parent_run_id is None:
+        return None
+    return f"{run.parent_workflow or 'run'} {run.parent_run_id}"
+
+
+def _waiting(found: RunActivity | None) -> str | None:
+    if found is None or found.text is None:
+        return None
+    if found.until_ms is None:
+        return found.text
+    verb = "wakes" if found.text.endswith("sleeping") else "due"
+    return f"{found.text}, {verb} {relative(found.until_ms)}"
+
+
+def wait_table(page: WaitPage) -> Table:
+    columns: dict[str, Callable[[WaitView], object]] = {
+        "needs you": lambda wait: wait.title,
+        "kind": lambda wait: wait.kind,
+        "workflow": lambda wait: wait.workflow,
+        "run": lambda wait: wait.run_id,
+        "since": lambda wait: relative(wait.since_ms),
+        "due": lambda wait: relative(wait.due_at_ms),
+    }
+    return table(page.items, columns, empty="no run waits for an approval or a signal")
 
 
 def run_facts(run: RunView) -> Facts:
@@ -48,7 +86,7 @@ def run_facts(run: RunView) -> Facts:
             ("workflow", f"{run.workflow} version {run.version}"),
             ("state", run.state),
             ("key", run.key),
-            ("parent run", run.parent_run_id),
+            ("parent run", _parent(run)),
             ("forked from", run.forked_from),
             ("created", absolute(run.created_at_ms)),
             ("finished", absolute(run.finished_at_ms)),

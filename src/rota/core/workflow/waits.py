@@ -46,6 +46,13 @@ class StoredWait(RunWait, frozen=True, kw_only=True):
     run: int
 
 
+class WaitChanges(NamedTuple):
+    """Changes of what a run waits for, by number; None: it is waited for no more."""
+
+    changed: dict[int, RunWait | None] = {}  # noqa: RUF012 - never changed
+    is_whole: bool = False  # they replace everything that was stored of the run
+
+
 class WaitPlace(NamedTuple):
     """The place of a wait in the list of its kind."""
 

@@ -35,7 +35,11 @@ async function ask(method, path, body, { signal: aborting } = {}) {
     throw new ApiProblem(0, { code: "unreachable", detail: "the coordinator does not answer" });
   }
   if (!answer.ok && !(path === "/health" && answer.status === 503)) throw await problemOf(answer);
-  return answer.text();
+  try {
+    return await answer.text();
+  } catch {
+    throw new ApiProblem(0, { code: "unreachable", detail: "the coordinator has broken off its answer" });
+  }
 }
 
 export const getText = (path, options) => ask("GET", path, undefined, options);

@@ -3,7 +3,8 @@
 import { short } from "./format.js";
 import { page } from "./router.js";
 
-const failed = ({ tasks }) => (tasks.failed ? { text: short(tasks.failed), tone: "red" } : null);
+const failed = ({ unacknowledged: count }) => (count ? { text: short(count), tone: "red" } : null);
+const needs = ({ waits }) => (waits.approval ? { text: short(waits.approval), tone: "amber" } : waits.signal ? { text: short(waits.signal) } : null);
 const stuck = ({ stuck: count }) => (count ? { text: `${short(count)} stuck`, tone: "red" } : null);
 const queues = ({ paused_queues: paused, queues: count }) => (paused.length ? { text: `${paused.length} paused`, tone: "slate" } : { text: short(count) });
 const runs = ({ runs: { running, failed: count } }) => (running ? { text: running, tone: "blue" } : count ? { text: count, tone: "red" } : null);
@@ -11,6 +12,7 @@ const late = ({ workers: { healthy = 0, degraded = 0, unhealthy = 0 } }) => (unh
 const shards = ({ shards: { unowned, moving } = {} }) => (unowned ? { text: short(unowned), tone: "red" } : moving ? { text: short(moving), tone: "amber" } : null);
 
 page({ path: "/", title: "Overview", load: () => import("./pages/overview.js"), nav: { label: "Overview", order: 0, key: "o", badge: stuck } });
+page({ path: "/needs", title: "Needs you", load: () => import("./pages/needs.js"), nav: { label: "Needs you", order: 5, key: "n", badge: needs } });
 page({ path: "/tasks", title: "Tasks", load: () => import("./pages/tasks.js"), nav: { label: "Tasks", order: 10, key: "t" } });
 page({ path: "/tasks/:id", title: ({ id }) => `Task ${id}`, load: () => import("./pages/task.js") });
 page({ path: "/queues", title: "Queues", load: () => import("./pages/queues.js"), nav: { label: "Queues", order: 20, key: "q", badge: queues } });

@@ -6,6 +6,7 @@ import { isPaused, liveState, onEvent } from "./live.js";
 
 const LEAST_GAP_MS = 700; // between two fetches of one path, however much happens
 const POLL_MS = 2000; // when there is no stream
+const ANSWER_MS = 15_000; // a coordinator that takes longer is taken for unreachable
 const KEPT = 60; // answers remembered of pages that were left
 
 const entries = new Map();
@@ -53,7 +54,7 @@ class Entry {
     this.isFetching = true;
     this.isWanted = false;
     try {
-      const text = await getText(this.path);
+      const text = await answered(this.path);
       if (text !== this.text || this.state.value.problem) {
         this.text = text;
         this.state.value = { data: parse(text), problem: null, isLoading: false };
@@ -70,6 +71,13 @@ class Entry {
       }
     }
   }
+}
+
+/** The answer, or a problem if none comes in time: what hangs must not look as if all were well. */
+async function answered(path) {
+  const aborting = new AbortController();
+  const timer = setTimeout(() => aborting.abort(new DOMException("no answer", "TimeoutError")), ANSWER_MS);
+  try { return await getText(path, { signal: aborting.signal }); } finally { clearTimeout(timer); }
 }
 
 function entryOf(path) {

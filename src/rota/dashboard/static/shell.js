@@ -51,7 +51,7 @@ function Frame() {
       <nav id="side" class="side" aria-label="pages"><${Side} overview=${overview.data} /></nav>
       <main id="main" tabindex="-1" ref=${main}>
         <${Banner} overview=${overview} />
-        ${found ? html`<${found.page.component} key=${path} params=${found.params} query=${query} overview=${overview.data} />` : html`<${Lost} />`}
+        ${found ? html`<${found.page.component} key=${path} params=${found.params} query=${query} overview=${overview.data} isOld=${isUnreachable(overview.problem)} />` : html`<${Lost} />`}
       </main>
     </div>`;
 }

@@ -15,7 +15,6 @@ from rota.engine.queries.schedules import ScheduleQueries
 from rota.engine.queries.services import ServiceQueries
 from rota.engine.queries.sessions import SessionQueries
 from rota.engine.queries.tasks import TaskQueries
-from rota.engine.queries.waits import WaitQueries
 from rota.engine.queries.workers import WorkerQueries
 from rota.engine.queries.workflows import RunQueries, WorkflowQueries
 from rota.store.access import TokenStore
@@ -45,7 +44,7 @@ class Queries:
         self.workers = WorkerQueries(reader)
         self.workflows = WorkflowQueries(reader)
         self.runs = RunQueries(reader)
-        self.waits = WaitQueries(reader)
+        self.waits = self.runs.waits
         self.schedules = ScheduleQueries(reader, metrics, clock=clock)
         self.services = ServiceQueries(reader, steady_clock=steady_clock, shard_policy=shard_policy)
         self.kv = KvQueries(reader, clock=clock)

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 from rota.core.workflow.program import AnyDefinition
 from rota.core.workflow.records import Artifact, JournalEntry, RunRecord, Version
 from rota.engine.queries.reader import StoreReader
+from rota.engine.queries.waits import WaitQueries
 from rota.engine.runs.function_projection import empty_projection
 from rota.engine.runs.projections import RunProjection, RunProjectionCache
 from rota.store.database import Transaction
@@ -48,6 +49,7 @@ class RunQueries:
     def __init__(self, reader: StoreReader) -> None:
         self._read = reader.read
         self._projections = RunProjectionCache(empty_projection)
+        self.waits = WaitQueries(reader)
 
     async def by_id(self, run_id: int) -> RunRecord | None:
         found = await self._read(lambda tx: RunStore(tx).by_ids([run_id]))

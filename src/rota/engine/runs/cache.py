@@ -12,6 +12,7 @@ from rota.core.decisions import Decision, FinishTask, RequeueTask
 from rota.core.quotas import Usage
 from rota.core.workflow.program import AnyRun, Program
 from rota.core.workflow.records import RunRecord
+from rota.core.workflow.waits import WaitChanges, all_waits, take_changes
 
 MOST_CACHED = 10_000  # runs kept in memory between batches
 
@@ -27,6 +28,24 @@ class LiveRun:
     has_waits: bool = False  # False: none was ever stored
     links: dict[int, int] = field(default_factory=dict)  # token -> task or run
     ran_on: int = 0  # the incarnation of the worker that ran its function last
+
+    def changed_waits(self, *, was_ended: bool) -> WaitChanges:
+        """Return what the last event has changed of what the run waits for.
+
+        `was_ended`: the run had ended before that event. A retry goes on where it was.
+        """
+        changed = take_changes(self.run)
+        if self.run.is_ended:
+            return WaitChanges(is_whole=self.has_waits)
+        if was_ended:
+            return self.whole_waits()
+        self.has_waits = self.has_waits or bool(changed)
+        return WaitChanges(changed)
+
+    def whole_waits(self) -> WaitChanges:
+        """Return everything that the run waits for."""
+        self.has_waits = True
+        return WaitChanges({one.number: one for one in all_waits(self.run)}, is_whole=True)
 
 
 class RunCache:

@@ -6,6 +6,7 @@ edge leads from one operation to the next in its scope, into the scopes that it 
 them again.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -110,6 +111,30 @@ class FunctionPlace:
     cancelled: str | None
 
 
+@dataclass
+class ItemCounts:
+    """The items of maps, by how far they are."""
+
+    total: int = 0
+    ended: int = 0
+    running: int = 0
+    queued: int = 0
+    held_back: int = 0
+    cancelled: int = 0
+
+    def add(self, token: TokenProjection, *, executing: int) -> None:
+        """Count the items of one map, `executing` of which have a worker."""
+        total = token.items or 0
+        self.total += total
+        self.ended += token.items_ended
+        if token.state in TOKEN_ENDED:
+            self.cancelled += total - token.items_ended
+            return
+        self.running += executing
+        self.queued += max(0, token.items_started - token.items_ended - executing)
+        self.held_back += total - token.items_started
+
+
 class FunctionProjection(RunProjection):
     def __init__(self, function: Function) -> None:
         super().__init__()
@@ -121,6 +146,8 @@ class FunctionProjection(RunProjection):
         self._tails: dict[str, str] = {}  # scope -> name of its last operation
         self._inner: dict[str, dict[str, None]] = {}  # scope -> scopes inside it with a tail
         self.steps: dict[str, StepProjection] = {}
+        self._maps: dict[str, list[int]] = {}  # name -> tokens of its maps
+        self._items_executing: Counter[int] = Counter()  # by the token of the map
 
     def read(self, entry: JournalEntry) -> None:
         event = entry.event
@@ -149,6 +176,19 @@ class FunctionProjection(RunProjection):
     def note_executing(self, tasks: dict[int, int]) -> None:  # type: ignore[override]  # a dict in fact
         self._is_held = FUNCTION_TOKEN in tasks
         self.executing = frozenset(number % ITEM_SPAN for number in tasks) - {FUNCTION_TOKEN}
+        self._items_executing = Counter(
+            number % ITEM_SPAN for number in tasks if number >= ITEM_SPAN
+        )
+
+    def items_of(self, name: str) -> ItemCounts | None:
+        """Count the items of the maps of this name; None: it is no map."""
+        if self.steps[name].kind != "map":
+            return None
+        counts = ItemCounts()
+        for number in self._maps.get(name, ()):
+            token = self.tokens[number]
+            counts.add(token, executing=self._items_executing[number])
+        return counts
 
     def path_id(self, token: TokenProjection) -> str:
         """Return the scope of an operation; `root` is the outermost one."""
@@ -254,9 +294,7 @@ class FunctionProjection(RunProjection):
             case AskTasks():
                 token = self.tokens[decision.number]
                 token.task = entry.links.get(str(decision.number))
-                pending = run.pending.get(run.tokens.get(decision.number, ""))
-                if pending is not None and isinstance(pending.request, MapRequest):
-                    token.items = len(pending.request.payloads)
+                self._note_items(run, decision, token)
             case AskChild():
                 made = entry.links.get(str(decision.number))
                 self.tokens[decision.number].child = made or None  # 0: it could not start
@@ -271,6 +309,15 @@ class FunctionProjection(RunProjection):
                     self._end_open(entry.at_ms)
             case _:
                 pass  # the entries of the log say it, or it changes no token
+
+    def _note_items(self, run: CodeRun, decision: AskTasks, token: TokenProjection) -> None:
+        """Note the items of a map, and how many of them have got a task."""
+        pending = run.pending.get(run.tokens.get(decision.number, ""))
+        if pending is not None and isinstance(pending.request, MapRequest):
+            if token.items is None:
+                self._maps.setdefault(token.node, []).append(decision.number)
+            token.items = len(pending.request.payloads)
+            token.items_started = decision.first + decision.count
 
     def _item_ended(self, number: int) -> None:
         token = self.tokens.get(number)

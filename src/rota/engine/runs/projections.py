@@ -56,6 +56,7 @@ class TokenProjection:
     operation: Operation | None = None  # of a function: its first entry
     items: int | None = None  # of a map, as the next
     items_ended: int = 0
+    items_started: int = 0  # a task was made for them
 
 
 @dataclass

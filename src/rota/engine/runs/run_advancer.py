@@ -74,7 +74,6 @@ from rota.core.workflow.program import (
 )
 from rota.core.workflow.records import RunRecord, Version
 from rota.core.workflow.states import RUN_ENDED, RunState
-from rota.core.workflow.waits import all_waits, take_changes
 from rota.engine.commit.batch import Batch
 from rota.engine.runs.cache import LiveRun
 from rota.engine.runs.run_tasks import RunTasks, ended_event, runs_function
@@ -90,7 +89,6 @@ from rota.errors import (
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workflow.definitions import WorkflowStore
 from rota.store.workflow.runs import RunStore
-from rota.store.workflow.waits import WaitStore
 
 DECISIONS_PER_STEP = 1_000  # of runs in one transaction; what follows waits for the next ones
 MOST_PROGRAMS = 1_000
@@ -102,7 +100,6 @@ class RunAdvancer:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._runs = RunStore(batch.tx)
-        self._waits = WaitStore(batch.tx)
         self._workflows = WorkflowStore(batch.tx)
         self._tasks = RunTasks(TaskStore(batch.tx, batch.lanes), batch.snapshot, batch.context)
         self._snapshot = batch.snapshot
@@ -319,7 +316,6 @@ class RunAdvancer:
     def write(self) -> None:
         """Write the collected rows."""
         self._runs.flush()
-        self._waits.flush()
         if self._made:
             self._runs.add_tasks(self._made)
             self._cache.has_tasks = True
@@ -340,7 +336,7 @@ class RunAdvancer:
         live.number += 1
         run_id = live.record.id
         self._runs.append(run_id, live.number, event, decisions, links)
-        self._store_waits(live, was_ended=was_ended)
+        self._runs.waits.change(run_id, live.changed_waits(was_ended=was_ended))
         if dropped:
             self._runs.drop_timers(dropped)
         standing = [one for one in timers if (one[2], one[3]) in live.run.timers]
@@ -348,26 +344,6 @@ class RunAdvancer:
             live.has_timers = True
             self._runs.set_timers(standing)
             self._hint(min(due for due, *_ in standing))
-
-    def _store_waits(self, live: LiveRun, *, was_ended: bool) -> None:
-        """Store what has changed of what a run waits for."""
-        run_id, changes = live.record.id, take_changes(live.run)
-        if live.run.is_ended:
-            if live.has_waits:
-                self._waits.clear(run_id)
-        elif was_ended:  # a retry goes on where the run was
-            self.record_waits(live)
-        elif changes:
-            live.has_waits = True
-            for number, wait in changes.items():
-                self._waits.change(run_id, number, wait)
-
-    def record_waits(self, live: LiveRun) -> None:
-        """Store everything that a run waits for."""
-        self._waits.clear(live.record.id)
-        live.has_waits = True
-        for wait in all_waits(live.run):
-            self._waits.change(live.record.id, wait.number, wait)
 
     def _hint(self, moment_ms: int) -> None:
         if self.next_moment_ms is None or moment_ms < self.next_moment_ms:

@@ -61,7 +61,6 @@ from rota.errors import (
 )
 from rota.store.workers import WorkerStore
 from rota.store.workflow.runs import RunStore
-from rota.store.workflow.waits import WaitStore
 
 TIMERS_PER_STEP = 500
 # Schedules start and cancel runs. What then becomes of artifacts is settled here.
@@ -254,12 +253,13 @@ class RunDomain(Domain):
         return self._slices
 
     def _record_waits(self) -> Done:
-        found = WaitStore(self.batch.tx)
-        run_ids = found.unrecorded(WAITS_PER_STEP)
+        waits = self._runs.waits
+        run_ids = waits.unrecorded(WAITS_PER_STEP)
         for run_id in run_ids:
-            self._advancer.record_waits(self._live(run_id))
+            waits.change(run_id, self._live(run_id).whole_waits())
         if run_ids:
-            found.mark_recorded(run_ids)
+            waits.mark_recorded(run_ids)
+            waits.flush()
         return Done(len(run_ids))
 
     def _prune(self, command: PruneRuns) -> Done:

@@ -1,5 +1,6 @@
 """API calls about workflows and runs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -15,6 +16,7 @@ from rota.messages import (
     BranchesView,
     ForkRequest,
     JournalPage,
+    RunActivityPage,
     RunCancellation,
     RunGraph,
     RunPage,
@@ -25,6 +27,7 @@ from rota.messages import (
     ScopePage,
     SiblingsRequest,
     SignalRequest,
+    WaitPage,
     WorkflowDetail,
     WorkflowPage,
     WorkflowView,
@@ -79,6 +82,19 @@ def list_runs(
 ) -> ApiCall[RunPage]:
     wanted = {"workflow": workflow, "state": state, "limit": limit, "cursor": cursor}
     return get("/api/runs", RunPage, wanted.items())
+
+
+def list_waits(
+    *, kind: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> ApiCall[WaitPage]:
+    """The approvals and signals that open runs wait for, approvals and the oldest first."""
+    wanted = {"kind": kind, "limit": limit, "cursor": cursor}
+    return get("/api/waits", WaitPage, wanted.items())
+
+
+def get_activity(run_ids: Sequence[str]) -> ApiCall[RunActivityPage]:
+    """What runs wait for, of at most 100 of them."""
+    return get("/api/runs/activity", RunActivityPage, [("run", one) for one in run_ids])
 
 
 def get_graph(run_id: str) -> ApiCall[RunGraph]:

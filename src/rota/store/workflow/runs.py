@@ -15,6 +15,7 @@ from rota.core.workflow.events import RunEvent
 from rota.core.workflow.records import JournalEntry, RunRecord
 from rota.core.workflow.states import RunState
 from rota.store.database import NEWEST, Transaction, decoding
+from rota.store.workflow.waits import WaitStore
 
 __all__ = ["NEWEST", "JournalEntry", "RunRecord", "RunStore", "RunTimer", "RunToken"]
 
@@ -71,6 +72,7 @@ class RunStore:
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
+        self.waits = WaitStore(tx)
         self._added: list[Sequence[object]] = []
         self._states: dict[int, Sequence[object]] = {}  # the last one of each run
         self._parent_tokens: dict[int, int] = {}
@@ -88,6 +90,7 @@ class RunStore:
         if self._parent_tokens:
             rows = [(token, run_id) for run_id, token in self._parent_tokens.items()]
             self._tx.pipeline_many("runs.set_parent_token", ("token", "id"), rows)
+        self.waits.flush()
         self._added, self._states, self._entries, self._parent_tokens = [], {}, [], {}
 
     def last_id(self) -> int:

@@ -2,7 +2,14 @@
 
 from msgspec import Struct
 
-from rota.core.workflow.waits import RunName, RunWait, StoredWait, WaitKind, WaitPlace
+from rota.core.workflow.waits import (
+    RunName,
+    RunWait,
+    StoredWait,
+    WaitChanges,
+    WaitKind,
+    WaitPlace,
+)
 from rota.store.database import Transaction, decoding
 
 MOST_OF_RUN = 101  # waits of one run that are read for its line in a list
@@ -42,14 +49,13 @@ class WaitStore:
         self._cleared: dict[int, None] = {}  # runs whose waits are deleted before the changes
         self._changes: dict[int, dict[int, RunWait | None]] = {}  # by run and number
 
-    def change(self, run_id: int, number: int, wait: RunWait | None) -> None:
-        """Store a wait, or delete it if it is None."""
-        self._changes.setdefault(run_id, {})[number] = wait
-
-    def clear(self, run_id: int) -> None:
-        """Delete all waits of a run."""
-        self._cleared[run_id] = None
-        self._changes.pop(run_id, None)
+    def change(self, run_id: int, changes: WaitChanges) -> None:
+        """Store changes of what a run waits for."""
+        if changes.is_whole:
+            self._cleared[run_id] = None
+            self._changes.pop(run_id, None)
+        if changes.changed:
+            self._changes.setdefault(run_id, {}).update(changes.changed)
 
     def flush(self) -> None:
         if self._cleared:

@@ -20,12 +20,15 @@ from rota.cli.render.run_tables import (
     run_table,
     scope_table,
     token_table,
+    wait_table,
 )
-from rota.messages import ArtifactPage, JournalPage, RunPage, RunView
+from rota.core.workflow.states import RUN_ENDED
+from rota.messages import ArtifactPage, JournalPage, RunActivity, RunPage, RunView
 from rota.sdk.client import function_calls, run_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall, every_item
 
+MOST_ACTIVE = 100  # runs that the coordinator describes at once
 STATES = ("running", "paused", "completed", "failed", "cancelled", "timed_out")
 
 
@@ -40,9 +43,33 @@ def runs() -> None:
 @page_options
 @connected
 def ls(client: Client, *, as_json: bool, **selection: Any) -> None:
-    """List runs, newest first."""
+    """List runs, newest first; open ones with what they wait for."""
     page = client.run(run_calls.list_runs(**selection))
-    show_page(page, as_json=as_json, render=run_table)
+    known = {} if as_json else _activity(client, page)
+    show_page(page, as_json=as_json, render=lambda page: run_table(page, known))
+
+
+def _activity(client: Client, page: RunPage) -> dict[str, RunActivity]:
+    """What the open runs of a page wait for, by run."""
+    open_runs = [run.id for run in page.items if run.state not in RUN_ENDED]
+    found: dict[str, RunActivity] = {}
+    for start in range(0, len(open_runs), MOST_ACTIVE):
+        call = run_calls.get_activity(open_runs[start : start + MOST_ACTIVE])
+        found |= {one.run_id: one for one in client.run(call).items}
+    return found
+
+
+@runs.command()
+@click.option("--kind", type=click.Choice(("approval", "signal")), help="Only waits of this kind.")
+@page_options
+@connected
+def waits(client: Client, *, as_json: bool, **selection: Any) -> None:
+    """List the approvals and signals that open runs wait for, the oldest first.
+
+    Approvals come first. `rota runs signal RUN NAME` answers one.
+    """
+    page = client.run(run_calls.list_waits(**selection))
+    show_page(page, as_json=as_json, render=wait_table)
 
 
 @runs.command("show")

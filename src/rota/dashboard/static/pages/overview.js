@@ -1,4 +1,4 @@
-// The first page: what cannot start and what fails come first, the charts of the last hour follow.
+// The first page: what needs an answer, what cannot start and what fails come first.
 import { Chart, Spark, charted } from "../chart.js";
 import { duration, plural, rate, short, whole } from "../format.js";
 import { html } from "../lib.js";
@@ -6,23 +6,25 @@ import { useResource } from "../resource.js";
 import { address } from "../root.js";
 import { link } from "../router.js";
 import { RUN_STATES, tone } from "../states.js";
+import { NeedsYou } from "./needs.js";
 import { Table as RunTable } from "./runs.js";
 import { Badge, Bar, Count, Duration, Empty, Header, Panel, Problem, Time, opens } from "../ui.js";
 
 const SHOWN_FAILURES = 3;
 const LATE_MS = 60_000; // a queue whose oldest task waits for longer is worth a line
 
-export default function Overview({ overview }) {
+export default function Overview({ overview, isOld }) {
   const series = useResource("/api/series", { every: 10_000 });
   const backlog = useResource("/api/backlog", { on: ["task-", "queue-", "worker-"], every: 5000 });
   const queues = useResource("/api/queues", { on: ["task-", "queue-"], every: 5000 });
-  const failures = useResource(overview?.tasks.failed ? "/api/failures" : null, { on: ["task-failed"], every: 30_000 });
+  const failures = useResource(overview?.unacknowledged ? "/api/failures" : null, { on: ["task-failed"], every: 30_000 });
   if (!overview) return html`<${Header} title="Overview" /><${Problem} of=${backlog} />`;
   return html`<${Header} title="Overview" />
-    <${Figures} overview=${overview} queues=${queues.data?.items || []} />
+    <${Figures} overview=${overview} queues=${queues.data?.items || []} isOld=${isOld} />
     ${isUnused(overview) && html`<${FirstSteps} />`}
-    <${CannotStart} overview=${overview} backlog=${backlog} queues=${queues.data?.items || []} />
-    <${Failing} failures=${failures.data?.items || []} />
+    <${NeedsYou} counts=${overview.waits} />
+    <${CannotStart} overview=${overview} backlog=${backlog} queues=${queues.data?.items || []} isOld=${isOld} />
+    <${Failing} failures=${(overview.unacknowledged && failures.data?.items) || []} />
     <${Charts} series=${series.data} />
     <div class="grid">
       <div class="span-8"><${Queues} items=${queues.data?.items || []} series=${series.data} /><${LastRuns} runs=${overview.runs} /></div>
@@ -30,7 +32,7 @@ export default function Overview({ overview }) {
     </div>`;
 }
 
-function Figures({ overview, queues }) {
+function Figures({ overview, queues, isOld }) {
   const sum = (name) => queues.reduce((total, one) => total + one[name], 0);
   const oldest = Math.max(0, ...queues.map((one) => one.oldest_age_ms || 0));
   const { tasks, workers } = overview;
@@ -39,8 +41,8 @@ function Figures({ overview, queues }) {
     { value: short(tasks.queued), unit: "queued", note: `${short(tasks.scheduled)} scheduled`, tone: tasks.queued ? "amber" : "", href: link("/tasks", { state: "queued" }) },
     { value: duration(oldest || null), unit: "oldest wait", note: "of any queue", tone: oldest > LATE_MS ? "orange" : "", href: "/queues" },
     { value: short(tasks.running), unit: "running", note: plural(workers.healthy || 0, "healthy worker"), tone: "blue", href: link("/tasks", { state: "running" }) },
-    { value: short(tasks.failed), unit: "failed", note: `${rate(sum("failed_per_s"))} / s now`, tone: tasks.failed ? "red" : "", href: "/failures" },
-    { value: short(overview.stuck), unit: "cannot start", note: overview.stuck ? "see below" : "every task can start", tone: overview.stuck ? "red" : "green", href: link("/tasks", { state: "queued" }) },
+    { value: short(overview.unacknowledged), unit: "failed", note: `${rate(sum("failed_per_s"))} / s now`, tone: overview.unacknowledged ? "red" : "", href: "/failures" },
+    { value: short(overview.stuck), unit: "cannot start", note: isOld ? "not known" : overview.stuck ? "see below" : "every task can start", tone: isOld ? "" : overview.stuck ? "red" : "green", href: link("/tasks", { state: "queued" }) },
   ];
   return html`<div class="figures">${items.map((one) => html`<a key=${one.unit} class="figure" href=${one.href} data-tone=${one.tone}>
     <b class="number">${one.value}</b><span>${one.unit}</span><small>${one.note}</small></a>`)}</div>`;
@@ -73,12 +75,13 @@ function troubles(overview, backlog, queues) {
   return found;
 }
 
-function CannotStart({ overview, backlog, queues }) {
+function CannotStart({ overview, backlog, queues, isOld }) {
+  const isUnknown = isOld || backlog.problem;
   if (!backlog.data) return html`<${Panel} title="Cannot start"><${Problem} of=${backlog} /><//>`;
   const found = troubles(overview, backlog.data.items, queues);
   return html`<${Panel} title="Cannot start">
     <${Alerts} items=${found} />
-    ${!found.length && html`<p class="alert"><i class="dot" data-tone=${backlog.problem ? "grey" : "green"} aria-hidden="true"></i><span>${backlog.problem ? "Not known: the coordinator does not answer." : "Nothing is stuck. Every task that waits has a worker that will take it."}</span></p>`}
+    ${!found.length && html`<p class="alert"><i class="dot" data-tone=${isUnknown ? "grey" : "green"} aria-hidden="true"></i><span>${isUnknown ? "Not known: the coordinator does not answer." : "Nothing is stuck. Every task that waits has a worker that will take it."}</span></p>`}
   <//>`;
 }
 

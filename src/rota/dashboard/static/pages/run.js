@@ -87,7 +87,7 @@ export default function Run({ params, query }) {
 
 const About = ({ run }) => html`<span class="badge big" data-tone=${tone(run.state)}>${run.state.replaceAll("_", " ")}</span>${" "}
   <a href=${link(`/workflows/${segment(run.workflow)}`, { version: run.version })}>version ${run.version}</a>, started <${Time} at=${run.created_at_ms} />, ${run.finished_at_ms === null ? "under way for" : "took"} <${Duration} from=${run.created_at_ms} to=${run.finished_at_ms} />
-  ${run.parent_run_id && html`, for <a href=${`/runs/${segment(run.parent_run_id)}`}>${run.parent_run_id}</a>`}${run.forked_from && html`, forked from <a href=${`/runs/${segment(run.forked_from)}`}>${run.forked_from}</a>`}${run.key && html`, key <code>${run.key}</code>`}`;
+  ${run.parent_run_id && html`, child of <a href=${`/runs/${segment(run.parent_run_id)}`}>${run.parent_workflow ? html`${run.parent_workflow} <span class="mono">${run.parent_run_id}</span>` : run.parent_run_id}</a>`}${run.forked_from && html`, forked from <a href=${`/runs/${segment(run.forked_from)}`}>${run.forked_from}</a>`}${run.key && html`, key <code>${run.key}</code>`}`;
 
 function Progress({ graph }) {
   if (!graph) return null;

@@ -29,7 +29,7 @@ export default function Runs({ query, overview }) {
       ${(query.workflow || query.state) && html`<a class="button quiet" href="/runs">clear</a>`}
     </div>
     <${Panel}>
-      ${items.length ? html`<${Table} items=${items} />` : runs.data ? html`<${Empty}>${query.workflow || query.state ? "No run matches." : html`No workflow was run yet. Deploy one with <code>rota run FILE</code>.`}<//>` : html`<${Problem} of=${runs} />`}
+      ${items.length ? html`<${Table} items=${items} />` : runs.data ? html`<${Empty}>${query.workflow || query.state ? "No run matches." : html`No workflow was run yet. Run one with <code>rota run FILE</code>.`}<//>` : html`<${Problem} of=${runs} />`}
       ${runs.data && runs.problem && html`<${Problem} of=${runs} />`}
       <${Pager} next=${runs.data?.next_cursor} shown=${plural(items.length, "run")} />
     <//>`;
@@ -42,15 +42,20 @@ function useActivity(runs) {
   const open = runs.filter((one) => OPEN.includes(one.state)).map((one) => one.id).sort();
   const found = useResource(open.length ? withQuery("/api/runs/activity", { run: open }) : null, { on: ["task-", "run-"], every: 3000 });
   const known = useRef(new Map());
-  for (const one of found.data?.items || []) known.current.set(one.run_id, one.tasks);
+  for (const one of found.data?.items || []) known.current.set(one.run_id, one);
   return known.current;
 }
 
 const ORDER = ["running", "queued", "scheduled"];
+/** Where a run only waits for its tasks, their badges say more than the line. */
+const isTasks = (text) => /^(task|tasks|its function|[\d,]+ ')/.test(text);
 
-function Activity({ tasks, state }) {
-  if (!tasks) return null;
-  if (!tasks.length) return html`<span class="soft">${state === "paused" ? "paused" : "waits for an answer, a signal, a timer or a sub-run"}</span>`;
+function Activity({ found, state }) {
+  if (!found) return null;
+  const { tasks, text, until_ms: until } = found;
+  const waits = text && html`<span class="soft">${state === "paused" ? "paused; " : ""}${text}${until !== null && html` · ${text.endsWith("sleeping") ? "wakes" : "due"} <${Time} at=${until} />`}</span>`;
+  if (waits && !isTasks(text)) return waits;
+  if (!tasks.length) return html`<span class="soft">${state === "paused" ? "paused" : "about to go on"}</span>`;
   const sorted = [...tasks].sort((left, right) => ORDER.indexOf(left.state) - ORDER.indexOf(right.state));
   return html`<span class="activity">${sorted.slice(0, 4).map((one) => html`<${Badge} key=${one.name + one.queue + one.state} state=${one.state}>${one.name}${one.count > 1 ? ` × ${whole(one.count)}` : ""} ${one.state === "running" ? "" : one.state}<//>`)}${sorted.length > 4 ? html`<span class="faint">and more</span>` : null}</span>`;
 }
@@ -58,12 +63,12 @@ function Activity({ tasks, state }) {
 export function Table({ items, isOne }) {
   const activity = useActivity(items);
   return html`<div class="scroll"><table>
-  <thead><tr><th class=${isOne ? "" : "hide-narrow"}>run</th>${!isOne && html`<th>workflow</th>`}<th>state</th><th class="hide-narrow">at work, or what came of it</th><th class="right">started</th><th class="right hide-narrow">took</th></tr></thead>
+  <thead><tr><th class=${isOne ? "" : "hide-narrow"}>run</th>${!isOne && html`<th>workflow</th>`}<th>state</th><th class="hide-narrow">waiting for, or result</th><th class="right">started</th><th class="right hide-narrow">took</th></tr></thead>
   <tbody>${items.map((run) => html`<tr key=${run.id} ...${opens(`/runs/${segment(run.id)}`)}>
     <td class=${isOne ? "tight" : "tight hide-narrow"}><a class="mono" href=${`/runs/${segment(run.id)}`}>${run.id}</a></td>
-    ${!isOne && html`<td class="nowrap"><a href=${`/workflows/${segment(run.workflow)}`}>${run.workflow}</a> <span class="faint hide-narrow">v${run.version}</span></td>`}
+    ${!isOne && html`<td class="nowrap"><a href=${`/workflows/${segment(run.workflow)}`}>${run.workflow}</a> <span class="faint hide-narrow">v${run.version}</span>${run.parent_run_id && html`<span class="sub">in <a href=${`/runs/${segment(run.parent_run_id)}`}>${run.parent_workflow || run.parent_run_id}</a></span>`}</td>`}
     <td class="tight"><${Badge} state=${run.state} /></td>
-    <td class="hide-narrow grow">${run.error ? html`<span class="error-text">${run.error.type}: ${run.error.message}</span>` : OPEN.includes(run.state) ? html`<${Activity} tasks=${activity.get(run.id)} state=${run.state} />` : run.parent_run_id ? html`<span class="faint">sub-run of ${run.parent_run_id}</span>` : run.output !== null ? html`<code class="faint">${JSON.stringify(run.output).slice(0, 160)}</code>` : run.key ? html`<span class="faint">key ${run.key}</span>` : ""}</td>
+    <td class="hide-narrow grow">${run.error ? html`<span class="error-text">${run.error.type}: ${run.error.message}</span>` : OPEN.includes(run.state) ? html`<${Activity} found=${activity.get(run.id)} state=${run.state} />` : run.output !== null ? html`<code class="faint">${JSON.stringify(run.output).slice(0, 160)}</code>` : run.key ? html`<span class="faint">key ${run.key}</span>` : ""}</td>
     <td class="right tight"><a href=${`/runs/${segment(run.id)}`} tabindex="-1"><${Time} at=${run.created_at_ms} /></a></td>
     <td class="right tight hide-narrow"><${Duration} from=${run.created_at_ms} to=${run.finished_at_ms} /></td>
   </tr>`)}</tbody></table></div>`;

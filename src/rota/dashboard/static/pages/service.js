@@ -8,7 +8,8 @@ import { useResource } from "../resource.js";
 import { segment } from "../router.js";
 import { may } from "../session.js";
 import { theme } from "../theme_switch.js";
-import { Badge, Button, Empty, Header, Panel, Problem, Time } from "../ui.js";
+import { Button, Empty, Header, Panel, Problem, Time } from "../ui.js";
+import { Drain, Health } from "./drain.js";
 import { Strip, hue } from "./service_strip.js";
 import { MOVES } from "./services.js";
 
@@ -35,8 +36,8 @@ const Sum = ({ service }) => html`${plural(service.shard_count, "shard")}${servi
 
 function Why({ service }) {
   const usable = service.members.filter((one) => !one.draining && !one.fenced);
-  if (service.unowned && !usable.length) return html`<div class="why" data-tone="red"><b>${plural(service.unowned, "shard")} ${service.unowned === 1 ? "is" : "are"} nobody's</b>${service.members.length ? ": every member is draining or fenced." : ": the service has no member."}</div>`;
-  if (service.unowned) return html`<div class="why" data-tone="red"><b>${plural(service.unowned, "shard")} unowned.</b> ${service.members.reduce((sum, one) => sum + one.target.length, 0) < service.shard_count ? "Members take no more: see their limits." : "They are granted with the next heartbeat of whoever shall have them."}</div>`;
+  if (service.unowned && !usable.length) return html`<div class="why" data-tone="red"><b>${plural(service.unowned, "shard")} ${service.unowned === 1 ? "has" : "have"} no owner</b>${service.members.length ? ": every member is draining or fenced." : ": the service has no member."}</div>`;
+  if (service.unowned) return html`<div class="why" data-tone="red"><b>${plural(service.unowned, "shard")} unowned.</b> ${service.members.reduce((sum, one) => sum + one.target.length, 0) < service.shard_count ? "Members take no more: see their limits." : "Each is granted with the next heartbeat of its new owner."}</div>`;
   if (!service.moving) return null;
   const holders = service.members.filter((one) => { const target = new Set(one.target); return one.shards.some((shard) => !target.has(shard)); });
   return html`<div class="why" data-tone="amber"><b>${plural(service.moving, "shard")} moving.</b> Still held by ${holders.slice(0, 5).map((one) => one.worker_id).join(", ") || "their owners"}${holders.length > 5 ? ` and ${holders.length - 5} more` : ""}: each is granted to its new owner when it is released.</div>`;
@@ -54,7 +55,7 @@ function Count({ service, path, reload }) {
     setText("");
   };
   return html`<form class="pin" onSubmit=${pin}><input type="number" min="1" aria-label="number of shards" class="short" placeholder=${service.shard_count} value=${text} onInput=${(event) => setText(event.target.value)} /><button type="submit" class="button">pin</button>
-    ${service.pinned && html`<${Button} onClick=${() => set({ pinned: false }, "members say again how many shards there are")}>unpin<//>`}</form>`;
+    ${service.pinned && html`<${Button} onClick=${() => set({ pinned: false }, "unpinned: the members set the number of shards")}>unpin<//>`}</form>`;
 }
 
 function Members({ service, path, chosen, choose, reload }) {
@@ -65,12 +66,12 @@ function Members({ service, path, chosen, choose, reload }) {
     <thead><tr><th>worker</th><th>health</th><th class="right hide-narrow">heartbeat</th><th class="right">owns</th><th class="right">target</th><th class="right hide-narrow">weight</th><th class="right hide-narrow">epochs</th><th class="hide-narrow">protocol</th>${may("operate") && html`<th></th>`}</tr></thead>
     <tbody>${service.members.slice(0, shown).map((one, index) => html`<tr key=${one.worker_id} class=${chosen === index ? "is-chosen" : ""}>
       <td><button type="button" class="json-toggle" aria-pressed=${chosen === index} title="show its shards alone" onClick=${() => choose(chosen === index ? null : index)}><${Swatch} ink=${hue(index, isDark)} /><span class="wrap">${one.worker_id}</span></button>${one.fenced && html`<span class="sub error-text">fenced: ${one.fenced}</span>`}</td>
-      <td class="nowrap"><${Badge} state=${one.draining ? "draining" : one.health} /></td>
+      <td class="nowrap"><${Health} health=${one.health} state=${one.draining ? "draining" : "active"} /></td>
       <td class="right number nowrap hide-narrow" title=${new Date(one.last_heartbeat_ms).toISOString()}>${relative(one.last_heartbeat_ms, now.value)}</td>
       <td class="right number">${whole(one.shards.length)}</td>
       <td class=${`right number ${one.target.length === one.shards.length ? "faint" : "moving"}`}>${whole(one.target.length)}${one.max_shards === null ? "" : ` ≤ ${whole(one.max_shards)}`}</td>
       <td class="right number hide-narrow">${one.weight}</td><td class="right number hide-narrow">${range(one.epochs)}</td><td class="hide-narrow">${one.protocol}</td>
-      ${may("operate") && html`<td class="right"><${Drain} member=${one} path=${path} reload=${reload} /></td>`}</tr>`)}</tbody></table></div>
+      ${may("operate") && html`<td class="right"><${Drain} name=${one.worker_id} isDraining=${one.draining} set=${(draining) => post(`${path}/members/${segment(one.worker_id)}/drain`, { draining })} reload=${reload} size="small" /></td>`}</tr>`)}</tbody></table></div>
     ${service.members.length > shown && html`<p class="pager"><button type="button" class="button" onClick=${() => setShown(shown * 5)}>${plural(service.members.length - shown, "more", "more")}</button></p>`}<//>`;
 }
 
@@ -83,14 +84,8 @@ function range(epochs) {
   return least === most ? String(least) : `${least}–${most}`;
 }
 
-function Drain({ member, path, reload }) {
-  const set = (draining) => act(() => post(`${path}/members/${segment(member.worker_id)}/drain`, { draining }).finally(reload), `${member.worker_id} ${draining ? "gives up its shards" : "may have shards again"}`);
-  const drain = async () => { if (await confirm({ title: `Drain ${member.worker_id}?`, text: `Its ${plural(member.shards.length, "shard")} go to others, and it gets none.`, label: "drain" })) await set(true); };
-  return member.draining ? html`<${Button} kind="small" onClick=${() => set(false)}>undrain<//>` : html`<${Button} kind="small danger" onClick=${drain}>drain<//>`;
-}
-
 const SAYS = {
-  "shards-rebalanced": (data) => [data.moved && `${plural(data.moved, "shard")} to move to another member`, data.placed && `${plural(data.placed, "unowned shard")} given to somebody`].filter(Boolean).join(", ") || "nothing to move",
+  "shards-rebalanced": (data) => [data.moved && `${plural(data.moved, "shard")} to move to another member`, data.placed && `${plural(data.placed, "unowned shard")} assigned`].filter(Boolean).join(", ") || "nothing to move",
   "member-joined": (data) => `${data.worker_id} joined`,
   "member-left": (data) => (data.reason === "left" ? `${data.worker_id} left` : `${data.worker_id} is gone: ${data.reason}`),
 };

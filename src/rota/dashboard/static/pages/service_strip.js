@@ -45,7 +45,7 @@ export function Strip({ service, chosen }) {
   };
   const words = `${plural(count, "shard")}, ${whole(service.unowned)} unowned, ${whole(service.moving)} moving`;
   return html`<div class="strip-box">
-    <div class="strip-tools"><div role="group" aria-label="what to show">${["owner", "target"].map((one) => html`<button key=${one} type="button" class=${`button small ${shows === one ? "" : "quiet"}`} aria-pressed=${shows === one} onClick=${() => setShows(one)}>${one === "owner" ? "as it is" : "as it shall be"}</button>`)}</div>
+    <div class="strip-tools"><div role="group" aria-label="what to show">${["owner", "target"].map((one) => html`<button key=${one} type="button" class=${`button small ${shows === one ? "" : "quiet"}`} aria-pressed=${shows === one} onClick=${() => setShows(one)}>${one === "owner" ? "now" : "target"}</button>`)}</div>
       <label class="soft">shard <input type="number" min="0" max=${count - 1} class="short" placeholder="#" aria-label="look up a shard" onInput=${(event) => setPointed(event.target.value === "" ? null : Math.min(count - 1, Math.max(0, Number(event.target.value))))} /></label>
       <span class="said" role="status">${pointed === null ? html`<span class="faint">${words}</span>` : told(pointed, field, service)}</span></div>
     <div ref=${box} class="strip-field"><canvas ref=${canvas} role="img" aria-label=${words} onMouseMove=${point} onMouseLeave=${() => setPointed(null)}></canvas></div>
@@ -54,7 +54,7 @@ export function Strip({ service, chosen }) {
 
 function told(shard, { owner, target, epoch }, service) {
   const name = (index) => (index === NOBODY ? "nobody" : service.members[index].worker_id);
-  return `shard ${shard}: ${owner[shard] === NOBODY ? "unowned" : `${name(owner[shard])} at epoch ${epoch[shard]}`}${owner[shard] === target[shard] ? "" : `, shall be ${name(target[shard])}’s`}`;
+  return `shard ${shard}: ${owner[shard] === NOBODY ? "unowned" : `${name(owner[shard])} at epoch ${epoch[shard]}`}${owner[shard] === target[shard] ? "" : `, moves to ${name(target[shard])}`}`;
 }
 
 function draw(canvas, { field, shows, chosen, size, columns, rows, count, isDark }) {

@@ -53,6 +53,7 @@ const About = ({ task, story }) => html`<${Panel} title="About"><div class="body
   ["state", html`<${Badge} state=${task.state} />`],
   ["queue", html`<a href=${link("/tasks", { queue: task.queue })}>${task.queue}</a>`],
   ["attempt", `${task.attempt} of ${task.max_attempts}`],
+  ["acknowledged", task.acknowledged && html`by ${task.acknowledged.by}, <${Time} at=${task.acknowledged.at_ms} />${task.acknowledged.reason ? `: ${task.acknowledged.reason}` : ""}`],
   ["worker", task.worker_id && html`<a href=${`/workers/${segment(task.worker_id)}`}>${task.worker_id}</a>`],
   ["position", task.position && `${task.position} of its kind`],
   ["requires", task.requires.length ? html`<span class="chips">${task.requires.map((one) => html`<span class="chip" key=${one}>${one}</span>`)}</span>` : null],
@@ -135,9 +136,11 @@ function Actions({ task, reload }) {
     await act(() => post(`/api/tasks/${task.id}/${verb}`), said);
     reload();
   };
+  const acknowledge = () => act(() => post(`/api/tasks/${task.id}/acknowledge`, { undo: Boolean(task.acknowledged) }).finally(reload), task.acknowledged ? "needs attention again" : "acknowledged");
   return html`
     ${may("submit") && !isOver(task) && html`<${Button} kind="danger" onClick=${change("cancel", "cancelled", { title: "Cancel this task?", text: "It ends now. A worker that runs it is told to stop.", label: "cancel the task" })}>cancel<//>`}
-    ${may("submit") && (task.state === "failed" || task.state === "cancelled") && html`<${Button} kind="primary" onClick=${change("retry", "sent round again")}>retry<//>`}
+    ${may("submit") && (task.state === "failed" || task.state === "cancelled") && html`<${Button} kind="primary" onClick=${change("retry", "queued again")}>retry<//>`}
+    ${may("submit") && task.state === "failed" && html`<${Button} onClick=${acknowledge}>${task.acknowledged ? "undo acknowledgement" : "acknowledge"}<//>`}
     <${Copy} text=${() => asCurl(task)}>copy as curl<//><${Copy} text=${() => asCommand(task)}>copy as CLI<//>`;
 }
 

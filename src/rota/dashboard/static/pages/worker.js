@@ -7,21 +7,16 @@ import { useResource } from "../resource.js";
 import { link, segment } from "../router.js";
 import { may } from "../session.js";
 import { Badge, Bar, Button, Duration, Empty, Facts, Header, Panel, Problem, Time, opens } from "../ui.js";
+import { Drain, Health } from "./drain.js";
 
-const QUESTIONS = {
-  drain: { text: "It finishes what it holds and gets nothing new.", label: "drain it" },
-  quarantine: { text: "It gets nothing new until somebody resumes it.", label: "quarantine it" },
-};
+const QUARANTINE = { text: "It gets nothing new until it is resumed. It keeps what it holds.", label: "quarantine" };
 
 export function WorkerActions({ worker, reload, size = "" }) {
   if (!may("operate")) return null;
-  const set = (verb) => async () => {
-    if (QUESTIONS[verb] && !(await confirm({ title: `${verb[0].toUpperCase()}${verb.slice(1)} ${worker.id}?`, ...QUESTIONS[verb] }))) return;
-    await act(() => post(`/api/workers/${segment(worker.id)}/${verb}`), `${worker.id}: ${verb}`);
-    reload();
-  };
-  if (worker.state !== "active") return html`<${Button} kind=${`primary ${size}`} onClick=${set("resume")}>resume<//>`;
-  return html`<span class="nowrap"><${Button} kind=${size} onClick=${set("drain")}>drain<//> <${Button} kind=${`danger ${size}`} onClick=${set("quarantine")}>quarantine<//></span>`;
+  const send = (verb) => post(`/api/workers/${segment(worker.id)}/${verb}`);
+  const quarantine = async () => { if (await confirm({ title: `Quarantine ${worker.id}?`, ...QUARANTINE })) await act(() => send("quarantine").finally(reload), `${worker.id} is quarantined`); };
+  const drain = html`<${Drain} name=${worker.id} isDraining=${worker.state !== "active"} set=${(draining) => send(draining ? "drain" : "resume")} reload=${reload} size=${size} />`;
+  return worker.state !== "active" ? drain : html`<span class="nowrap">${drain} <${Button} kind=${`danger ${size}`} onClick=${quarantine}>quarantine<//></span>`;
 }
 
 export default function Worker({ params }) {
@@ -39,8 +34,8 @@ export default function Worker({ params }) {
         <${Panel} title="Running now" tools=${html`<span class="number soft">${worker.current_tasks} of ${worker.max_concurrent_tasks} places</span>`}>
           ${tasks.length ? html`<div class="scroll"><table><thead><tr><th>task</th><th>queue</th><th>progress</th><th class="right">since</th></tr></thead><tbody>
             ${tasks.map((one) => html`<tr key=${one.id} ...${opens(`/tasks/${one.id}`)}><td><a href=${`/tasks/${one.id}`}><b>${one.name}</b></a><span class="sub mono">${one.id}</span></td><td>${one.queue}</td>
-              <td>${typeof one.progress === "number" ? html`<${Bar} share=${one.progress} />` : html`<span class="faint">not told</span>`}</td><td class="right"><${Duration} from=${one.started_at_ms} /></td></tr>`)}</tbody></table></div>` : html`<${Empty}>Nothing.<//>`}<//>
-        <${Panel} title="How good a choice it is"><div class="body"><${Parts} worker=${worker} /></div><//>
+              <td>${typeof one.progress === "number" ? html`<${Bar} share=${one.progress} />` : html`<span class="faint">not reported</span>`}</td><td class="right"><${Duration} from=${one.started_at_ms} /></td></tr>`)}</tbody></table></div>` : html`<${Empty}>Nothing.<//>`}<//>
+        <${Panel} title="Score"><div class="body"><${Parts} worker=${worker} /></div><//>
         <${Past} events=${events.data?.items || []} />
       </div>
     </div>`;
@@ -48,11 +43,11 @@ export default function Worker({ params }) {
 
 function State({ worker }) {
   const late = worker.health !== "healthy";
-  const texts = { healthy: "beats on time", degraded: "its beat is late; it keeps what it holds, and others are preferred", unhealthy: "taken for dead: what it held moves on" };
-  const held = { draining: "finishes what it holds and gets nothing new", quarantined: "gets nothing new until it is resumed" };
+  const texts = { healthy: "its heartbeats are on time", degraded: "its heartbeat is late; it keeps what it holds, and other workers are preferred", unhealthy: "considered dead: what it held goes to other workers" };
+  const held = { draining: "finishes what it holds, and gets nothing new until it is resumed", quarantined: "gets nothing new until it is resumed" };
   const shade = late ? (worker.health === "unhealthy" ? "red" : "amber") : worker.state === "active" ? "green" : "violet";
-  return html`<div class="why" data-tone=${shade}><${Badge} state=${worker.health} />${worker.state !== "active" && html`<${Badge} state=${worker.state} />`}
-    <div><b>${held[worker.state] || texts[worker.health]}</b> · last beat <${Time} at=${worker.last_heartbeat_ms} />, one is due every ${duration(worker.heartbeat_interval_ms)}
+  return html`<div class="why" data-tone=${shade}><span class="nowrap"><${Health} health=${worker.health} state=${worker.state} /></span>
+    <div><b>${held[worker.state] || texts[worker.health]}</b> · last heartbeat <${Time} at=${worker.last_heartbeat_ms} />, one is due every ${duration(worker.heartbeat_interval_ms)}
     ${worker.breakers.length > 0 && html`<ul>${worker.breakers.map((one) => html`<li key=${one.task}>kept from <b>${one.task}</b>, which it keeps failing${one.until_ms ? html`; tried again <${Time} at=${one.until_ms} />` : ""}</li>`)}</ul>`}</div></div>`;
 }
 
@@ -72,4 +67,4 @@ const About = ({ worker }) => html`<${Panel} title="About"><div class="body"><${
 const Parts = ({ worker }) => html`<p><b class="number">${worker.priority?.toFixed(3)}</b> <span class="soft">score; the best worker that can take a task gets it</span></p>
   <div class="facts">${[["free places", "capacity"], ["success", "success"], ["speed", "speed"], ["slow start", "slow_start"]].map(([label, name]) => html`<div key=${name}><span class="soft">${label}</span><span><${Bar} share=${worker.score?.[name]} state="running" label=${label} /> <span class="number">${worker.score?.[name].toFixed(2)}</span></span></div>`)}</div>`;
 
-const Past = ({ events }) => (events.length ? html`<${Panel} title="What happened to it"><ul class="log">${[...events].reverse().map((one) => html`<li key=${one.seq}><${Time} at=${one.at_ms} /> <b>${one.type}</b> <span class="soft">${Object.entries(one.data).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ")}</span></li>`)}</ul><//>` : null);
+const Past = ({ events }) => (events.length ? html`<${Panel} title="Events"><ul class="log">${[...events].reverse().map((one) => html`<li key=${one.seq}><${Time} at=${one.at_ms} /> <b>${one.type}</b> <span class="soft">${Object.entries(one.data).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ")}</span></li>`)}</ul><//>` : null);

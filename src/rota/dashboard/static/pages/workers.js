@@ -6,6 +6,7 @@ import { useResource } from "../resource.js";
 import { address } from "../root.js";
 import { link, segment, setQuery } from "../router.js";
 import { Badge, Bar, Empty, Header, Panel, Problem, Tabs, Time, opens } from "../ui.js";
+import { Health } from "./drain.js";
 import { WorkerActions } from "./worker.js";
 
 const HEALTHS = ["healthy", "degraded", "unhealthy"];
@@ -27,7 +28,7 @@ export default function Workers({ query, overview }) {
 
 const Row = ({ worker, reload }) => html`<tr ...${opens(`/workers/${segment(worker.id)}`)}>
   <td><a href=${`/workers/${segment(worker.id)}`}><b>${worker.id}</b></a><span class="sub">${worker.node_id}${worker.group ? ` · ${worker.group}` : ""}</span></td>
-  <td class="nowrap"><${Badge} state=${worker.health} /> ${worker.state !== "active" && html`<${Badge} state=${worker.state} />`}<span class="sub">beat <${Time} at=${worker.last_heartbeat_ms} /></span></td>
+  <td class="nowrap"><${Health} health=${worker.health} state=${worker.state} /><span class="sub">heartbeat <${Time} at=${worker.last_heartbeat_ms} /></span></td>
   <td class="nowrap"><${Bar} share=${worker.current_tasks / worker.max_concurrent_tasks} label="places taken" /><span class="sub number">${worker.current_tasks} of ${worker.max_concurrent_tasks}</span></td>
   <td class="hide-narrow"><${Serves} worker=${worker} /></td>
   <td class="right hide-narrow number">${short(worker.metrics.tasks_completed)}${worker.metrics.tasks_failed > 0 && html`<span class="sub error-text">${short(worker.metrics.tasks_failed)} failed</span>`}</td>

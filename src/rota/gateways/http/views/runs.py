@@ -1,5 +1,6 @@
 """Views of runs, tokens, journals and graphs."""
 
+from collections import Counter
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
@@ -18,6 +19,7 @@ from rota.core.workflow.functions.model import (
 )
 from rota.core.workflow.records import Artifact, JournalEntry, RunRecord
 from rota.core.workflow.runtime.scopes import joins
+from rota.core.workflow.states import BranchState
 from rota.engine.runs.function_projection import EDGES, FunctionProjection, signal_of
 from rota.engine.runs.projections import (
     TOKENS,
@@ -36,6 +38,7 @@ from rota.messages import (
     GraphNode,
     GraphTransition,
     JournalEntryView,
+    MapItems,
     RunContext,
     RunGraph,
     RunTokenView,
@@ -233,6 +236,7 @@ def graph_view(
     tokens = tokens_by_node(definition, moment)
     spans = {name: span_of(name, moment) for name in definition.nodes}
     is_past = moment.number < moment.last_number
+    held_back = {} if is_past else _held_back(definition, trace)
     return RunGraph(
         run_id=to_text(record.id),
         workflow=record.workflow,
@@ -251,6 +255,7 @@ def graph_view(
                 tokens=tokens[name],
                 first_at_ms=spans[name][0],
                 last_at_ms=spans[name][1],
+                held_back=held_back.get(name, 0),
             )
             for name, node in definition.nodes.items()
         ],
@@ -269,6 +274,22 @@ def graph_view(
             for number, one in enumerate(transitions(definition, moment))
         ],
     )
+
+
+def _held_back(definition: Definition, trace: RunProjection) -> dict[str, int]:
+    """The branches that have not begun, by the node that they begin at."""
+    waiting: Counter[str] = Counter()  # by fan-out
+    for scope in trace.open_scopes():
+        waiting[scope.key] += scope.branches.get(BranchState.WAITING, 0)
+    if not waiting.total():
+        return {}
+    graph, found = Graph(definition), dict[str, int]()
+    for number, one in enumerate(definition.transitions):
+        # All branches of a group that have not begun are counted at its first node.
+        count = waiting.pop(graph.scope_key(number) or "", 0)
+        if count:
+            found[one.to] = found.get(one.to, 0) + count
+    return found
 
 
 def function_graph_view(
@@ -300,6 +321,7 @@ def function_graph_view(
                 scopes=[*trace.steps[name].scopes],
                 line=trace.steps[name].line,
                 signal=trace.steps[name].signal,
+                items=None if is_past else _items(trace, name),
             )
             for name in seen
         ],
@@ -316,6 +338,11 @@ def function_graph_view(
         ],
         function=_function(trace),
     )
+
+
+def _items(trace: FunctionProjection, name: str) -> MapItems | None:
+    found = trace.items_of(name)
+    return None if found is None else MapItems(**asdict(found))
 
 
 def _function(trace: FunctionProjection) -> FunctionView:
