@@ -66,6 +66,7 @@ def pages(url: str) -> dict[str, str]:
     worker = quote(first(url, "/api/workers", id="shop-1")["id"], safe="")
     return {
         "overview": "/",
+        "needs": "/needs",
         "tasks": "/tasks",
         "tasks_filtered": "/tasks?state=failed&queue=payments",
         "task": f"/tasks/{failed}",

@@ -142,6 +142,13 @@ def test_the_exceptions_are_still_ones(planner: SqliteDatabase, query: str) -> N
             "USING COVERING INDEX history_unacknowledged (cause=? AND lane=?)",
         ),
         ("dashboard.without_cause", "SEARCH history USING INDEX history_unacknowledged (cause=?)"),
+        (
+            "waits.page",
+            "USING INDEX run_wait_by_kind (kind=? AND (since_ms,run,number)>(?,?,?))",
+        ),
+        ("waits.counts", "SCAN run_wait USING COVERING INDEX run_wait_by_kind"),
+        ("waits.children", "USING INDEX run_open_by_parent (parent_run=?)"),
+        ("waits.unrecorded", "USING INDEX run_without_waits (id>?)"),
         ("tasks.count_ahead", "SEARCH ready USING PRIMARY KEY (lane=? AND (rank,id)<(?,?))"),
         ("kv.keys", "SEARCH memory USING INDEX sqlite_autoindex_memory_1 (key>? AND key<?)"),
         ("kv.usage", "SCAN memory USING COVERING INDEX memory_by_owner"),

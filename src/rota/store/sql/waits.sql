@@ -50,7 +50,7 @@ SELECT id, workflow, parent_run FROM run WHERE id IN carray(:runs)
 
 -- name: unrecorded
 -- Open runs of stores from before waits were recorded.
-SELECT id FROM run
+SELECT id FROM run INDEXED BY run_without_waits
  WHERE finished_at_ms IS NULL AND has_waits_recorded IS NULL AND id > 0 ORDER BY id LIMIT :limit
 
 -- name: mark_recorded

@@ -17,7 +17,7 @@ export function Asks({ run, definition, graph, reload, onChoose }) {
   return html`<${Stopped} run=${run} onChoose=${onChoose} />
     ${waiting.map((one) => html`<${Wait} key=${one.id} id=${one.id} node=${definition.nodes[one.id]} count=${one.tokens.waiting_for_event} run=${run} reload=${reload} />`)}
     ${run.state === "running" && count("dispatched") > 0 && !count("executing") && html`<div class="why" data-tone="amber"><div><b>${plural(count("dispatched"), "task")} wait${count("dispatched") === 1 ? "s" : ""} for a worker</b>, at ${graph.nodes.filter((one) => one.tokens.dispatched).map((one) => html`<button key=${one.id} type="button" class="button small" onClick=${() => onChoose(one.id)}>${one.id}</button> `)}: its task says why.</div></div>`}
-    ${run.state === "running" && !totalOf(graph.nodes[0]?.tokens) && graph.nodes.every((one) => !totalOf(one.tokens)) && html`<div class="why" data-tone="violet">It was accepted, and has not begun.</div>`}`;
+    ${run.state === "running" && !totalOf(graph.nodes[0]?.tokens) && graph.nodes.every((one) => !totalOf(one.tokens)) && html`<div class="why" data-tone="violet">Accepted, not started yet.</div>`}`;
 }
 
 /** Why a run does not go on. */
@@ -25,7 +25,7 @@ export function Stopped({ run, onChoose }) {
   const error = run.error;
   return html`
     ${error && html`<div class="why" data-tone=${tone(run.state)} role="alert"><div class="grow-all"><b>${error.type || run.state}</b> ${error.message}${error.node && html` <button type="button" class="button small" onClick=${() => onChoose(error.node)}>at ${error.node}</button>`}${placeOf(error)}${error.cancelled && html` <span class="soft">cancelled: ${error.cancelled}</span>`}${error.not_undone && html`<div>not undone: ${error.not_undone.map((one) => `${one.node || one.path}${one.error ? ` (${one.error.message || one.error.type})` : ""}`).join(", ")}</div>`}</div></div>`}
-    ${run.state === "paused" && html`<div class="why" data-tone="slate"><b>Paused.</b> What is under way is finished; nothing new begins until somebody resumes it.</div>`}`;
+    ${run.state === "paused" && html`<div class="why" data-tone="slate"><b>Paused.</b> What is running finishes; nothing new starts until the run is resumed.</div>`}`;
 }
 
 const placeOf = (error) => (error.place || error.path ? html` <code>${error.place || error.path}</code>` : null);
@@ -37,8 +37,8 @@ function Wait({ id, node, count, run, reload }) {
   const asking = useResource(node.approval ? `/api/runs/${segment(run.id)}/tokens?node=${segment(id)}&state=waiting_for_event&limit=1` : null, { on: ["run-", "task-"], every: 3000 });
   const token_id = asking.data?.items[0]?.id;
   const send = (payload, said) => act(() => post(`/api/runs/${run.id}/signal`, { name, payload, ...(token_id && { token_id }) }).finally(() => { asking.reload(); reload(); }), said);
-  const title = node.approval ? approval.title || `May ${id} go on?` : `It waits for the signal ${name}.`;
-  const refuse = async () => { if (await confirm({ title: `Refuse ${id}?`, text: "The run is told no.", label: "refuse" })) await send({ approved: false }, `${id}: refused`); };
+  const title = node.approval ? approval.title || `Approve ${id}?` : `Waiting for the signal ${name}`;
+  const refuse = async () => { if (await confirm({ title: `Refuse ${id}?`, text: "The run goes on as if the answer were no.", label: "refuse" })) await send({ approved: false }, `${id}: refused`); };
   return html`<div class="why" data-tone="teal"><div class="grow-all"><b>${title}</b> <span class="soft">${node.approval ? "approval" : "signal"} ${name}${count > 1 ? `, ${plural(count, "token")}` : ""}</span>
     ${may("submit") && (node.approval
       ? token_id && html`<div class="asks"><${Button} kind="primary" onClick=${() => send({ approved: true }, `${id}: approved`)}>approve<//><${Button} kind="danger" onClick=${refuse}>refuse<//></div>`

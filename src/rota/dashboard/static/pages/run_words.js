@@ -10,12 +10,12 @@ export function eventWords(event, names) {
     case "Signalled": return `the signal ${event.name} came${event.sender ? ` from run ${event.sender}` : ""}`;
     case "SignalSent": return event.error ? `the signal of ${who} was refused: ${messageOf(event.error)}` : `the signal of ${who} was delivered`;
     case "TimerFired": return event.kind === "run" ? "the run's time was up" : event.kind === "slice" ? "the run went on with its next steps" : event.kind === "join" ? `the time of the join of scope ${event.number} was up` : `the ${event.kind} of ${names.get(event.number) || `token ${event.number}`} was over`;
-    case "RunCancelled": return `somebody cancelled the run${event.reason ? `: ${event.reason}` : ""}`;
-    case "RunPaused": return "somebody paused the run";
-    case "RunResumed": return event.accept ? "somebody resumed the run and accepted the new code" : "somebody resumed the run";
-    case "ScopeEndRequested": return `somebody ${event.action === "complete" ? "completed" : "cancelled"} scope ${event.scope}${event.reason ? `: ${event.reason}` : ""}`;
-    case "BranchesAdded": return `${event.token ? who : "somebody"} added ${event.items.length} branches to scope ${event.scope}${event.is_last ? ", the last ones" : ""}`;
-    case "RunRetried": return "somebody had the run retried";
+    case "RunCancelled": return `an operator cancelled the run${event.reason ? `: ${event.reason}` : ""}`;
+    case "RunPaused": return "an operator paused the run";
+    case "RunResumed": return event.accept ? "an operator resumed the run and accepted the new code" : "an operator resumed the run";
+    case "ScopeEndRequested": return `an operator ${event.action === "complete" ? "completed" : "cancelled"} scope ${event.scope}${event.reason ? `: ${event.reason}` : ""}`;
+    case "BranchesAdded": return `${event.token ? who : "an operator"} added ${event.items.length} branches to scope ${event.scope}${event.is_last ? ", the last ones" : ""}`;
+    case "RunRetried": return "an operator retried the run";
     case "OperationsReported": return `the function did ${operationWords(event.operations)}`;
     case "FunctionStopped": return stopWords(event.report);
     default: return event.type;
@@ -71,7 +71,7 @@ function decisionWords(decision, names, transitions) {
     case "WriteContext": return { text: "written:", code: decision.path.join("."), value: decision.value };
     case "SetTimer": return decision.kind === "slice" ? { text: "the next steps follow" } : { text: `a ${decision.kind} timer is set`, at: decision.due_at_ms };
     case "DropTimer": return null;
-    case "KeepSignal": return { text: `the signal ${decision.name} is kept until somebody waits for it` };
+    case "KeepSignal": return { text: `the signal ${decision.name} is kept until something waits for it` };
     case "TakeSignal": return { text: `the kept signal ${decision.name} is taken` };
     case "SendSignal": return { text: `the signal ${decision.name} is sent to ${decision.run ? `run ${decision.run}` : "the run itself"}`, value: decision.payload };
     case "CountIteration": return { text: `round ${decision.count} of ${wayOf(decision.transition, transitions)}` };

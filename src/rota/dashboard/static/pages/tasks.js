@@ -82,6 +82,8 @@ function Why({ filter, backlog }) {
     <ul>${stuck.slice(0, 5).map((one) => html`<li key=${one.queue + one.name + one.requires}>${plural(one.queued, "task")} ${one.name} in ${one.queue}: ${one.why.text}</li>`)}</ul></div></div>`;
 }
 
+const SAID = { cancel: "cancelled", retry: "queued again", acknowledge: "acknowledged" };
+
 function Bulk({ filter, chosen, done }) {
   if (!may("submit")) return null;
   const change = (verb) => async () => {
@@ -92,14 +94,15 @@ function Bulk({ filter, chosen, done }) {
     const text = counted.count ? html`This will ${verb} <b>${plural(counted.count, "task")}</b> ${what}.` : html`Nothing ${what} can be changed so.`;
     const isSure = await confirm({ title: `${verb} ${plural(counted.count, "task")}?`, text, label: `${verb} ${plural(counted.count, "task")}`, kind: verb === "cancel" ? "danger" : "primary" });
     if (!isSure || !counted.count) return;
-    await act(() => post(`/api/tasks/${verb}`, selection), (answer) => `${plural(answer.count, "task")} ${verb === "cancel" ? "cancelled" : "sent round again"}`);
+    await act(() => post(`/api/tasks/${verb}`, selection), (answer) => `${plural(answer.count, "task")} ${SAID[verb]}`);
     done();
   };
   const isOver = ["succeeded", "failed", "cancelled"].includes(filter.state);
   const hasAny = chosen.size || hasFilter(filter);
   return html`${chosen.size > 0 && html`<span class="soft">${chosen.size} chosen</span>`}
     ${hasAny && !isOver && html`<${Button} kind="danger" onClick=${change("cancel")}>cancel …<//>`}
-    ${hasAny && (!filter.state || isOver) && filter.state !== "succeeded" && html`<${Button} onClick=${change("retry")}>retry …<//>`}`;
+    ${hasAny && (!filter.state || isOver) && filter.state !== "succeeded" && html`<${Button} onClick=${change("retry")}>retry …<//>`}
+    ${hasAny && filter.state === "failed" && html`<${Button} onClick=${change("acknowledge")}>acknowledge …<//>`}`;
 }
 
 const Table = ({ items, backlog, chosen, choose, chooseAll }) => html`<div class="scroll"><table class="cards">
