@@ -31,7 +31,7 @@ class ActivityQuery(Request, frozen=True, kw_only=True):
 
 
 @routes.get("/api/waits", Action.READ)
-async def listing(call: HttpCall[None, WaitsQuery]) -> WaitPage:
+async def list_waits(call: HttpCall[None, WaitsQuery]) -> WaitPage:
     """List the approvals and signals that open runs wait for.
 
     Approvals come first, then signals; of each kind, the one that has waited longest. Answer one
