@@ -96,7 +96,7 @@ def entry(pin: str, hashes: Iterable[str]) -> str:
 
 
 def check(pins: list[str]) -> None:
-    """Fail when a version was changed and the lock was not written anew."""
+    """Fail when a version was changed and the lock was not written again."""
     locked = read_lock()
     if set(pins) != {pin for pin, hashes in locked.items() if hashes}:
         sys.exit("requirements.lock does not fit constraints.txt: run scripts/lock.py")

@@ -123,7 +123,7 @@ SMALL: dict[str, tuple[type[Struct], dict[str, str]]] = {
     ),
     "approval": (
         Approval,
-        {"title": "for whoever decides", "timeout_ms": "then the node fails with `timeout`"},
+        {"title": "for the person who decides", "timeout_ms": "then the node fails with `timeout`"},
     ),
     "signal": (
         OutgoingSignal,

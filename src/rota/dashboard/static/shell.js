@@ -36,7 +36,7 @@ function Frame() {
   }, [path]);
   const isFirst = useRef(true);
   useEffect(() => {
-    // Whoever listens instead of looking hears the new page's name.
+    // A user of a screen reader hears the new page's name.
     if (!isFirst.current) main.current.querySelector("h1")?.focus({ preventScroll: true });
     isFirst.current = false;
   }, [path]);

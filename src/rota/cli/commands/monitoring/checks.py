@@ -241,7 +241,7 @@ def limits(client: Client) -> DoctorCheck | None:
     if not found.limits and not found.flows:
         return None
     if found.differences:
-        advice = "start the coordinator again, which counts everything anew, and report this"
+        advice = "start the coordinator again, which counts everything again, and report this"
         return _fail("limits", "; ".join(found.differences), advice)
     text = f"{found.limits:,} limits and {found.slots:,} taken slots are as leases say"
     return _ok("limits", text)
