@@ -68,8 +68,12 @@ class Connection:
 
     def exchange(self, written: bytes) -> Answer:
         """Send a prepared request once; return the answer, whatever it is."""
+        self.write(written)
+        return self.read()
+
+    def write(self, written: bytes) -> None:
+        """Send a prepared request, without waiting for its answer."""
         self._socket.sendall(written)
-        return self._answer()
 
     def ask(self, method: str, path: str, value: Any = None) -> Any:
         """Send a value as JSON; return the value of the answer."""
@@ -79,7 +83,8 @@ class Connection:
     def close(self) -> None:
         self._socket.close()
 
-    def _answer(self) -> Answer:
+    def read(self) -> Answer:
+        """Read the next answer."""
         received = self._socket.recv(_READ_SIZE)
         while (end := received.find(_END)) < 0:
             received += self._more()

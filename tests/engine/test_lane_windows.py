@@ -71,6 +71,55 @@ def test_the_head_over_many_lanes_is_what_sorting_all_of_them_would_give(
         assert head == [store.task(task.id) for task in head]
 
 
+# --- tasks that enter later ---------------------------------------------------------------------
+
+
+def test_a_task_that_is_noted_alone_is_there_when_the_windows_are_asked() -> None:
+    with opened() as store:
+        windows = LaneWindows(store.lanes)
+        add(store, windows, 1)
+        add(store, windows, 2, priority=5)
+
+        assert (windows.place_count, windows.task_count) == (0, 2)
+        assert windows.open_lanes() == [1]
+        assert (windows.place_count, windows.task_count) == (2, 2)
+        assert claim(store, windows, 100) == [2, 1]
+
+
+def test_only_a_few_tasks_enter_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_windows, "MOST_LATER", 3)
+    with opened() as store:
+        windows = LaneWindows(store.lanes)
+        counts = []
+        for number in range(1, 6):
+            add(store, windows, number)
+            counts.append(windows.place_count)
+
+        assert counts == [0, 0, 3, 3, 3]
+        assert claim(store, windows, 100) == [1, 2, 3, 4, 5]
+
+
+def test_tasks_that_are_noted_together_come_after_those_that_enter_later() -> None:
+    with opened() as store:
+        windows = LaneWindows(store.lanes)
+        add(store, windows, 1)
+        together = [AddTask(TaskId(number), NewTask(name="lane 1"), 0) for number in (2, 3)]
+        store.tasks.add(together)
+        windows.note_added(together)
+
+        assert windows.place_count == 3
+        assert claim(store, windows, 100) == [1, 2, 3]
+
+
+def test_a_large_task_enters_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_windows, "MOST_LATER_BYTES", 0)
+    with opened() as store:
+        windows = LaneWindows(store.lanes)
+        add(store, windows, 1)
+
+        assert windows.place_count == 1
+
+
 # --- the bound ----------------------------------------------------------------------------------
 
 

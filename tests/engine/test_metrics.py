@@ -11,7 +11,10 @@ from rota.core.shards.commands import DrainMember
 from rota.core.shards.members import Member, ShardPolicy
 from rota.core.shards.service import Service
 from rota.core.tasks.model import NewTask
-from rota.engine.metrics.metrics import RATE_WINDOW_S, EventRate, ServiceMetrics
+from rota.engine.commit.request import BatchCounts
+from rota.engine.metrics.activity import Activity
+from rota.engine.metrics.metrics import ServiceMetrics
+from rota.engine.metrics.rates import RATE_WINDOW_S, EventRate
 from rota.engine.shards.changes import ServiceGauges, gauges_of
 from tests.engine.running import Engine, done
 from tests.engine.sharding import SERVICE, service, sweep, two
@@ -50,6 +53,37 @@ def test_a_clock_set_back_does_not_keep_a_rate_high() -> None:
 
     assert rate.per_second(NOW_MS - 3_600_000) == 1.0
     assert rate.per_second(NOW_MS - 3_600_000 + 61_000) == 0.0
+
+
+def test_commits_are_in_rates_and_charts_as_soon_as_these_are_read() -> None:
+    activity = Activity()
+    for count in range(1, 4):
+        activity.note(BatchCounts({"q": count}, {("q", "failed"): 1}), NOW_MS)
+
+    assert activity.rates["q"].submitted.per_second(NOW_MS) == 6 / RATE_WINDOW_S
+    assert activity.rates["q"].finished.per_second(NOW_MS) == 3 / RATE_WINDOW_S
+    assert activity.rates["q"].failed.per_second(NOW_MS) == 3 / RATE_WINDOW_S
+    assert activity.series.all.total("submitted") == 6
+
+
+def test_commits_are_added_up_once_while_several_threads_read() -> None:
+    activity = Activity()
+    is_over = threading.Event()
+
+    def read() -> None:
+        while not is_over.is_set():
+            assert activity.series.all.total("submitted") >= 0
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for one in readers:
+        one.start()
+    for _ in range(2_000):
+        activity.note(BatchCounts({"q": 1}, {}), NOW_MS)
+    is_over.set()
+    for one in readers:
+        one.join()
+
+    assert activity.series.all.total("submitted") == 2_000
 
 
 def test_a_rate_may_be_read_while_it_is_counted() -> None:

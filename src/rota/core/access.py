@@ -178,7 +178,10 @@ def is_expired(token: AccessToken, *, now_ms: int) -> bool:
 
 
 def is_allowed(caller: Caller, action: Action) -> bool:
-    return any(action in ALLOWED[scope] for scope in caller.scopes)
+    for scope in caller.scopes:  # noqa: SIM110 - asked for every request, and twice as fast
+        if action in ALLOWED[scope]:
+            return True
+    return False
 
 
 def check(caller: Caller, action: Action) -> None:

@@ -71,16 +71,11 @@ def held_key_of(task: NewTask, *, now_ms: int) -> HeldKey | None:
     return None if task.debounce is None else debounce_key(task.debounce)
 
 
-def unique_of(tasks: Sequence[NewTask]) -> list[NewTask]:
-    """Those of the tasks that are unique or debounced; most submissions have none."""
-    return [task for task in tasks if task.unique is not None or task.debounce is not None]
-
-
 def submit(
     snapshot: Snapshot, command: SubmitTasks, context: Context
 ) -> tuple[list[Decision], Submitted]:
     """Accept each task once: for a key that its queue knows, return the task it names."""
-    has_limits = False
+    has_limits = has_unique = False
     for task in command.tasks:
         if task.key is not None:
             check_key_size(task.queue, task.key)
@@ -88,12 +83,12 @@ def submit(
             has_limits = True
             check_limits(task.concurrency, task.rate)
             _check_use(snapshot, task, command.by)
-    unique = unique_of(command.tasks)
-    if unique:
-        for task in unique:
-            check_unique(task)
+        if task.unique is not None or task.debounce is not None:
+            has_unique = True
+    if has_unique:
         _check_conflicts(snapshot, command, context)
-    _take_keys_and_flows(snapshot, command.tasks, command.by, has_limits=has_limits)
+    if has_limits or snapshot.new_flows is not None:
+        _take_keys_and_flows(snapshot, command.tasks, command.by, has_limits=has_limits)
     if has_limits or snapshot.queue_room:
         _check_room(snapshot, command, context)
     if snapshot.lane_room is not None:
@@ -104,7 +99,7 @@ def submit(
         command.tasks,
         command.key_space,
         context,
-        has_unique=bool(unique),
+        has_unique=has_unique,
         owner=owner,
     )
     if has_limits:
@@ -238,6 +233,9 @@ def _make_room(
 
 def _check_conflicts(snapshot: Snapshot, command: SubmitTasks, context: Context) -> None:
     """Refuse a submission that has a task which may not be accepted beside another."""
+    for task in command.tasks:
+        if task.unique is not None or task.debounce is not None:
+            check_unique(task)
     claimed: set[KeyPlace] = set()
     for task in command.tasks:
         if task.unique is None or key_place(task, command.key_space) in snapshot.keys:

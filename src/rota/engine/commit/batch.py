@@ -135,14 +135,19 @@ class Domain:
     CONCERNS_ALL: ClassVar[bool] = False  # every batch needs the domain
 
     @classmethod
-    def is_concerned(cls, batch: Batch) -> bool:
-        """Whether the batch needs this domain at all; in most batches few do."""
-        return cls.is_named_by(batch.kinds)
-
-    @classmethod
     def is_named_by(cls, kinds: frozenset[type[Any]]) -> bool:
         """Whether commands of these kinds are enough to need this domain."""
         return cls.CONCERNS_ALL or not cls.COMMANDS.isdisjoint(kinds)
+
+    @classmethod
+    def looks_further(cls, kinds: frozenset[type[Any]]) -> bool:  # noqa: ARG003 - most go by no kinds
+        """Whether a batch of these kinds that do not name the domain may need it all the same."""
+        return cls.is_concerned.__func__ is not Domain.is_concerned.__func__  # type: ignore[attr-defined]
+
+    @classmethod
+    def is_concerned(cls, batch: Batch) -> bool:
+        """Whether the batch needs this domain at all; in most batches few do."""
+        return cls.is_named_by(batch.kinds)
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch

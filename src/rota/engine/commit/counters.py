@@ -1,9 +1,19 @@
 """Counts what a committed batch did, and logs what operators need to know."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import structlog
 
-from rota.core.decisions import LeaseTask, NoteWatch, PutWorker, RemoveWorker, RequeueTask
-from rota.core.replies import Outcomes, Taken
+from rota.core.decisions import (
+    Decision,
+    LeaseTask,
+    NoteWatch,
+    PutWorker,
+    RemoveWorker,
+    RequeueTask,
+)
+from rota.core.replies import Granted, Outcomes, Submitted, Taken
 from rota.core.workers.model import WorkerRecord
 from rota.engine.commit.batch import Batch
 from rota.engine.metrics.metrics import Metrics
@@ -12,6 +22,8 @@ from rota.errors import KeyBusy, QueueFull
 log = structlog.get_logger("rota.engine")
 shards_log = structlog.get_logger("rota.shards")
 
+COUNTED: frozenset[type[Any]] = frozenset({RequeueTask, PutWorker, RemoveWorker, NoteWatch})
+
 
 def count_batch(metrics: Metrics, batch: Batch) -> None:
     decisions, now_ms = batch.decisions, batch.context.now_ms
@@ -19,8 +31,18 @@ def count_batch(metrics: Metrics, batch: Batch) -> None:
     metrics.batched_events += len(batch.commands)
     metrics.forgotten += batch.forgotten
     metrics.events += batch.last_seq - batch.state.last_seq
-    metrics.leased += len(decisions.get(LeaseTask, ()))
+    if LeaseTask in decisions:
+        metrics.leased += len(decisions[LeaseTask])
     metrics.note_counts(batch.counts, now_ms)
+    if not COUNTED.isdisjoint(decisions):
+        _count_decisions(metrics, decisions, now_ms)
+    count_rare(metrics, batch)
+    _count_outcomes(metrics, batch)
+
+
+def _count_decisions(
+    metrics: Metrics, decisions: Mapping[type[Decision], list[Any]], now_ms: int
+) -> None:
     for requeued in decisions.get(RequeueTask, ()):
         metrics.requeued[requeued.ended.ending] += 1
     for put in decisions.get(PutWorker, ()):
@@ -33,12 +55,13 @@ def count_batch(metrics: Metrics, batch: Batch) -> None:
         if noted.held_because is not None:
             metrics.held_sweeps[noted.held_because] += 1
             log.warning("evictions_held", reason=noted.held_because)
-    count_rare(metrics, batch)
-    _count_outcomes(metrics, batch)
 
 
 def _count_outcomes(metrics: Metrics, batch: Batch) -> None:
     for outcome in batch.outcomes:
+        kind = type(outcome)
+        if kind is Submitted or kind is Granted:  # nearly always
+            continue
         if isinstance(outcome, Taken):
             note_taken(metrics, outcome)
         elif isinstance(outcome, QueueFull | KeyBusy):

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from rota.core.commands import Command
 from rota.core.decisions import (
@@ -46,49 +46,61 @@ DOMAINS: tuple[type[Domain], ...] = (
     HistoryDomain,  # last, because it records the decisions of all others
 )
 
+STEPS = ("load", "react", "close")  # of a domain, beside its commands and its writes
+
 
 def execute(batch: Batch) -> WriterState:
     """Execute a batch inside its transaction; return the writer's state after it."""
     domains: list[Domain] = []
-    for kind, is_certain in possible_domains(batch.kinds):
+    for kind, is_certain, has_commands, has_steps in possible_domains(batch.kinds):
         if is_certain or kind.is_concerned(batch):
             domain = kind(batch)
             domains.append(domain)
-            _reduce_all(domain, batch)
+            if has_commands:
+                _reduce_all(domain, batch)
+            elif has_steps:
+                domain.load(())
+                domain.react()
+                domain.close()
     for domain in domains:
         domain.write()
-    decisions = batch.decisions
-    batch.delivery.next_moment_ms = earlier(batch.delivery.next_moment_ms, next_due_ms(decisions))
-    batch.delivery.cancelled = decisions.get(TellCancelled, [])
+    decisions, delivery = batch.decisions, batch.delivery
+    delivery.next_moment_ms = earlier(delivery.next_moment_ms, next_due_ms(decisions))
+    if TellCancelled in decisions:
+        delivery.cancelled = decisions[TellCancelled]
     return state_after(batch)
 
 
+class PossibleDomain(NamedTuple):
+    """What the kinds of a batch's commands say about one domain."""
+
+    domain: type[Domain]
+    is_certain: bool  # the batch needs it; otherwise it is asked whether it is concerned
+    has_commands: bool  # some of the commands are its own
+    has_steps: bool  # it does something before it writes, also without commands
+
+
 @lru_cache(maxsize=1_024)
-def possible_domains(kinds: frozenset[type[Any]]) -> tuple[tuple[type[Domain], bool], ...]:
-    """Return the domains that commands of these kinds may need, and whether they certainly do.
+def possible_domains(kinds: frozenset[type[Any]]) -> tuple[PossibleDomain, ...]:
+    """Return the domains that commands of these kinds may need.
 
     Most domains go by the kinds alone, and most batches have the same few.
     """
     return tuple(
-        (domain, not _looks_further(domain))
+        PossibleDomain(
+            domain,
+            domain.is_named_by(kinds),
+            not domain.COMMANDS.isdisjoint(kinds),
+            any(getattr(domain, step) is not getattr(Domain, step) for step in STEPS),
+        )
         for domain in DOMAINS
-        if _looks_further(domain) or domain.is_named_by(kinds)
+        if domain.is_named_by(kinds) or domain.looks_further(kinds)
     )
-
-
-def _looks_further(domain: type[Domain]) -> bool:
-    """Whether a domain goes by more than the kinds of commands."""
-    return domain.is_concerned.__func__ is not Domain.is_concerned.__func__  # type: ignore[attr-defined]
 
 
 def _reduce_all(domain: Domain, batch: Batch) -> None:
     """Load what the commands of a domain need, and decide each."""
     kinds = domain.COMMANDS
-    if kinds.isdisjoint(batch.kinds):
-        domain.load(())
-        domain.react()
-        domain.close()
-        return
     ours: list[tuple[int, Command]]
     ours = [one for one in enumerate(batch.commands) if type(one[1]) in kinds]
     domain.load([command for _, command in ours])

@@ -39,7 +39,7 @@ from rota.core.snapshot import Snapshot
 from rota.core.tasks.inbox import UNACCEPTED, read_item
 from rota.core.tasks.keys import KeyPlace, check_unique, kept_key
 from rota.core.tasks.model import NewTask
-from rota.core.tasks.submission import held_key_of, key_place, unique_of
+from rota.core.tasks.submission import held_key_of, key_place
 from rota.core.workers.model import Health
 from rota.core.workers.registry import health_of
 from rota.engine.working_set.held_flows import HeldFlows
@@ -76,6 +76,7 @@ NAMES_TASKS = {
 NAMES_WORKERS = {*WORKER_CALLS, SweepWorkers}
 NAMES_LEASES = {ReportResults, ReportProgress, ReportLogs, ReturnLeases}
 DUTIES = {QueueDueTasks, ExpireAttempts}
+SUBMITS_ALONE = frozenset({SubmitTasks})
 
 
 def load(  # noqa: C901 - a table
@@ -99,6 +100,22 @@ def load(  # noqa: C901 - a table
         snapshot.lane_room = lanes.room_for(tx, _new_tasks(snapshot, commands), context.now_ms)
     if held.flows.is_used:
         _load_limits(tx, tasks, held, snapshot, commands)
+    if kinds != SUBMITS_ALONE:  # as many batches do, which need nothing of the rest
+        _load_rest(tx, tasks, snapshot, commands, context, kinds=kinds, held=held, unwell=unwell)
+
+
+def _load_rest(
+    tx: Transaction,
+    tasks: TaskStore,
+    snapshot: Snapshot,
+    commands: Sequence[TaskCommand],
+    context: Context,
+    *,
+    kinds: AbstractSet[type[Any]],
+    held: WorkingSet,
+    unwell: Collection[str],
+) -> None:
+    """Load what workers, duties and operators need."""
     if not kinds.isdisjoint(NAMES_WORKERS):
         _load_workers(tasks, held, snapshot, commands, context, unwell=unwell)
     if not kinds.isdisjoint(DUTIES):
@@ -113,7 +130,7 @@ def load(  # noqa: C901 - a table
         snapshot.token_ids = TokenStore(tx).ids()
 
 
-def _load_tasks(
+def _load_tasks(  # noqa: C901 - a table, and the loop over all tasks of a batch
     tasks: TaskStore,
     leases: HeldLeases,
     snapshot: Snapshot,
@@ -126,13 +143,11 @@ def _load_tasks(
     for command in commands:
         match command:
             case SubmitTasks():
-                submitted += unique_of(command.tasks)
-                space = command.key_space
-                keys += [
-                    (task.queue, kept_key(task.key, space))
-                    for task in command.tasks
-                    if task.key is not None
-                ]
+                for task in command.tasks:
+                    if task.key is not None:
+                        keys.append((task.queue, kept_key(task.key, command.key_space)))
+                    if task.unique is not None or task.debounce is not None:
+                        submitted.append(task)
             case CancelTasks() | RetryTasks() | AcknowledgeTasks():
                 ids += command.ids
             case StartJob() | CompleteJob() | FailJob():
@@ -141,8 +156,10 @@ def _load_tasks(
                 pass
     if keys:
         snapshot.keys = tasks.by_keys(keys)
-    if held := [place for task in submitted if (place := _held_place(task, now_ms)) is not None]:
-        _load_holders(tasks, leases, snapshot, held)
+    if submitted:
+        places = [place for one in submitted if (place := _held_place(one, now_ms)) is not None]
+        if places:
+            _load_holders(tasks, leases, snapshot, places)
     if ids:
         _remember_tasks(tasks, leases, snapshot, ids)
 
@@ -187,7 +204,7 @@ def _load_limits(
 def _new_tasks(snapshot: Snapshot, commands: Iterable[TaskCommand]) -> list[NewTask]:
     """The tasks that callers submit, and those from the inbox."""
     wanted = [task for one in commands if type(one) is SubmitTasks for task in one.tasks]
-    return wanted + [item.task for item in snapshot.inbox]
+    return wanted + [item.task for item in snapshot.inbox] if snapshot.inbox else wanted
 
 
 def _load_slots(flows: HeldFlows, snapshot: Snapshot, commands: Iterable[TaskCommand]) -> None:

@@ -135,7 +135,7 @@ class Pipeline:
         self.lease_calls.waitlist.sweep()
         begun = self._steady_clock.now_ms(), time.perf_counter()
         try:
-            committed = self._database.write(partial(self._execute, entries))
+            committed = self._database.write(partial(self._execute, entries, begun[0]))
         except Exception as error:  # noqa: BLE001 - after any error the other commands must go on
             return self._fail(entries, begun, error)
         return self._deliver(entries, begun, committed)
@@ -153,7 +153,8 @@ class Pipeline:
         commit: Commit[_Executed] | None = None
         try:
             if not self._is_stale:  # else everything has to be read again
-                commit = self._database.begin(partial(self._execute, entries), wait_s=wait_s)
+                execute_all = partial(self._execute, entries, begun[0])
+                commit = self._database.begin(execute_all, wait_s=wait_s)
             if commit is None:
                 return partial(self.run, entries)
             committed = commit.finish(wait_s=wait_s)
@@ -204,13 +205,15 @@ class Pipeline:
         self._shards.commit()
         self._locks.commit()
         self._note_schedules(batch)
-        self._remove_files(batch.dropped_files)
+        if batch.dropped_files:
+            self._remove_files(batch.dropped_files)
         count_batch(self._metrics, batch)
-        batch.delivery.counts = [batch.counts]
-        batch.delivery.last_seq = batch.last_seq
-        batch.delivery.answers = self.lease_calls.answers(entries, batch)
+        delivery = batch.delivery
+        delivery.counts = [batch.counts]
+        delivery.last_seq = batch.last_seq
+        delivery.answers = self.lease_calls.answers(entries, batch)
         self._metrics.waiting_leases = len(self.lease_calls.waitlist)
-        return batch.delivery
+        return delivery
 
     def _note_schedules(self, batch: Batch) -> None:
         """Wake the schedules that waited for what has ended, and note when the next one is due."""
@@ -258,7 +261,9 @@ class Pipeline:
                 break
         return delivery
 
-    def _execute(self, entries: Sequence[QueuedCommand], tx: Transaction) -> _Executed:
+    def _execute(
+        self, entries: Sequence[QueuedCommand], steady_ms: int, tx: Transaction
+    ) -> _Executed:
         """Execute a batch inside its transaction."""
         if self._is_stale:
             self._state = self._load(tx)
@@ -268,7 +273,7 @@ class Pipeline:
             [entry.command for entry in entries],
             context=Context(
                 now_ms=self._clock.now_ms(),
-                steady_ms=self._steady_clock.now_ms(),
+                steady_ms=steady_ms,
                 rules=self._rules,
                 dice=self._dice,
             ),

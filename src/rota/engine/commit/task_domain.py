@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import get_args
+from typing import Any, get_args
 
 from rota.core.commands import PruneHistory, TakeInbox, TaskCommand
 from rota.core.decisions import AddTask, ReplaceTask
@@ -12,7 +12,7 @@ from rota.core.schedules.commands import ScheduleCommand
 from rota.core.tasks.model import NewTask, flow_of
 from rota.core.workflow.commands import RunCommand
 from rota.engine.commit.applier import apply
-from rota.engine.commit.batch import Batch, Domain
+from rota.engine.commit.batch import Domain
 from rota.engine.commit.loader import load
 from rota.engine.dispatch.dispatch_domain import DispatchDomain
 
@@ -29,8 +29,8 @@ class TaskDomain(Domain):
     COMMANDS = frozenset(get_args(TaskCommand))
 
     @classmethod
-    def is_concerned(cls, batch: Batch) -> bool:
-        return not CONCERNED.isdisjoint(batch.kinds)
+    def is_named_by(cls, kinds: frozenset[type[Any]]) -> bool:
+        return not CONCERNED.isdisjoint(kinds)
 
     def load(self, commands: Sequence[TaskCommand]) -> None:
         batch = self.batch
@@ -50,8 +50,12 @@ class TaskDomain(Domain):
     def reduce(self, command: TaskCommand) -> Reply:
         batch = self.batch
         decided, reply = reduce(batch.snapshot, command, batch.context)
+        decisions = batch.decisions
+        if len(decided) == 1:
+            decisions.setdefault(type(decided[0]), []).append(decided[0])
+            return reply
         for kind, group in groupby(decided, key=type):
-            batch.decisions.setdefault(kind, []).extend(group)
+            decisions.setdefault(kind, []).extend(group)
         return reply
 
     def write(self) -> None:
@@ -88,7 +92,9 @@ class TaskDomain(Domain):
         Tasks from the inbox may have failed already. Only a task in the queue can be replaced.
         """
         batch = self.batch
-        new: list[AddTask] = batch.decisions.get(AddTask, [])
+        new: list[AddTask] | None = batch.decisions.get(AddTask)
+        if new is None:
+            return []
         is_wanted = (
             len(new) <= MOST_UNQUEUED
             and DispatchDomain.is_concerned(batch)

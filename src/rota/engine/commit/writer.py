@@ -125,8 +125,10 @@ class ThreadWriter:
             or self._is_turn_used
             or self._is_busy
             or self._gathered
+            or self._handed_over
             or self._loop is None
-            or not self._is_trifle([entry])
+            or not entry.is_cheap
+            or not self._is_quick()
         ):
             if self._is_turn_used:
                 self._ones = 0  # the caller is not alone
@@ -164,34 +166,35 @@ class ThreadWriter:
             return False
         if self._begin is not None:
             is_small = len(entries) == 1 and self._ones >= ALONE_AFTER
-            is_quick = self._usual_s < REMOTE_QUICK_S
         else:
             is_small = len(entries) <= MOST_LIGHT_ENTRIES
-            is_quick = self._usual_s < QUICK_S
-        return is_small and is_quick and all(entry.is_cheap for entry in entries)
+        return is_small and self._is_quick() and all(entry.is_cheap for entry in entries)
+
+    def _is_quick(self) -> bool:
+        """Whether cheap batches take so little time that the loop may wait for them."""
+        return self._usual_s < (QUICK_S if self._begin is None else REMOTE_QUICK_S)
 
     def _run_here(self, entries: Sequence[QueuedCommand]) -> None:
         self._is_busy = True
         begun_s = time.perf_counter()
         try:
-            done = self._guarded(
-                entries,
-                partial(self._run, entries)
-                if self._begin is None
-                else partial(self._begin, entries, wait_s=REMOTE_WAIT_S),
-            )
+            run: Callable[[Sequence[QueuedCommand]], Delivery | Callable[[], Delivery]]
+            run = self._run if self._begin is None else partial(self._begin, wait_s=REMOTE_WAIT_S)
+            done = self._guarded(entries, run, entries)
             if isinstance(done, Delivery):
                 self._note_duration(time.perf_counter() - begun_s)
-                self._arrive(done, sum(entry.weight for entry in entries))
+                self._arrive(done, _weight_of(entries))
             else:
                 self._handed_over += len(entries)
                 self._waiting.put(Unfinished(entries, done, begun_s))
         finally:
             self._is_busy = False
 
-    def _guarded(self, entries: Sequence[QueuedCommand], run: Callable[[], Ran]) -> Ran | Delivery:
+    def _guarded(
+        self, entries: Sequence[QueuedCommand], run: Callable[..., Ran], /, *given: object
+    ) -> Ran | Delivery:
         try:
-            return run()
+            return run(*given)
         except Exception as error:
             # A bug of the engine, after the commit. The callers get the error, and the writer goes
             # on.
@@ -246,7 +249,7 @@ class ThreadWriter:
         self._handed_over -= len(entries)
         if len(entries) <= MOST_LIGHT_ENTRIES and all(entry.is_cheap for entry in entries):
             self._note_duration(seconds)
-        self._arrive(delivery, sum(entry.weight for entry in entries))
+        self._arrive(delivery, _weight_of(entries))
         if self._gathered and not self._handed_over:
             self._set_out()
 
@@ -288,5 +291,9 @@ class InlineWriter:
         entries, self._waiting = self._waiting, []
         if entries:
             delivery = self._run(entries)
-            self.weight -= sum(entry.weight for entry in entries)
+            self.weight -= _weight_of(entries)
             self._deliver(delivery)
+
+
+def _weight_of(entries: Sequence[QueuedCommand]) -> int:
+    return entries[0].weight if len(entries) == 1 else sum([entry.weight for entry in entries])

@@ -5,6 +5,7 @@ waiting work are decided here for all lease calls together, after the tasks are 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -31,6 +32,10 @@ BRINGS_WORK: tuple[type[Decision], ...] = (AddTask, RequeueTask, QueueTask, Revi
 
 
 class DispatchDomain(Domain):
+    @classmethod
+    def is_named_by(cls, kinds: frozenset[type[Any]]) -> bool:
+        return LeaseWork in kinds
+
     @classmethod
     def is_concerned(cls, batch: Batch) -> bool:
         """Whether a lease call asks for work."""

@@ -3,42 +3,13 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rota.engine.commit.request import BatchCounts
+from rota.engine.commit.request import NOTHING_COUNTED, BatchCounts
+from rota.engine.metrics.activity import Activity
 from rota.engine.metrics.links import LinkMetrics
+from rota.engine.metrics.rates import QueueRates
 from rota.engine.metrics.time_series import TimeSeries
 from rota.engine.shards.changes import ServiceChanges, ServiceGauges
 from rota.engine.working_set.working_set import WorkingSet
-
-RATE_WINDOW_S = 60
-
-
-class EventRate:
-    """Events a second over the last minute, counted in slots of a second.
-
-    The slots are a ring of fixed size, so one thread may count while others read.
-    """
-
-    def __init__(self) -> None:
-        self._slots: list[tuple[int, int]] = [(0, 0)] * RATE_WINDOW_S  # a second, and its count
-
-    def add(self, count: int, now_ms: int) -> None:
-        second = now_ms // 1000
-        slot = second % RATE_WINDOW_S
-        counted_for, before = self._slots[slot]
-        self._slots[slot] = (second, before + count if counted_for == second else count)
-
-    def per_second(self, now_ms: int) -> float:
-        newest = now_ms // 1000
-        oldest = newest - RATE_WINDOW_S  # excluded, and so are seconds in the future
-        total = sum(count for second, count in self._slots if oldest < second <= newest)
-        return total / RATE_WINDOW_S
-
-
-@dataclass
-class QueueRates:
-    submitted: EventRate = field(default_factory=EventRate)
-    finished: EventRate = field(default_factory=EventRate)
-    failed: EventRate = field(default_factory=EventRate)
 
 
 @dataclass
@@ -114,15 +85,26 @@ class Metrics:
     waiting_leases: int = 0  # lease calls waiting for work
     working_set: WorkingSet = field(default_factory=WorkingSet)  # what the writer holds in memory
     duty_runs_ms: dict[str, int] = field(default_factory=dict)  # when each duty last ran
-    rates: dict[str, QueueRates] = field(default_factory=dict)
-    series: TimeSeries = field(default_factory=TimeSeries)
     services: dict[str, ServiceMetrics] = field(default_factory=dict)
     fenced_effects: int = 0  # of all services, unknown ones included
     wire: WireMetrics = field(default_factory=WireMetrics)
     links: LinkMetrics = field(default_factory=LinkMetrics)
+    activity: Activity = field(default_factory=Activity)
+
+    @property
+    def rates(self) -> dict[str, QueueRates]:
+        """The rates by queue."""
+        return self.activity.rates
+
+    @property
+    def series(self) -> TimeSeries:
+        """The charts."""
+        return self.activity.series
 
     def note_counts(self, counts: BatchCounts, now_ms: int) -> None:
         """Count the tasks that a commit submitted and finished."""
+        if counts is NOTHING_COUNTED:
+            return
         for queue, count in counts.submitted.items():
             self.submitted[queue] += count
         for queue_and_state, count in counts.finished.items():
@@ -131,15 +113,7 @@ class Metrics:
 
     def note_rates(self, counts: BatchCounts, now_ms: int) -> None:
         """Add a commit, also of the leader's, to rates and charts; the leader alone counts it."""
-        for queue, count in counts.submitted.items():
-            self._rates(queue).submitted.add(count, now_ms)
-            self.series.add(queue, "submitted", count, now_ms)
-        for (queue, state), count in counts.finished.items():
-            self._rates(queue).finished.add(count, now_ms)
-            self.series.add(queue, "finished", count, now_ms)
-            if state == "failed":
-                self._rates(queue).failed.add(count, now_ms)
-                self.series.add(queue, "failed", count, now_ms)
+        self.activity.note(counts, now_ms)
 
     def forget_leading(self) -> None:
         """Forget what only the leader measures, because another coordinator leads."""
@@ -152,10 +126,4 @@ class Metrics:
         known = self.services.get(name)
         if known is None:
             known = self.services[name] = ServiceMetrics()
-        return known
-
-    def _rates(self, queue: str) -> QueueRates:
-        known = self.rates.get(queue)
-        if known is None:
-            known = self.rates[queue] = QueueRates()
         return known

@@ -60,7 +60,11 @@ class Track:
         self._gauges = {name: array("q", [UNKNOWN]) * SLOTS for name in GAUGES}
 
     def add(self, name: str, count: int, now_ms: int) -> None:
-        self._counts[name][self._place(now_ms)] += count
+        number = now_ms // SLOT_MS
+        place = number % SLOTS
+        if self._numbers[place] != number:
+            self._begin_slot(place, number)
+        self._counts[name][place] += count
 
     def look(self, gauges: Gauges, now_ms: int) -> None:
         place = self._place(now_ms)
@@ -101,12 +105,15 @@ class Track:
         number = now_ms // SLOT_MS
         place = number % SLOTS
         if self._numbers[place] != number:
-            for counts in self._counts.values():
-                counts[place] = 0
-            for gauges in self._gauges.values():
-                gauges[place] = UNKNOWN
-            self._numbers[place] = number
+            self._begin_slot(place, number)
         return place
+
+    def _begin_slot(self, place: int, number: int) -> None:
+        for counts in self._counts.values():
+            counts[place] = 0
+        for gauges in self._gauges.values():
+            gauges[place] = UNKNOWN
+        self._numbers[place] = number
 
 
 def _seen(value: int) -> int | None:
@@ -120,7 +127,9 @@ class TimeSeries:
 
     def add(self, queue: str, name: str, count: int, now_ms: int) -> None:
         self.all.add(name, count, now_ms)
-        track = None if queue == ALL else self._track(queue)
+        track = self.queues.get(queue)
+        if track is None and queue != ALL:
+            track = self._track(queue)
         if track is not None:
             track.add(name, count, now_ms)
 

@@ -23,7 +23,8 @@ from rota.core.workers.model import (
     health,
 )
 from rota.engine.clock import Clock
-from rota.engine.metrics.metrics import Metrics, QueueRates
+from rota.engine.metrics.metrics import Metrics
+from rota.engine.metrics.rates import QueueRates
 from rota.engine.queries.autoscaling_inputs import MeanDuration, ScaleInputs, read_inputs
 from rota.engine.queries.reader import StoreReader
 from rota.engine.queries.workers import WorkerLoad

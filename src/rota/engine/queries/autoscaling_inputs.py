@@ -12,7 +12,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from rota.core.workers.statistics import NEGLIGIBLE_WEIGHT, decay_factor
-from rota.engine.metrics.metrics import RATE_WINDOW_S
+from rota.engine.metrics.rates import RATE_WINDOW_S
 from rota.engine.queries.workers import WorkerLoad, loads_of
 from rota.store.database import Transaction
 from rota.store.scaling import LaneWork, RecentStatistics, ScalingStore

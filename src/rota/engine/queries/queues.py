@@ -14,7 +14,8 @@ from rota.core.flows.queue_settings import (
     targets,
 )
 from rota.engine.clock import Clock
-from rota.engine.metrics.metrics import Metrics, QueueRates
+from rota.engine.metrics.metrics import Metrics
+from rota.engine.metrics.rates import QueueRates
 from rota.engine.queries.reader import StoreReader
 from rota.store.database import Transaction
 from rota.store.tasks.flows import FlowStore

@@ -13,7 +13,7 @@ renewed must not look dead to a peer.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from rota.core import limits
 from rota.core.commands import EpochClaim, ReportResults
@@ -49,6 +49,10 @@ class ShardDomain(Domain):
     """The services of one batch."""
 
     COMMANDS = frozenset(get_args(ShardCommand))
+
+    @classmethod
+    def looks_further(cls, kinds: frozenset[type[Any]]) -> bool:
+        return ReportResults in kinds
 
     @classmethod
     def is_concerned(cls, batch: Batch) -> bool:

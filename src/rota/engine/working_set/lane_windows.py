@@ -10,6 +10,9 @@ A task that is queued enters the window if its place is within the bound, and ot
 store alone. A window that is full takes no task after its last place: it gets a bound instead. One
 that grows to twice that length, by tasks of a higher priority, is cut.
 
+A task that is submitted alone enters its window a little later, together with others, since that
+costs a fraction. It does so before anything is asked of the windows.
+
 Limits. A place takes about 120 bytes. All windows together have about `MOST_PLACES` places, a few
 for each lane when there are many lanes, and no more than `MOST_PER_LANE` when there are few: tasks
 that wait for long are cheaper to read later than to hold. So a million queued tasks take no more
@@ -43,6 +46,8 @@ MOST_PER_READ = 512  # tasks by which a window grows at a time, unless more are 
 MOST_BYTES = 32 * 1024 * 1024  # of all tasks that are held whole
 MOST_PAYLOAD_BYTES = 64 * 1024  # of a task that is held whole
 RECORD_BYTES = 600  # of a task that is held whole, beside its payload
+MOST_LATER = 32  # tasks that enter their windows later
+MOST_LATER_BYTES = 4_096  # of the payload of such a task
 
 
 class LaneWindow:
@@ -83,7 +88,8 @@ class LaneWindows:
 
     def __init__(self, lanes: Lanes, *, most_places: int | None = None) -> None:
         """Most places: of all windows together; None: `MOST_PLACES`."""
-        self.by_lane: dict[int, LaneWindow] = {}
+        self._by_lane: dict[int, LaneWindow] = {}
+        self._later: list[AddTask] = []  # tasks that were noted and have not entered their windows
         self._most_places = most_places
         self.place_count = 0
         self.held_bytes = 0  # of the tasks that are held whole
@@ -94,8 +100,21 @@ class LaneWindows:
         """Load which lanes have queued tasks; the windows are filled at their first use."""
         windows = cls(lanes)
         for number in TaskStore(tx, lanes).open_lanes():
-            windows.by_lane[number] = LaneWindow(bound=FIRST_PLACE)
+            windows._by_lane[number] = LaneWindow(bound=FIRST_PLACE)
         return windows
+
+    @property
+    def by_lane(self) -> dict[int, LaneWindow]:
+        """The windows by lane, with every task that was noted."""
+        if self._later:
+            later, self._later = self._later, []
+            self._enter_new(later)
+        return self._by_lane
+
+    @property
+    def task_count(self) -> int:
+        """The number of queued tasks that are held, for any thread that asks."""
+        return self.place_count + len(self._later)
 
     def open_lanes(self) -> list[int]:
         """Return the lanes that may have queued tasks."""
@@ -206,13 +225,28 @@ class LaneWindows:
 
     def note_added(
         self,
-        decisions: Iterable[AddTask],
+        decisions: Sequence[AddTask],
         run_tokens: Mapping[TaskId, tuple[int, int]] = MappingProxyType({}),
     ) -> None:
         """Note new tasks that are queued, unless they are scheduled.
 
         Run tokens: the run and the token of those that work for one.
         """
+        if len(decisions) == 1 and not run_tokens:
+            if len(decisions[0].task.payload) <= MOST_LATER_BYTES:
+                self._later.append(decisions[0])
+                if len(self._later) < MOST_LATER:
+                    return
+                decisions, self._later = self._later, []
+        elif self._later:
+            decisions, self._later = [*self._later, *decisions], []
+        self._enter_new(decisions, run_tokens)
+
+    def _enter_new(
+        self,
+        decisions: Iterable[AddTask],
+        run_tokens: Mapping[TaskId, tuple[int, int]] = MappingProxyType({}),
+    ) -> None:
         lanes = self._lanes
         for one in decisions:
             if one.due_at_ms is None:
@@ -280,7 +314,7 @@ class LaneWindows:
 
     def enter(self, lane: int, place: Place, task: TaskRecord | None) -> None:
         """Note that a task is queued at this place; without it, it is read when it is leased."""
-        window = self._window(lane)
+        window = self.by_lane.get(lane) or self._window(lane)
         if window.covers(place):
             self._enter(window, place, task)
 
@@ -300,9 +334,9 @@ class LaneWindows:
 
     def _window(self, lane: int) -> LaneWindow:
         """Return the window of a lane in which a task is queued; a new one covers the lane."""
-        window = self.by_lane.get(lane)
+        window = self._by_lane.get(lane)
         if window is None:
-            window = self.by_lane[lane] = LaneWindow()
+            window = self._by_lane[lane] = LaneWindow()
         return window
 
     def _enter(self, window: LaneWindow, place: Place, task: TaskRecord | None) -> None:
@@ -338,7 +372,7 @@ class LaneWindows:
 
     def _part(self) -> int:
         """Return the number of places that each window may keep."""
-        return max(1, min(MOST_PER_LANE, self._most // max(1, len(self.by_lane))))
+        return max(1, min(MOST_PER_LANE, self._most // max(1, len(self._by_lane))))
 
     def _hold(self, window: LaneWindow, task: TaskRecord) -> None:
         """Hold a task whole, if there is room for it."""
@@ -353,8 +387,8 @@ class LaneWindows:
         part = self._part()
         if len(grown.places) > 2 * part:
             self._cut(grown, part)
-        if self.place_count > 2 * self._most + len(self.by_lane):
-            for window in self.by_lane.values():
+        if self.place_count > 2 * self._most + len(self._by_lane):
+            for window in self._by_lane.values():
                 if len(window.places) > part:
                     self._cut(window, part)
 

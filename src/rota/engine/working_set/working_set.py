@@ -40,7 +40,7 @@ class WorkingSet:
     @property
     def task_count(self) -> int:
         """The number of queued tasks that are held."""
-        return self.windows.place_count
+        return self.windows.task_count
 
     @property
     def task_bytes(self) -> int:

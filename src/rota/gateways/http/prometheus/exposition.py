@@ -119,7 +119,6 @@ def _copy(metrics: Metrics) -> Metrics:
         inbox=Counter(metrics.inbox),
         held_sweeps=Counter(metrics.held_sweeps),
         duty_runs_ms=dict(metrics.duty_runs_ms),
-        rates={},
         services={
             name: dataclasses.replace(one, departures=Counter(one.departures))
             for name, one in list(metrics.services.items())

@@ -20,7 +20,7 @@ from rota.core import limits
 from rota.core.tasks.values import too_deep
 from rota.engine.runs.artifact_io import LARGEST_IN_ROW, PIECE_BYTES
 from rota.errors import Malformed, RequestTimeout, TooLarge
-from rota.gateways.http.routing.responses import ANSWERING
+from rota.gateways.http.routing.responses import ANSWERING, DirectResponder
 from rota.gateways.http.server.scheduling import Begun
 from rota.gateways.quotas import Quota, Quotas, RequestQuotas, Reservation
 from rota.gateways.validation import invalid
@@ -220,6 +220,20 @@ def is_whole(scope: Scope) -> bool:
     """Whether the body has come with the head."""
     exchange = scope.get("extensions", {}).get(ANSWERING)
     return exchange is not None and not exchange.more_body
+
+
+async def read_whole_body(
+    scope: Scope, receive: Receive, *, declared: bytes | None, most: int, setting: str
+) -> bytes:
+    """Read a body that has come with the head, without a message for it where that is possible."""
+    connection: DirectResponder = scope["extensions"][ANSWERING]
+    if (_length(declared) or 0) <= most:
+        content = connection.take_body()
+        if content is not None:
+            if len(content) > most:
+                _refuse_size(most, setting)
+            return content
+    return await read_body(receive, declared=declared, most=most, setting=setting)
 
 
 def _length(declared: bytes | None) -> int | None:

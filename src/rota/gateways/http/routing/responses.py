@@ -44,6 +44,15 @@ _encoder = msgspec.json.Encoder()
 class DirectResponder(Protocol):
     """What a connection can do beyond ASGI."""
 
+    @property
+    def more_body(self) -> bool:
+        """Whether a part of the body is still to come."""
+        ...
+
+    def take_body(self) -> bytes | None:
+        """Take the whole body if it is here; None: it has to be received in the ordinary way."""
+        ...
+
     def answer(self, status: int, media_type: str, body: bytes, headers: TextHeaders = ()) -> bool:
         """Send a whole answer in one go; False: it has to be sent in the ordinary way."""
         ...

@@ -31,9 +31,9 @@ from rota.gateways.http.routing.bodies import (
     decode,
     decode_text,
     is_whole,
-    read_body,
     read_body_within_quota,
     read_small_body,
+    read_whole_body,
     upload,
 )
 from rota.gateways.http.routing.endpoint import BodyReading, HttpCall, HttpEndpoint, HttpServices
@@ -281,8 +281,8 @@ class Application:
                 if is_whole(scope):
                     reservation.take(pools.places)
                     declared = headers.get(b"content-length")
-                    content = await read_body(
-                        receive, declared=declared, most=most, setting=setting
+                    content = await read_whole_body(
+                        scope, receive, declared=declared, most=most, setting=setting
                     )
                     if len(content) > limits.UNCOUNTED_BODY_BYTES:
                         reservation.take(pools.body_bytes, len(content))
@@ -332,8 +332,11 @@ def _reserve_wait(
 async def _admit(
     authenticator: Authenticator, endpoint: HttpEndpoint, headers: dict[bytes, bytes]
 ) -> Caller:
-    identify = authenticate if b"authorization" in headers else authenticate_browser
-    caller = await identify(authenticator, headers, is_change=endpoint.is_change)
+    # Nearly always known without the store, and then without a coroutine.
+    caller = authenticate_at_once(authenticator, headers, is_change=endpoint.is_change)
+    if caller is None:
+        identify = authenticate if b"authorization" in headers else authenticate_browser
+        caller = await identify(authenticator, headers, is_change=endpoint.is_change)
     endpoint.check(caller)
     return caller
 

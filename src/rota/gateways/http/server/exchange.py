@@ -196,6 +196,15 @@ class HttpExchange:
         body, self.body = bytes(self.body), b""
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
+    def take_body(self) -> bytes | None:
+        """Take the whole body if it is here; None: it has to be received in the ordinary way."""
+        if self.more_body or self.is_gone or self.is_complete or self._expects_continue:
+            return None
+        self._transport.resume_reading()
+        self._has_input = False
+        body, self.body = self.body, b""
+        return body if type(body) is bytes else bytes(body)
+
     def answer(self, status: int, media_type: str, body: bytes, headers: TextHeaders = ()) -> bool:
         """Send a whole response at once; False: it has to be sent in the ordinary way."""
         if self.is_started or self.is_gone or self._transport.is_write_paused:

@@ -22,7 +22,6 @@ from rota.core.tasks.model import (
     Labels,
     TaskRecord,
     TaskState,
-    flow_of,
 )
 from rota.messages import AcknowledgementView, JobEvent, LeaseView, TaskView
 from rota.messages.dashboard import WhyView
@@ -58,7 +57,7 @@ def added_task(item: AddTask, *, duplicate: bool = False) -> TaskView:
         created_at_ms=item.created_at_ms,
         duplicate=duplicate,
     )
-    if flow_of(task) is not None:
+    if task.concurrency is not None or task.rate is not None or task.fair_key is not None:
         view = msgspec.structs.replace(
             view, concurrency=task.concurrency, rate=task.rate, fair_key=task.fair_key
         )

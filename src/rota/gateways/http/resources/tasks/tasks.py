@@ -113,8 +113,10 @@ async def submit(call: HttpCall[NewTask | NewTasks, NoQuery]) -> HttpResponse:
         raise
     assert isinstance(reply, Submitted)
     views = _views(reply.items)
+    if not is_batch:
+        return encoded(views[0], 200 if views[0].duplicate else 201)
     is_new = not all(view.duplicate for view in views)
-    return encoded(views if is_batch else views[0], 201 if is_new else 200)
+    return encoded(views, 201 if is_new else 200)
 
 
 def _seconds_until_room(call: HttpCall[Any, Any], queue: str, count: int) -> int:
