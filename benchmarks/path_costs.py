@@ -34,6 +34,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from benchmarks.coordinators import Coordinator, connect_when_ready
 from benchmarks.processes import ROOT, Failed, free_port, running, time_limit
+from benchmarks.processor import clock_of
 from benchmarks.wire import Connection, request
 from rota.messages import streams
 from rota.messages.sessions import MSGPACK
@@ -60,7 +61,7 @@ class Side:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._caller = coordinator.connection
-        self._clock = _clock_of(coordinator.process.id)
+        self._clock = clock_of(coordinator.process.id)
         self._socket: ClientConnection | None = None
         self._taken = 0
         self._number = 1
@@ -186,11 +187,6 @@ ROWS: Mapping[str, tuple[int, Callable[[Side, int], float]]] = {
 
 def _submission(queue: str) -> bytes:
     return request("POST", "/api/tasks", json.dumps({"name": "noop", "queue": queue}).encode())
-
-
-def _clock_of(process_id: int) -> int:
-    """The clock of a process's processor time, as `clock_getcpuclockid` of the C library has it."""
-    return (~process_id << 3) | 2
 
 
 @contextmanager

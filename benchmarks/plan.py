@@ -31,10 +31,10 @@ class Plan(NamedTuple):
     wide_items: int = 100_000  # of a foreach that is under way at the same time
     beside_s: float = 60.0  # how long heartbeats are sent beside the two, at most
     held_s: float = 60.0  # how long a transaction is held open on PostgreSQL
-    scale_rounds: int = 3  # of each number of coordinators, in turn
-    scale_tasks: int = 50_000  # that several coordinators drain
+    scale_rounds: int = 11  # of each number of coordinators, in turn
+    scale_tasks: int = 20_000  # that several coordinators drain
     scale_drain_limit_s: float = 10.0  # then the rate of what was done counts
-    scale_submit_s: float = 4.0  # how long clients submit to several coordinators
+    scale_submit_s: float = 1.5  # how long clients submit to several coordinators
     call_samples: int = 50  # of single calls to a coordinator that is far from its database
     takeovers: int = 10  # of a killed leader, and as many of one that is stopped
     million: int = 1_000_000  # queued tasks, for the memory they cost
@@ -73,9 +73,9 @@ def quick(plan: Plan) -> Plan:
         wide_items=10_000,
         beside_s=10.0,
         held_s=10.0,
-        scale_rounds=1,
-        scale_tasks=20_000,
-        scale_submit_s=2.0,
+        scale_rounds=2,
+        scale_tasks=10_000,
+        scale_submit_s=1.0,
         call_samples=20,
         takeovers=3,
         million=100_000,

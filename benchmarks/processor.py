@@ -14,6 +14,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 MIN_TASKS = 1_000  # with fewer, the clock ticks are too coarse
 
 
+def clock_of(process_id: int) -> int:
+    """The clock of one process's processor time, as `clock_getcpuclockid` of the C library has it.
+
+    `time.clock_gettime` reads it with the precision of the kernel, where `spent_s` counts ticks.
+    """
+    return (~process_id << 3) | 2
+
+
 def spent_s(process_id: int) -> float:
     """The processor time of a process and its descendants; 0 on systems without /proc."""
     known = _all_processes()

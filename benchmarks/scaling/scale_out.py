@@ -5,6 +5,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from benchmarks.peers.measuring import percentiles
 from benchmarks.plan import Plan
 from benchmarks.postgres_server import Server
 from benchmarks.processes import Failed, running
-from benchmarks.scaling.clients import submit_alone
+from benchmarks.processor import clock_of
+from benchmarks.scaling.clients import WARM_UP_S, submit_alone
 from benchmarks.scaling.links import delayed, round_trip_ms
 from benchmarks.wire import request
 
@@ -33,22 +35,23 @@ Measurement = Callable[[Plan, Path, Server], Facts]
 def at_distance(rtt_ms: float) -> Measurement:
     def measure(plan: Plan, folder: Path, server: Server) -> Facts:
         cells: dict[int, list[Facts]] = {size: [] for size in SIZES}
-        calls: list[Facts] = []
-        for turn in range(plan.scale_rounds):
-            for size, measured in cells.items():
-                place = folder / f"scale-{rtt_ms:g}-{size}-{turn}"
+        with ExitStack() as stack:
+            fleets: dict[int, list[Coordinator]] = {}
+            stores: dict[int, str] = {}
+            for size in SIZES:
+                place = folder / f"scale-{rtt_ms:g}-{size}"
                 place.mkdir()
-                with (
-                    server.database() as direct,
-                    delayed(direct, rtt_ms, place) as store,
-                    coordinators.replicas(size, place / "replicas", store) as all_of_them,
-                ):
-                    measured.append(_rates(all_of_them, plan))
-                    if size == 1:
-                        costs = _calls(all_of_them[0], plan.call_samples, rtt_ms)
-                        calls.append(costs | {"measured_rtt_ms": round_trip_ms(store)})
-        medians = {name: statistics.median(one[name] for one in calls) for name in calls[0]}
-        return {"rtt_ms": rtt_ms, **_compared(cells), "calls": medians, "rounds": cells}
+                direct = stack.enter_context(server.database())
+                stores[size] = stack.enter_context(delayed(direct, rtt_ms, place))
+                replicas = coordinators.replicas(size, place / "replicas", stores[size])
+                fleets[size] = stack.enter_context(replicas)
+            for turn in range(plan.scale_rounds):
+                for place_in_turn in range(len(SIZES)):
+                    size = SIZES[(turn + place_in_turn) % len(SIZES)]
+                    cells[size].append(_rates(fleets[size], plan))
+            calls = _calls(fleets[1][0], plan.call_samples, rtt_ms)
+            calls["measured_rtt_ms"] = round_trip_ms(stores[1])
+        return {"rtt_ms": rtt_ms, **_compared(cells), "calls": calls, "rounds": cells}
 
     away = f"with {rtt_ms:g} ms of round trip to it" if rtt_ms else "without a delay"
     measure.__doc__ = f"1, 2 and 3 coordinators on one PostgreSQL, {away}."
@@ -60,26 +63,44 @@ def _compared(cells: dict[int, list[Facts]]) -> Facts:
     facts: Facts = {}
     for what in ("submit", "drain"):
         rates = {size: [one[what]["per_s"] for one in rounds] for size, rounds in cells.items()}
-        facts[f"{what}_per_s"] = {
-            str(size): statistics.median(all_) for size, all_ in rates.items()
-        }
+        costs = {size: [one[what]["cpu_us"] for one in rounds] for size, rounds in cells.items()}
+        facts[f"{what}_per_s"] = _medians(rates)
+        facts[f"{what}_cpu_us"] = _medians(costs)
         for size in SIZES[1:]:
-            pairs = zip(rates[size], rates[1], strict=True)
-            facts[f"{what}_ratio_{size}"] = statistics.median(ours / one for ours, one in pairs)
+            ratios = sorted(ours / one for ours, one in zip(rates[size], rates[1], strict=True))
+            facts[f"{what}_ratio_{size}"] = statistics.median(ratios)
+            last = len(ratios) - 1
+            facts[f"{what}_ratio_{size}_half"] = [ratios[last // 4], ratios[last - last // 4]]
     return facts
 
 
+def _medians(by_size: dict[int, list[float]]) -> dict[str, float]:
+    return {str(size): statistics.median(figures) for size, figures in by_size.items()}
+
+
 def _rates(all_of_them: Sequence[Coordinator], plan: Plan) -> Facts:
+    """The rates of one round, and the processor time of all coordinators for each task."""
+    coordinators.fill(all_of_them[0], plan.scale_tasks)
+    before_s = _spent_s(all_of_them)
     drained = _drain(all_of_them, plan.scale_tasks, limit_s=plan.scale_drain_limit_s)
+    drained["cpu_us"] = (_spent_s(all_of_them) - before_s) / drained["tasks"] * 1e6
     ports = [one.port for one in all_of_them]
+    before_s = _spent_s(all_of_them)
     submitted = submit_alone(ports, clients=CLIENTS, seconds=plan.scale_submit_s)
+    used_s = _spent_s(all_of_them) - before_s
+    # The clients also submit while they warm up.
+    count = submitted["per_s"] * (plan.scale_submit_s + WARM_UP_S)
+    submitted["cpu_us"] = used_s / count * 1e6
     return {"submit": submitted, "drain": drained}
+
+
+def _spent_s(all_of_them: Sequence[Coordinator]) -> float:
+    return sum(time.clock_gettime(clock_of(one.process.id)) for one in all_of_them)
 
 
 def _drain(all_of_them: Sequence[Coordinator], tasks: int, *, limit_s: float) -> Facts:
     """The rate of streaming workers; of what they did within the limit, if that was not all."""
     first = all_of_them[0]
-    coordinators.fill(first, tasks)
     urls = [all_of_them[number % len(all_of_them)].url for number in range(WORKERS)]
     module = "benchmarks.scaling.streaming_workers"
     command = [sys.executable, "-m", module, str(tasks), str(limit_s), *urls]

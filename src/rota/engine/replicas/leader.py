@@ -29,6 +29,7 @@ log = structlog.get_logger("rota.replicas")
 ToFollower = PeerConnection[LeaderFrame]
 Enqueue = Callable[..., QueuedCommand]
 
+FAILED = "the leader failed; see its log"
 LAST_FORWARDS_S = 0.5  # how long a leader that resigns waits for what its followers have sent
 
 
@@ -100,17 +101,13 @@ class FollowerSession:
         if self._waiting.pop(number, None) is not None:
             self._reply(number, entry.future.exception() or entry.future.result())
 
-    def _reply(self, number: int, outcome: object) -> None:
-        if isinstance(outcome, RotaError):
-            self._connection.send(Refused(number, outcome))
-        elif isinstance(outcome, Exception):
-            self._connection.send(Refused(number, Internal("the leader failed; see its log")))
-        else:
-            self._send_reply(number, outcome)
-
-    def _send_reply(self, number: int, reply: Any) -> None:
+    def _reply(self, number: int, outcome: Any) -> None:
+        if isinstance(outcome, Exception):
+            shown = outcome if isinstance(outcome, RotaError) else Internal(FAILED)
+            self._connection.send(Refused(number, shown))
+            return
         try:
-            self._connection.send(Replied(number, reply))
+            self._connection.send(Replied(number, outcome))
         except TooLarge as error:
             # The worker does not list tasks that it never saw, so they return to their queue.
             log.warning("reply_too_large", follower=self.name, problem=error.detail)

@@ -76,6 +76,7 @@ class PeerLink(asyncio.Protocol, Generic[Sent, Received]):
         self._reader = MessageReader(link_limits.message_bytes)
         self._outbox: list[bytes] = []  # encoded frames of this turn of the loop
         self._outbox_bytes = 0
+        self._unsent_bytes = 0  # that the transport had when the first of those frames came
         self._is_full = False
         self._left_bytes = 0  # had left at the last check of a full link
         self._is_ending = False
@@ -117,9 +118,11 @@ class PeerLink(asyncio.Protocol, Generic[Sent, Received]):
     def _put(self, encoded: bytes) -> None:
         if not self._outbox:
             self._loop.call_soon(self._flush)
+            # Asked once in a turn of the loop: in the meantime nothing is written.
+            self._unsent_bytes = self._transport.get_write_buffer_size()
         self._outbox.append(encoded)
         self._outbox_bytes += len(encoded)
-        if self.backlog > self._limits.backlog_bytes:
+        if self._unsent_bytes + self._outbox_bytes > self._limits.backlog_bytes:
             self._drop(ConnectionError(f"{self.peer} does not read what it is sent"))
 
     def _flush(self) -> None:

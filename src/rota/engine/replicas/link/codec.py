@@ -130,11 +130,11 @@ class FollowerCodec:
 
     def encode(self, frame: FollowerFrame) -> bytes:
         match frame:
-            case Forward():
-                packed = PackedForward(frame.number, encode_command(frame.command), frame.can_wait)
+            case Forward(number=number, command=command):
+                packed = PackedForward(number, encode_command(command), frame.can_wait)
                 encoded = _checked(_encode(packed), self._most_bytes)
-                if isinstance(frame.command, SubmitTasks):
-                    self._submissions[frame.number] = frame.command.tasks
+                if type(command) is SubmitTasks:
+                    self._submissions[number] = command.tasks
                 return encoded
             case Abandon():
                 self._submissions.pop(frame.number, None)
@@ -196,11 +196,13 @@ class LeaderCodec:
 
     def _encode_reply(self, frame: Replied) -> bytes | None:
         reply: Any = frame.reply
-        tasks = self._submissions.pop(frame.number, None)
-        if isinstance(reply, Submitted):
+        if type(reply) is Submitted:
+            tasks = self._submissions.pop(frame.number, None)
             if tasks is None:
                 return None  # the command was abandoned
             reply = compact(reply, tasks)
+        elif self._submissions:
+            self._submissions.pop(frame.number, None)
         packed = PackedReply(frame.number, REPLY_TAGS[type(reply)], encode_reply(reply))
         return _checked(_encode(packed), self._most_bytes)
 
@@ -225,6 +227,6 @@ class LeaderCodec:
 
     def _forward(self, packed: PackedForward) -> Forward:
         command = decode_command(packed.command)
-        if isinstance(command, SubmitTasks):
+        if type(command) is SubmitTasks:
             self._submissions[packed.number] = command.tasks
         return Forward(packed.number, command, packed.can_wait)
