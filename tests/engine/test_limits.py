@@ -24,7 +24,9 @@ from rota.core.flows.commands import (
 )
 from rota.core.flows.model import Concurrency, Rate
 from rota.core.tasks.model import NewTask, TaskState
+from rota.engine.flows.flow_domain import FEW_TASKS
 from rota.errors import Invalid, KeyBusy, LimitKindConflict, TooMany
+from rota.store.tasks.flows import FlowStore
 from tests.conftest import TurnedClock
 from tests.engine.flows import Flows
 from tests.engine.limiting import failed, fleet, limit, submit
@@ -556,3 +558,16 @@ async def test_a_recount_names_what_differs(engine: Engine) -> None:
         f"flow {flow.number} is not in exactly one of active and blocked",
     ]
     assert await engine.report(worker, done(task)) == ["accepted"]
+
+
+@pytest.mark.parametrize("count", [1, FEW_TASKS, FEW_TASKS + 1])
+async def test_the_first_limit_of_a_store_is_written_by_the_batch_that_names_it(
+    engine: Engine, count: int
+) -> None:
+    plain = [NewTask(name="plain") for _ in range(count - 1)]
+    first = NewTask(name="first", concurrency=Concurrency(key="tenant", limit=2))
+
+    await engine.submit_all([*plain, first])
+
+    stored = engine.database.read(lambda tx: FlowStore(tx).limits())
+    assert [*stored] == ["tenant"]

@@ -297,6 +297,7 @@ def apply(
         run_tokens=run_tokens,
         queues_new=queues_new,
     )
-    for kind in sorted(decisions, key=PLACES.__getitem__):
+    kinds = decisions if len(decisions) == 1 else sorted(decisions, key=PLACES.__getitem__)
+    for kind in kinds:
         WRITERS[kind](writer, decisions[kind])
     return writer.applied

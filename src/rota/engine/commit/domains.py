@@ -139,6 +139,8 @@ def next_due_ms(decisions: Mapping[type[Decision], list[Any]]) -> int | None:
             moments.append(one.due_at_ms)
         if one.task.start_within_ms is not None:
             moments.append(one.created_at_ms + one.task.start_within_ms)
+    if len(decisions) == 1 and not moments and AddTask in decisions:
+        return None  # as for most submissions
     for one in decisions.get(ReplaceTask, ()):
         moments += () if one.due_at_ms is None else (one.due_at_ms,)
         if one.options.start_within_ms is not None:

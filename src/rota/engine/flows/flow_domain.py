@@ -1,8 +1,10 @@
 """Limits and settings of queues inside a batch, and the writes of all changed limits."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never, get_args
 
 from rota.core import limits as core_limits
+from rota.core.decisions import AddTask, Decision, ReplaceTask, ReviveTask
 from rota.core.events import Event
 from rota.core.flows import commands as rules
 from rota.core.flows.commands import (
@@ -32,7 +34,8 @@ from rota.core.flows.queue_settings import (
     targets,
 )
 from rota.core.replies import Done
-from rota.engine.commit.batch import Domain
+from rota.core.tasks.model import NewTask
+from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.request import earlier
 from rota.engine.flows.recount import recount
 from rota.engine.working_set.held_flows import HeldFlows
@@ -44,9 +47,34 @@ from rota.store.tasks.queues import QueueStore
 FULL_AGAIN_MS = 60_000  # between two events about one queue that refuses submissions
 
 
+FEW_TASKS = 16  # of which each is looked at
+
+
+def _may_name_limits(decisions: Mapping[type[Decision], list[Any]]) -> bool:
+    """Whether one of these tasks may have a limit: as far as that is known at little cost."""
+    if ReplaceTask in decisions or ReviveTask in decisions:
+        return True
+    added: Sequence[AddTask] = decisions.get(AddTask, ())
+    if len(added) > FEW_TASKS:
+        return True
+    return any(_has_limits(one.task) for one in added)
+
+
+def _has_limits(task: NewTask) -> bool:
+    return task.concurrency is not None or task.rate is not None or task.fair_key is not None
+
+
 class FlowDomain(Domain):
     COMMANDS = frozenset(get_args(FlowCommand))
-    CONCERNS_ALL = True  # any batch may start or end tasks that have limits
+
+    @classmethod
+    def is_concerned(cls, batch: Batch) -> bool:
+        """Whether a limit or a tenant is known, or a task of the batch may be the first with one.
+
+        Any batch may start or end tasks that have limits.
+        """
+        flows = batch.held.flows
+        return flows.is_used or bool(flows.limits.dropped) or _may_name_limits(batch.decisions)
 
     def load(self, commands: Any) -> None:
         """Open the rates that are due: the dispatcher of this batch may use them."""

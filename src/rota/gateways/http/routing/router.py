@@ -146,13 +146,15 @@ class Application:
         site: ASGIApp,
     ) -> None:
         self._services = services
-        self._table = RouteTable(endpoints)
+        known = [*endpoints]
+        self._table = RouteTable(known)
+        self._eager = {(one.method, one.path.encode()) for one in known if one.starts_eagerly}
+        assert all(b"{" not in path for _, path in self._eager), "they are looked up as they are"
         self._site = site
 
     def starts_eagerly(self, head: RequestHead) -> bool:
         """Whether the request starts without a task, since most like it never wait."""
-        endpoint = self._find(head)
-        return endpoint is not None and endpoint.starts_eagerly
+        return (head.method, head.raw_path) in self._eager
 
     def is_crowded(self) -> bool:
         """Whether most requests would be refused now, for want of a place."""
