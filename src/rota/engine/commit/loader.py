@@ -79,7 +79,7 @@ DUTIES = {QueueDueTasks, ExpireAttempts}
 SUBMITS_ALONE = frozenset({SubmitTasks})
 
 
-def load(  # noqa: C901 - a table
+def load(
     tx: Transaction,
     lanes: Lanes,
     snapshot: Snapshot,

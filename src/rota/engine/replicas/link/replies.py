@@ -153,7 +153,7 @@ def compact(reply: Submitted, tasks: Sequence[NewTask]) -> CompactSubmitted:
     """Leave out of a reply what its command had."""
     return CompactSubmitted(
         [
-            item if type(item) is TaskRecord else _added(item, task)
+            item if isinstance(item, TaskRecord) else _added(item, task)
             for item, task in zip(reply.items, tasks, strict=True)
         ]
     )
