@@ -167,7 +167,7 @@ PROBLEMS = {
     "unknown_field": "a field that there is not",
     "duplicate_id": "an id or a name that stands there twice",
     "unknown_node": "a node that there is not",
-    "several_kinds": "a node that is more than one thing",
+    "several_kinds": "a node with the fields of two kinds, such as `task` and `workflow`",
     "bad_limit": "a node names a key twice, or a rate that can let no task start",
     "limit_without_task": "a node that runs no task has limits or a tenant",
     "leaves_the_end": "a transition out of an `end`",
@@ -195,6 +195,13 @@ PROBLEMS = {
     "expression_budget": "comprehensions inside each other, more than there may be",
     "unknown_name": "a name that no expression knows",
     "name_out_of_scope": "a name that is not there at this place",
+}
+WARNINGS = {
+    "unwritten_state": "an expression reads a part of the state that no output mapping and no "
+    "merge writes, and that the schema of the state does not name",
+    "unknown_input": "an expression reads a field that the schema of the input does not have: a "
+    "closed schema, or a field with nearly the same name",
+    "unknown_result": "an expression reads `nodes.<id>` of a node that there is not",
 }
 ERRORS = {
     "diverged": "a function does not do what its log says; the run is paused",
@@ -271,12 +278,18 @@ def page() -> str:
         "## Expressions",
         "[CEL](https://cel.dev). Texts in `input`, `output`, `condition`, `foreach`, "
         "`spawn_count`, `match`, `source` and `key` are expressions; other values stand for "
-        "themselves. A text is written with quotes inside: `'\"draft\"'`.",
+        "themselves. A text is written with quotes inside: `\"'draft'\"`.",
         table(("name", "is"), _told(NAME_MEANINGS, NAMES, "names")),
         "## Problems",
         "`rota validate`, `POST /api/workflows/validate` and a refused `PUT` tell all at once, "
         "each with its path, and its line where the definition was a text.",
-        table(("code", "meaning"), _told(PROBLEMS, _problem_codes(), "problem codes")),
+        table(("code", "meaning"), _told(PROBLEMS, _problem_codes() - set(WARNINGS), "codes")),
+        "### Warnings",
+        "`rota validate`, `POST /api/workflows/validate` and `flow.warnings()` also list "
+        "expressions that probably fail. A definition with warnings can be stored and run: a fork "
+        "may give a run what its definition does not write. A place that the expression tests for "
+        "with `has` is no warning.",
+        table(("code", "meaning"), _told(WARNINGS, _problem_codes() & set(WARNINGS), "warnings")),
         "## Errors of runs",
         "`error.type` of a run that failed. An error of a task keeps the type its handler gave "
         "it, and `node` says where it happened; one of the workflow itself has a `place` in the "

@@ -53,8 +53,9 @@ def test_problems_are_given_as_json_too(file: Path) -> None:
     verdict = json.loads(ended.stdout)
     assert ended.exit_code == ExitCode.FAILED
     assert verdict["ok"] is False
-    assert {"path", "code", "message", "line"} == set(verdict["problems"][0])
-    assert json.loads(validate("-", "--json", stdin=RIGHT).stdout) == {"ok": True, "problems": []}
+    assert {"path", "code", "message", "line", "column"} == set(verdict["problems"][0])
+    right = json.loads(validate("-", "--json", stdin=RIGHT).stdout)
+    assert right == {"ok": True, "problems": [], "warnings": []}
 
 
 def test_what_is_no_yaml_is_a_problem_as_well() -> None:
@@ -69,3 +70,44 @@ def test_a_file_that_is_not_there_is_wrong_usage() -> None:
 
     assert ended.exit_code == ExitCode.UNUSABLE
     assert "missing.yaml cannot be read" in ended.stderr
+
+
+def test_a_problem_is_shown_in_its_line_with_a_caret(file: Path) -> None:
+    ended = validate(str(file))
+
+    lines = ended.stdout.splitlines()
+    place = lines.index("  6 |   - {from: a, to: nowhere}")
+    assert lines[place - 1].startswith(f"{file}:6: transitions[0].to:")
+    assert lines[place + 1] == "    |" + " " * 19 + "^"
+    assert lines[place + 1].index("^") == lines[place].index("nowhere")
+
+
+def test_an_unknown_field_is_marked_at_its_name(file: Path) -> None:
+    lines = validate(str(file)).stdout.splitlines()
+
+    place = lines.index("  7 |   - {from: a, to: a, colour: red}")
+    assert lines[place + 1].index("^") == lines[place].index("colour")
+
+
+def test_a_long_line_is_cut_around_the_problem(file: Path) -> None:
+    text = RIGHT.replace("{task: t}", "{task: t, requires: [" + "a, " * 500 + "b], colour: 1}")
+
+    lines = validate("-", stdin=text).stdout.splitlines()
+
+    assert lines[1][lines[2].index("^") :].startswith("colour")
+    assert max(map(len, lines[1:])) < 140
+
+
+def test_a_warning_leaves_the_definition_valid(file: Path) -> None:
+    file.write_text(RIGHT.replace("{task: t}", "{task: t, input: {x: state.rowz}}"))
+
+    ended = validate(str(file))
+
+    assert ended.exit_code == ExitCode.OK
+    first, line, caret, verdict = ended.stdout.splitlines()
+    assert first.startswith(f"{file}:4: warning: nodes.a.input.x: `state.rowz` is read")
+    assert caret.index("^") == line.index("state.rowz")
+    assert verdict == f"{file}: one is valid: 1 node, 0 transitions"
+    assert [
+        one["code"] for one in json.loads(validate(str(file), "--json").stdout)["warnings"]
+    ] == ["unwritten_state"]

@@ -92,7 +92,13 @@ async def test_checking_keeps_nothing_and_tells_the_same(api: Api) -> None:
 
     assert (bad.status_code, bad.json()["ok"]) == (200, False)
     assert bad.json()["problems"] == refused.json()["problems"]
-    assert bad.json()["problems"][0].keys() == {"path", "code", "message", "line"}
+    assert bad.json()["problems"][0].keys() == {
+        "path",
+        "code",
+        "message",
+        "line",
+        "column",
+    }
     assert good.json() == {"ok": True, "problems": []}
     assert (await api.get("/api/workflows")).json()["items"] == []
 

@@ -41,11 +41,13 @@ class WorkflowProblem(Answer, frozen=True, kw_only=True):
     code: str
     message: str
     line: int | None = None  # of the text that was sent
+    column: int | None = None  # from 1, in that line
 
 
 class WorkflowCheck(Answer, frozen=True, kw_only=True):
     ok: bool
     problems: list[WorkflowProblem] = []
+    warnings: list[WorkflowProblem] = []  # of expressions that probably fail; they refuse nothing
 
 
 class RunRequest(Request, frozen=True, kw_only=True):

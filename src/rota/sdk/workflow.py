@@ -28,6 +28,7 @@ from rota.core.workflow.definition.model import (
     Synchronization,
 )
 from rota.core.workflow.definition.parser import convert
+from rota.core.workflow.definition.readings import warnings_of
 from rota.errors import Invalid
 from rota.messages import RunRequest, WorkflowView
 from rota.sdk.client import run_calls
@@ -221,6 +222,10 @@ class Workflow:
     def problems(self) -> list[DefinitionProblem]:
         """The problems of the definition; none when it can be run."""
         return convert(self._document)[1]
+
+    def warnings(self) -> list[DefinitionProblem]:
+        """Expressions that probably fail, such as one that reads what no node writes."""
+        return warnings_of(self.definition)
 
     def validate(self) -> None:
         """Raise `InvalidWorkflow`, which lists all problems, if there are any."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from rota.core import limits
 from rota.core.workflow.definition.model import Definition, DefinitionProblem, canonical
-from rota.core.workflow.definition.parser import read
+from rota.core.workflow.definition.parser import check_text
 
 MOST_PROBLEMS = 1_000  # listed of one definition
 NICENESS = 10
@@ -30,10 +30,11 @@ class Text(Struct, frozen=True):
 
 
 class Checked(Struct, frozen=True):
-    """A definition as far as it could be read, and its problems."""
+    """A definition as far as it could be read, its problems and warnings."""
 
     definition: Definition | None
     problems: list[DefinitionProblem]
+    warnings: list[DefinitionProblem] = []
 
 
 def check(text: Text) -> Checked:
@@ -46,14 +47,16 @@ def check(text: Text) -> Checked:
 
 def _checked(content: str) -> Checked:
     try:
-        definition, problems = read(content)
-        if definition is not None:
-            canonical(definition)
+        checked = check_text(content)
+        if checked.definition is not None:
+            canonical(checked.definition)
     except (UnicodeError, yaml.YAMLError):
         # By escapes, a text can have halves of characters in it that no encoding has.
         message = "it has characters that no text has"
         return Checked(None, [DefinitionProblem(path="", code="unreadable", message=message)])
-    return Checked(definition, problems[:MOST_PROBLEMS])
+    return Checked(
+        checked.definition, checked.problems[:MOST_PROBLEMS], checked.warnings[:MOST_PROBLEMS]
+    )
 
 
 def _named(content: str, name: str) -> str:

@@ -243,6 +243,7 @@ class DefinitionProblem(Struct, frozen=True, kw_only=True):
     code: str
     message: str
     line: int | None = None
+    column: int | None = None  # from 1, in that line
 
 
 def problem(path: str, code: str, message: str) -> DefinitionProblem:

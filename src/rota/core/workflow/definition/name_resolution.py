@@ -1,7 +1,10 @@
 """Checks that every expression parses and uses only names that exist where it runs."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
+
+import msgspec
 
 from rota.core.workflow.definition.expressions import NAMES, ExpressionError, compiled
 from rota.core.workflow.definition.model import (
@@ -14,9 +17,13 @@ from rota.core.workflow.definition.model import (
     problem,
 )
 from rota.core.workflow.definition.reachability import Stack
+from rota.errors import did_you_mean
 
 EVERYWHERE = frozenset({"input", "state", "output", "nodes", "run"})
 _BRANCH = frozenset({"branch"})
+_UNDECLARED = re.compile(r"undeclared reference to '([^']*)'")
+# Words with the punctuation of prose, addresses and names, and nothing that only CEL has.
+_PLAIN_TEXT = re.compile(r"[^\W_][\w\s.,:;!?'/@#%&-]*")
 
 
 def expressions(
@@ -97,10 +104,36 @@ def _check(path: str, source: Any, names: frozenset[str]) -> Iterator[Definition
     try:
         expression = compiled(source)
     except ExpressionError as error:
-        is_unknown = "undeclared reference" in str(error)
-        code = error.code or ("unknown_name" if is_unknown else "bad_expression")
-        yield problem(path, code, f"{source!r}: {error}")
+        yield _uncompiled(path, source, error, names)
         return
     for name in sorted(expression.names - names):
         there = ", ".join(one for one in NAMES if one in names)
         yield problem(path, "name_out_of_scope", f"{name!r} is not known here; there is {there}")
+
+
+def _uncompiled(
+    path: str, source: str, error: ExpressionError, names: frozenset[str]
+) -> DefinitionProblem:
+    """The problem of an expression that cannot be compiled, with what was probably meant."""
+    unknown = _UNDECLARED.search(str(error))
+    if unknown is None:
+        code = error.code or "bad_expression"
+        hint = _quoting(source) if code == "bad_expression" else None
+        if hint is not None:
+            return problem(path, code, f"`{source}` is not an expression; {hint}")
+        return problem(path, code, f"{source!r}: {error}")
+    name = unknown.group(1).partition(".")[0]
+    known = [one for one in NAMES if one in names]
+    meant = did_you_mean(name, known)
+    hint = _quoting(source) if not meant else None
+    there = f"; there is {', '.join(known)}" + (f"; {hint}" if hint else "")
+    text = f"`{source}`: there is no name {name!r} here{meant or there}"
+    return problem(path, error.code or "unknown_name", text)
+
+
+def _quoting(source: str) -> str | None:
+    """How to write a text that stands where an expression belongs; None: it is hardly a text."""
+    if not _PLAIN_TEXT.fullmatch(source):
+        return None
+    literal = f"'{source}'" if "'" not in source else msgspec.json.encode(source).decode()
+    return f"for the text write `{msgspec.json.encode(literal).decode()}`"

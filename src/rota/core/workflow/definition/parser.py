@@ -8,10 +8,11 @@ read as a part of YAML.
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import yaml  # type: ignore[import-untyped]  # has none
+from msgspec import Struct
 
 from rota.core import limits
 from rota.core.workflow.definition.model import (
@@ -21,7 +22,9 @@ from rota.core.workflow.definition.model import (
     Transition,
     problem,
 )
+from rota.core.workflow.definition.readings import warnings_of
 from rota.core.workflow.definition.validator import problems_of
+from rota.errors import nearest
 
 MAX_DEPTH = 200  # levels of nesting
 MOST_MENDINGS = 20  # problems reported of one part
@@ -58,11 +61,25 @@ def needs_quotes(text: str) -> bool:
     return any(pattern.match(text) for _, pattern, _ in _IMPLICIT)
 
 
+class CheckedText(Struct, frozen=True, kw_only=True):
+    """What a text says: a definition, its problems, and warnings, which refuse nothing."""
+
+    definition: Definition | None = None
+    problems: list[DefinitionProblem]
+    warnings: list[DefinitionProblem] = []
+
+
 def read(text: str) -> tuple[Definition | None, list[DefinitionProblem]]:
     """The definition, if it can be read at all, and all its problems."""
+    checked = check_text(text)
+    return checked.definition, checked.problems
+
+
+def check_text(text: str) -> CheckedText:
+    """The definition in a text, with all problems and warnings, each with its line."""
     if len(text) > limits.MAX_DEFINITION_BYTES:
         message = f"longer than {limits.MAX_DEFINITION_BYTES} characters"
-        return None, [problem("", "too_long", message)]
+        return CheckedText(problems=[problem("", "too_long", message)])
     is_json = text.lstrip().startswith("{")
     # In JSON a tab is a blank, in YAML a mistake; inside a JSON text neither allows one.
     content = _ESCAPE.sub(_whole, text.replace("\t", " ")) if is_json else text
@@ -74,20 +91,22 @@ def read(text: str) -> tuple[Definition | None, list[DefinitionProblem]]:
             document = None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
-        lines, repeated = {}, []
+        marks: Marks = {}
+        repeated: list[DefinitionProblem] = []
         if node is not None:
-            lines, repeated = dict(_lines(node, "")), list(_repetitions(node, ""))
+            marks, repeated = dict(_marks(node, "")), list(_repetitions(node, ""))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        return None, [_unreadable(error)]
+        return CheckedText(problems=[_unreadable(error)])
     if is_json:
         with contextlib.suppress(msgspec.DecodeError, UnicodeError):  # else it is YAML after all
             document = msgspec.json.decode(text.encode())
     definition, problems = convert(document)
-    placed = [
-        msgspec.structs.replace(one, line=_line(one.path, lines)) if one.line is None else one
-        for one in [*repeated, *problems]
-    ]
-    return None if repeated else definition, placed
+    warnings = [] if definition is None else warnings_of(definition)
+    return CheckedText(
+        definition=None if repeated else definition,
+        problems=[_placed(one, marks) for one in [*repeated, *problems]],
+        warnings=[_placed(one, marks) for one in warnings],
+    )
 
 
 def _whole(escape: re.Match[str]) -> str:
@@ -122,7 +141,7 @@ def convert(document: Any) -> tuple[Definition | None, list[DefinitionProblem]]:
     try:
         definition = msgspec.convert(document, Definition)
     except msgspec.ValidationError as error:
-        return None, _shape_problems(document, error) or [_shape_problem("", error)]
+        return None, _shape_problems(document, error) or [_shape_problem("", error, Definition)]
     return definition, problems_of(definition)
 
 
@@ -137,8 +156,10 @@ def _too_many(document: Any) -> Iterator[DefinitionProblem]:
 def _unreadable(error: Exception) -> DefinitionProblem:
     mark = getattr(error, "problem_mark", None)
     message = getattr(error, "problem", None) or str(error)
-    line = None if mark is None else mark.line + 1
-    return DefinitionProblem(path="", code="unreadable", message=str(message), line=line)
+    line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
+    return DefinitionProblem(
+        path="", code="unreadable", message=str(message), line=line, column=column
+    )
 
 
 def _repetitions(node: yaml.Node, path: str) -> Iterator[DefinitionProblem]:
@@ -149,8 +170,10 @@ def _repetitions(node: yaml.Node, path: str) -> Iterator[DefinitionProblem]:
             inner = f"{path}.{key.value}" if path else str(key.value)
             if key.value in seen:
                 message = f"{key.value!r} is there already"
-                line = key.start_mark.line + 1
-                yield DefinitionProblem(path=inner, code="duplicate_id", message=message, line=line)
+                line, column = key.start_mark.line + 1, key.start_mark.column + 1
+                yield DefinitionProblem(
+                    path=inner, code="duplicate_id", message=message, line=line, column=column
+                )
             seen.add(key.value)
             yield from _repetitions(value, inner)
     elif isinstance(node, yaml.SequenceNode):
@@ -161,7 +184,7 @@ def _repetitions(node: yaml.Node, path: str) -> Iterator[DefinitionProblem]:
 def _shape_problems(document: Any, error: msgspec.ValidationError) -> list[DefinitionProblem]:
     """Problems of each part by itself, then of the whole, without the parts that do not fit."""
     if not isinstance(document, dict):
-        return [_shape_problem("", error)]
+        return [_shape_problem("", error, Definition)]
     found: list[DefinitionProblem] = []
     mended = dict(document)
     nodes, transitions = document.get("nodes"), document.get("transitions")
@@ -188,7 +211,7 @@ def _mended(path: str, part: Any, kind: type, found: list[DefinitionProblem]) ->
         try:
             msgspec.convert(part, kind)
         except msgspec.ValidationError as error:
-            one = _shape_problem(path, error)
+            one = _shape_problem(path, error, kind)
             field = re.match(r"\.?(\w+)", one.path[len(path) :])
             name = "" if field is None else field.group(1)
             missing = re.search(r"missing required field `(.*?)`", one.message)
@@ -205,36 +228,84 @@ def _mended(path: str, part: Any, kind: type, found: list[DefinitionProblem]) ->
     return part
 
 
-def _shape_problem(path: str, error: msgspec.ValidationError) -> DefinitionProblem:
+def _fields_at(kind: type, place: str) -> list[str]:
+    """The names of the fields that an object has at a place inside a kind."""
+    kinds = {kind}
+    for name in re.findall(r"\.(\w+)", place):
+        fields = [field for one in kinds for field in msgspec.structs.fields(one)]
+        kinds = {
+            inner for field in fields if field.encode_name == name for inner in _structs(field.type)
+        }
+    return [field.encode_name for one in kinds for field in msgspec.structs.fields(one)]
+
+
+def _structs(hint: Any) -> Iterator[type]:
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        yield hint
+    for inner in get_args(hint):
+        yield from _structs(inner)
+
+
+def _shape_problem(path: str, error: msgspec.ValidationError, kind: type) -> DefinitionProblem:
     text = str(error)
     place = _PLACE.search(text)
     inner = "" if place is None else place.group(1)
     message = text if place is None else text[: place.start()]
     unknown = re.search(r"unknown field `(.*?)`", message)
     if unknown is not None:
+        known = _fields_at(kind, inner)
+        meant = nearest(unknown.group(1), known)
+        hint = f"did you mean `{meant}`?" if meant else f"there is {', '.join(known)}"
+        message = f"there is no field `{unknown.group(1)}`; {hint}"
         inner = f"{inner}.{unknown.group(1)}"
     whole = f"{path}{inner}".lstrip(".").replace("[...]", "")
     code = "unknown_field" if unknown is not None else "bad_shape"
     return DefinitionProblem(path=whole, code=code, message=message)
 
 
-def _lines(node: yaml.Node, path: str) -> Iterator[tuple[str, int]]:
-    yield path, node.start_mark.line + 1
+class _Mark(NamedTuple):
+    line: int
+    key_column: int
+    value_column: int  # the same, unless the value is in the line of its key
+
+
+Marks = dict[str, _Mark]
+
+
+def _marks(node: yaml.Node, path: str) -> Iterator[tuple[str, _Mark]]:
+    """Where each part of a text is, by its path."""
+    line, column = node.start_mark.line + 1, node.start_mark.column + 1
+    yield path, _Mark(line, column, column)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             inner = f"{path}.{key.value}" if path else str(key.value)
-            yield inner, key.start_mark.line + 1
-            yield from ((one, line) for one, line in _lines(value, inner) if one != inner)
+            begin, mark = key.start_mark, value.start_mark
+            is_beside = isinstance(value, yaml.ScalarNode) and mark.line == begin.line
+            yield (
+                inner,
+                _Mark(
+                    begin.line + 1,
+                    begin.column + 1,
+                    (mark if is_beside else begin).column + 1,
+                ),
+            )
+            yield from ((one, found) for one, found in _marks(value, inner) if one != inner)
     elif isinstance(node, yaml.SequenceNode):
         for number, value in enumerate(node.value):
-            yield from _lines(value, f"{path}[{number}]")
+            yield from _marks(value, f"{path}[{number}]")
 
 
-def _line(path: str, lines: dict[str, int]) -> int | None:
-    """The line of the innermost part of a path that the text has."""
-    while path:
-        if path in lines:
-            return lines[path]
+def _placed(one: DefinitionProblem, marks: Marks) -> DefinitionProblem:
+    """The problem with the line and column of the innermost part of its path that the text has."""
+    if one.line is not None:
+        return one
+    path, is_whole = one.path, True
+    while path and path not in marks:
         cut = max(path.rfind("."), path.rfind("["))
-        path = path[:cut] if cut > 0 else ""
-    return lines.get("")
+        path, is_whole = (path[:cut] if cut > 0 else ""), False
+    mark = marks.get(path)
+    if mark is None:
+        return one
+    is_value = is_whole and one.code != "unknown_field"
+    column = mark.value_column if is_value else mark.key_column
+    return msgspec.structs.replace(one, line=mark.line, column=column)

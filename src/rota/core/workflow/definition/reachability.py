@@ -15,6 +15,7 @@ from rota.core.workflow.definition.model import (
     Transition,
     problem,
 )
+from rota.errors import did_you_mean
 
 Stack = tuple[str, ...]  # the keys of the scopes that are open, from the outside in
 MOST_STACKS = 64  # distinct stacks that are analysed for one node
@@ -93,7 +94,8 @@ def joins(graph: Graph, inside: dict[str, set[Stack]] | None) -> Iterator[Defini
             continue
         path, key = f"transitions[{number}].synchronization", rule.joins_transition
         if key not in keys:
-            message = f"no transition or sibling group {key!r} fans out"
+            known = sorted(one for one in keys if one is not None)
+            message = f"no transition or sibling group {key!r} fans out{did_you_mean(key, known)}"
             yield problem(f"{path}.joins_transition", "unknown_fan_out", message)
             continue
         stacks = set() if inside is None else inside.get(transition.from_, set())

@@ -11,17 +11,17 @@ from typing import Any, Literal
 import msgspec
 
 from rota.core.workflow.definition import expression_syntax as syntax
-from rota.core.workflow.definition import name_resolution, schemas
+from rota.core.workflow.definition import name_resolution, readings, schemas
 from rota.core.workflow.definition.expressions import ExpressionError, compiled
 from rota.core.workflow.definition.model import (
     Definition,
     DefinitionProblem,
-    NodeDefinition,
     Transition,
     problem,
 )
+from rota.core.workflow.definition.readings import Path
+from rota.errors import did_you_mean
 
-Path = tuple[str, ...]
 JsonType = Literal["null", "boolean", "number", "string", "array", "object"]
 Schemas = Mapping[str, Any]  # of the documents that an expression may name
 
@@ -54,7 +54,7 @@ def problems(definition: Definition) -> Iterator[DefinitionProblem]:
     for number, transition in enumerate(definition.transitions):
         for path, target, kind in _merges(number, transition):
             yield from _placed(path, schema, target, kind)
-    for path, source in _sources(definition):
+    for path, source in readings.sources(definition):
         yield from _read(path, schema, source)
 
 
@@ -114,38 +114,12 @@ def _read(path: str, schema: Any, source: Any) -> Iterator[DefinitionProblem]:
         tree = compiled(source).tree
     except ExpressionError:
         return  # reported elsewhere
-    for place in sorted(set(_paths(tree, frozenset()))):
+    for place in sorted(set(readings.places(tree))):
         if place[0] == "state":
             try:
                 _at(schema, place[1:])
             except UnknownPathError as error:
                 yield problem(path, "unknown_state_path", str(error))
-
-
-def _sources(definition: Definition) -> Iterator[tuple[str, Any]]:
-    """Every expression that may read the state, with its path."""
-    for node_id, node in definition.nodes.items():
-        yield from ((f"nodes.{node_id}.{path}", source) for path, source in _of_node(node))
-    for number, transition in enumerate(definition.transitions):
-        for field in ("condition", "foreach", "spawn_count"):
-            yield f"transitions[{number}].{field}", getattr(transition, field)
-        rule = transition.synchronization
-        for place, merge in enumerate(() if rule is None else rule.merges):
-            path = name_resolution.merge_path(number, transition, place)
-            yield from ((f"{path}.source", merge.source), (f"{path}.key", merge.key))
-    for field, source in (definition.output or {}).items():
-        yield f"output.{field}", source
-
-
-def _of_node(node: NodeDefinition) -> Iterator[tuple[str, Any]]:
-    for name, mapping in (("input", node.input), ("output", node.output)):
-        yield from ((f"{name}.{field}", source) for field, source in (mapping or {}).items())
-    if node.signal is not None:
-        yield "signal.run", node.signal.run
-        for inner, source in name_resolution.payload_expressions(node.signal):
-            yield f"signal.payload{inner}", source
-    for place, route in enumerate(node.on_error):
-        yield f"on_error[{place}].match", route.match
 
 
 # --- schemas ------------------------------------------------------------------------------------
@@ -164,7 +138,10 @@ def _at(schema: Any, path: Path) -> Any:
         if others is False and "patternProperties" not in schema:
             place = ".".join(["state", *path[:depth]])
             names = ", ".join(inner) if isinstance(inner, dict) and inner else "no field"
-            raise UnknownPathError(f"{place} has no {name!r} by its schema; there is {names}")
+            meant = did_you_mean(name, inner or ()) if isinstance(inner, dict) else ""
+            raise UnknownPathError(
+                f"{place} has no {name!r} by its schema{meant or f'; there is {names}'}"
+            )
         schema = others if "patternProperties" not in schema else None
     return schema if isinstance(schema, dict) else None
 
@@ -217,7 +194,7 @@ def _type_of(node: syntax.Node, known: Schemas) -> JsonType | None:  # noqa: PLR
         case syntax.Select(is_test=True):
             return "boolean"
         case syntax.Select() | syntax.Name():
-            return _type_of_place(_path(node), known)
+            return _type_of_place(readings.place_of(node), known)
         case _:
             return None
 
@@ -246,34 +223,3 @@ def _type_of_place(path: Path | None, known: Schemas) -> JsonType | None:
         return None
     (kind,) = kinds
     return kind  # type: ignore[return-value]  # a valid schema has no other types
-
-
-def _path(node: syntax.Node) -> Path | None:
-    """The place that an expression names."""
-    names: list[str] = []
-    while isinstance(node, syntax.Select):
-        names.append(node.field)
-        node = node.operand
-    return (node.name, *reversed(names)) if isinstance(node, syntax.Name) else None
-
-
-def _paths(node: syntax.Node, bound: frozenset[str]) -> Iterator[Path]:
-    """The places that an expression names, apart from those in the variables of loops."""
-    match node:
-        case syntax.Name() | syntax.Select():
-            path = _path(node)
-            if path is not None and path[0] not in bound:
-                yield path
-            elif path is None and isinstance(node, syntax.Select):
-                yield from _paths(node.operand, bound)
-        case syntax.CallNode():
-            for one in node.arguments:
-                yield from _paths(one, bound)
-        case syntax.ListNode() | syntax.MapNode():
-            for one in node.items:
-                yield from _paths(one, bound)
-        case syntax.Loop():
-            yield from _paths(node.over, bound)
-            yield from _paths(node.step, bound | {node.variable, node.total})
-        case _:
-            pass

@@ -4,7 +4,7 @@ A valid definition cannot hang: each join is of a scope that can be open there, 
 limit, and every name that an expression uses exists when it is evaluated.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rota.core.flows.model import check_limits
@@ -17,7 +17,7 @@ from rota.core.workflow.definition.model import (
     WaitFor,
     problem,
 )
-from rota.errors import Invalid
+from rota.errors import Invalid, did_you_mean, nearest
 
 TARGETS = ("state.", "output.")
 
@@ -49,16 +49,21 @@ def problems_of(definition: Definition) -> list[DefinitionProblem]:
 def _references(definition: Definition) -> Iterator[DefinitionProblem]:
     nodes = definition.nodes
     if definition.initial_node not in nodes:
-        yield problem("initial_node", "unknown_node", f"no node {definition.initial_node!r}")
+        yield problem("initial_node", "unknown_node", _no_node(definition.initial_node, nodes))
     for number, transition in enumerate(definition.transitions):
         for field, name in (("from", transition.from_), ("to", transition.to)):
             if name not in nodes:
-                yield problem(f"transitions[{number}].{field}", "unknown_node", f"no node {name!r}")
+                path = f"transitions[{number}].{field}"
+                yield problem(path, "unknown_node", _no_node(name, nodes))
     for node_id, node in nodes.items():
         for place, route in enumerate(node.on_error):
             if route.to not in nodes:
                 path = f"nodes.{node_id}.on_error[{place}].to"
-                yield problem(path, "unknown_node", f"no node {route.to!r}")
+                yield problem(path, "unknown_node", _no_node(route.to, nodes))
+
+
+def _no_node(name: str, nodes: Iterable[str]) -> str:
+    return f"no node {name!r}{did_you_mean(name, nodes)}"
 
 
 def _kinds(definition: Definition) -> Iterator[DefinitionProblem]:
@@ -66,7 +71,10 @@ def _kinds(definition: Definition) -> Iterator[DefinitionProblem]:
         path = f"nodes.{node_id}"
         kinds = list(node.kinds)
         if len(kinds) > 1:
-            yield problem(path, "several_kinds", f"a node is one of {', '.join(kinds)}")
+            *others, last = [f"`{kind}`" for kind in kinds]
+            both = "both " if len(kinds) == 2 else ""
+            message = f"node {node_id!r} has {both}{', '.join(others)} and {last}; keep one"
+            yield problem(path, "several_kinds", message)
         if node.kind == "end" and any(one.from_ == node_id for one in definition.transitions):
             yield problem(path, "leaves_the_end", "nothing can follow an end")
         if node.wait_for is not None:
@@ -105,7 +113,10 @@ def _targets(
 ) -> Iterator[DefinitionProblem]:
     for target in mapping or {}:
         if not target.startswith(TARGETS) or "" in target.split("."):
-            message = f"{target!r} is neither in state nor in output"
+            place, _, rest = target.partition(".")
+            meant = nearest(place, ("state", "output")) if rest else None
+            hint = f"did you mean '{meant}.{rest}'?" if meant else "write `state.…` or `output.…`"
+            message = f"{target!r} is neither in state nor in output; {hint}"
             yield problem(f"{path}{field or f'.{target}'}", "bad_target", message)
 
 

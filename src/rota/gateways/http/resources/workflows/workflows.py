@@ -144,16 +144,25 @@ def _valid(checked: Checked) -> Definition:
 async def validate(call: HttpCall[str, NoQuery]) -> WorkflowCheck:
     """Validate a definition without storing it.
 
-    JSON or YAML. All problems at once, each with its path and line.
+    JSON or YAML. All problems at once, each with its path and line. A definition with warnings can
+    be stored and run; each names an expression that probably fails.
     """
     checked = await _checked(call, None)
     is_ok = checked.definition is not None and not checked.problems
-    return WorkflowCheck(ok=is_ok, problems=[_problem(one) for one in checked.problems])
+    return WorkflowCheck(
+        ok=is_ok,
+        problems=[_problem(one) for one in checked.problems],
+        warnings=[_problem(one) for one in checked.warnings],
+    )
 
 
 def _problem(problem: DefinitionProblem) -> WorkflowProblem:
     return WorkflowProblem(
-        path=problem.path, code=problem.code, message=problem.message, line=problem.line
+        path=problem.path,
+        code=problem.code,
+        message=problem.message,
+        line=problem.line,
+        column=problem.column,
     )
 
 
