@@ -33,8 +33,8 @@ def test_a_changed_definition_shows_where_it_would_differ(
 
     assert ended.exit_code == ExitCode.FAILED
     assert (
-        'RunStarted  task work for token 2: payload is {"item":0}, instead of {"item":1}\n'
-        in ended.stdout
+        "the run started  task work is queued for work[0]: "
+        'payload is {"item":0}, instead of {"item":1}\n' in ended.stdout
     )
     assert "1 of 4 entries" in ended.stderr
     assert [one["number"] for one in told["differences"]] == [1]

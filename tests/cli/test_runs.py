@@ -192,8 +192,11 @@ def test_tokens_journal_and_graph_are_shown(rota: Command, client: Client, tmp_p
 
     assert [line.split()[1] for line in tokens] == ["NODE", "begin", "work", "work", "total"]
     assert "2 of 2" in tokens[3]
-    assert [line.split()[3] for line in journal[1:]] == ["RunStarted", *["TaskEnded"] * 3]
-    assert "scope 1 of each opens with 2 branches" in rota("runs", "journal", run_id).stdout
+    events = ["the run started", "work[0] done, 1 of 2", "work[1] done, 2 of 2", "total done"]
+    assert [event in line for event, line in zip(events, journal[1:], strict=True)] == [True] * 4
+    assert "each fans out into 2 branches" in journal[1]
+    assert "branch 1 of each is arrived" in "".join(journal)
+    assert "token" not in "".join(journal)
     assert "each: taken 2" in graph
     assert "2 of 2 arrived, fired 1" in graph
     assert [entry["number"] for entry in document_of_journal["items"]] == [1, 2, 3, 4]

@@ -109,7 +109,7 @@ def pages_of(shop: Shop) -> dict[str, tuple[str, list[str]]]:
         f"/runs/{shop.run}": (f"order {shop.run}", ["May it go out?", "reserve", "ship"]),
         f"/runs/{shop.run}?tab=journal": (
             f"order {shop.run}",
-            ["branch 2 has arrived before approve"],
+            ["branch 2 of each has arrived at approve"],
         ),
         "/services": ("Services", ["feed", "all owned"]),
         "/services/feed": ("feed", ["8 shards", "1 member", "member"]),

@@ -214,6 +214,9 @@ async def test_the_journal_says_what_was_weighed_and_decided(api: Api) -> None:
         first = page.locator(".journal > li").first
         await expect(first).to_contain_text("the run started")
         await expect(first).to_contain_text("each fans out into 3 branches")
+        last = page.locator(".journal > li").nth(3)
+        await expect(last).to_contain_text(re.compile(r"reserve\[\d\] done, 3 of 3"))
+        await expect(page.locator(".journal")).not_to_contain_text("token")
         await first.get_by_role("button", name="show").click()
         await expect(page.locator(".slider .said")).to_contain_text("as it was")
 

@@ -238,6 +238,11 @@ class JournalEntryView(Answer, frozen=True, kw_only=True):
     decisions: list[RunDecision]  # the first ones, if fewer were asked for
     decision_count: int  # all there are
     links: dict[str, str] = {}  # token number -> id of the task or run made for it
+    text: str = ""  # the event for people, such as `extract[171] done, 165 of 180`
+    # Token number -> its node and branches, as `extract[171]`; of a function: the operation's path.
+    # Those in the event and in the first 100 decisions.
+    token_names: dict[str, str] = {}
+    scope_names: dict[str, str] = {}  # scope number -> its fan-out; as above
 
 
 class JournalPage(Answer, frozen=True, kw_only=True):

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from rota.cli.render.formatting import absolute, relative
 from rota.cli.render.output import Facts, Table, json_text, table
 from rota.cli.render.run_model import COLUMNS, describe_error, in_columns, in_order, seconds
-from rota.core.workflow.replay import describe, encoded
+from rota.core.workflow.journal_words import JournalNames, describe, event_words
+from rota.core.workflow.replay import encoded
 from rota.messages import (
     ArtifactPage,
     GraphTransition,
@@ -162,41 +161,29 @@ def _scope_join(join: ScopeJoin) -> str:
 
 def journal_table(page: JournalPage) -> Table:
     first_ms = page.items[0].at_ms if page.items else 0
-    return Table(
-        ("entry", "at", "event", "decided"),
-        [
-            (entry.number, seconds(entry.at_ms - first_ms), _event(entry), _decided(entry))
-            for entry in page.items
-        ],
-        empty="no entries",
-    )
+    names = JournalNames()
+    rows: list[tuple[object, ...]] = []
+    for entry in page.items:
+        names.learn(entry.decisions)
+        names.tokens.update((int(number), name) for number, name in entry.token_names.items())
+        after = seconds(entry.at_ms - first_ms)
+        rows.append((entry.number, after, _event(entry, names), _decided(entry, names)))
+    return Table(("entry", "at", "event", "decided"), rows, empty="no entries")
 
 
-def _event(entry: JournalEntryView) -> str:
-    event = msgspec.to_builtins(entry.event)
-    about = {
-        "TaskEnded": "token",
-        "ChildEnded": "token",
-        "Signalled": "name",
-        "TimerFired": "kind",
-        "ScopeEndRequested": "action",
-        "BranchesAdded": "scope",
-    }
-    kind = str(event["type"])
-    words = [kind, str(event.get(about.get(kind, ""), ""))]
-    if event.get("ok") is False:
-        words.append("failed")
-    return " ".join(word for word in words if word)
+def _event(entry: JournalEntryView, names: JournalNames) -> str:
+    return entry.text or event_words(entry.event, names)  # a coordinator of before has no text
 
 
-def _decided(entry: JournalEntryView) -> str:
+def _decided(entry: JournalEntryView, names: JournalNames) -> str:
     """All reasons, and the first few of the other decisions."""
     decisions = encoded(entry.decisions)
-    reasons = [describe(one) for one in decisions if one["type"] == "Considered"]
-    others = [describe(one) for one in decisions if one["type"] != "Considered"]
+    reasons = [describe(one, names) for one in decisions if one["type"] == "Considered"]
+    others = [one for one in decisions if one["type"] != "Considered"]
+    shown = [describe(one, names) for one in others[:DECISIONS_SHOWN]]
     if len(others) > DECISIONS_SHOWN:
-        others = [*others[:DECISIONS_SHOWN], f"and {len(others) - DECISIONS_SHOWN} more"]
-    return "; ".join([*reasons, *others])
+        shown.append(f"and {len(others) - DECISIONS_SHOWN} more")
+    return "; ".join([*reasons, *shown])
 
 
 def graph_table(view: RunGraph) -> Table:

@@ -14,6 +14,8 @@ from msgspec import Struct
 
 from rota.core.workflow.decisions import RunDecision
 from rota.core.workflow.events import RunEvent, RunStarted
+from rota.core.workflow.functions.run import CodeRun
+from rota.core.workflow.journal_words import JournalNames, describe, event_words
 from rota.core.workflow.program import AnyDefinition, AnyRun, new_run, program_of, reduce
 
 MOST_SHOWN = 120  # characters of a value that differs
@@ -36,27 +38,34 @@ class Difference(Struct, frozen=True, kw_only=True):
     decided: list[dict[str, Any]]
     place: int  # of the first decision that differs, from 0
     words: str
+    text: str = ""  # the event for people
 
 
 def replay(definition: AnyDefinition, entries: Iterable[ReplayedEntry]) -> list[Difference]:
     """The entries of a run's journal that this definition decides differently."""
     program = program_of(definition, 1)  # no decision depends on the number of the version
     run: AnyRun | None = None
+    names = JournalNames()
     differences = []
     for entry in entries:
         if run is None:
             started = entry.event
             run = new_run(program, started.input if isinstance(started, RunStarted) else None)
         try:
-            decided = encoded(reduce(run, entry.event))
+            decisions = reduce(run, entry.event)
         except Exception as error:  # noqa: BLE001 - the journal is of another definition, or broken
             words = f"the event cannot be taken up: {type(error).__name__}: {error}"
-            differences.append(_difference(entry, [], 0, words))
+            differences.append(_difference(entry, [], 0, words, event_words(entry.event, names)))
             return differences
+        decided = encoded(decisions)
+        names.learn(decisions)
+        if isinstance(run, CodeRun):
+            names.tokens.update(run.tokens)
         place = _first_difference(entry.decisions, decided)
         if place is not None:
-            words = _describe_difference(entry.decisions, decided, place)
-            differences.append(_difference(entry, decided, place, words))
+            words = _describe_difference(entry.decisions, decided, place, names)
+            text = event_words(entry.event, names)
+            differences.append(_difference(entry, decided, place, words, text))
     return differences
 
 
@@ -67,7 +76,7 @@ def encoded(decisions: Sequence[RunDecision]) -> list[dict[str, Any]]:
 
 
 def _difference(
-    entry: ReplayedEntry, decided: list[dict[str, Any]], place: int, words: str
+    entry: ReplayedEntry, decided: list[dict[str, Any]], place: int, words: str, text: str
 ) -> Difference:
     return Difference(
         number=entry.number,
@@ -76,6 +85,7 @@ def _difference(
         decided=decided,
         place=place,
         words=words,
+        text=text,
     )
 
 
@@ -95,73 +105,25 @@ def _text(value: Any) -> str:
 
 # --- in words -----------------------------------------------------------------------------------
 
-# Each kind of decision in words. `describe` fills in its fields.
-WORDS: dict[str, str] = {
-    "CreateToken": "token {number} at {node}",
-    "SetTokenState": "token {number} is {state}",
-    "DispatchTask": "task {task} for token {number}",
-    "CancelTask": "the task of token {number} is cancelled",
-    "StartChild": "workflow {workflow} for token {number}",
-    "CancelChild": "the sub-workflow of token {number} is cancelled",
-    "PauseChild": "the sub-workflow of token {number} is paused",
-    "ResumeChild": "the sub-workflow of token {number} is resumed",
-    "OpenScope": "scope {number} of {key} opens with {total} branches",
-    "ExtendScope": "scope {number} gets {count} more branches",
-    "SetBranchState": "branch {index} of scope {scope} is {state}",
-    "CloseScope": "scope {number} closes: {because}",
-    "WriteContext": "{path} is written",
-    "SetTimer": "a {kind} timer for {number}",
-    "DropTimer": "the {kind} timer for {number} is dropped",
-    "KeepSignal": "signal {name} is kept",
-    "TakeSignal": "signal {name} is taken",
-    "SendSignal": "signal {name} of token {number} is sent",
-    "CountIteration": "round {count} of {transition}",
-    "SetRunState": "the run is {state}",
-    "ResumeFunction": "the function is resumed after {reported} entries",
-    "AskTasks": "{count} tasks for operation {number}",
-    "AskChild": "a run for operation {number}",
-    "EndOperation": "operation {number} is {state}",
-    "DropOperations": "operations are dropped: {because}",
-    "RestartFunction": "the function restarts, for the {restarts}. time",
-    "WarnOperations": "the function has {count} operations",
-    "Considered": "{transition} {taken}: {because}",
-}
-
-
-class _Fields(dict[str, Any]):
-    """A decision's fields; one that was left out is shown as a dash."""
-
-    def __missing__(self, name: str) -> str:
-        return "-"
-
-
-def describe(decision: Mapping[str, Any]) -> str:
-    """A decision in words."""
-    fields = _Fields(decision)
-    kind = str(fields["type"])
-    if kind == "WriteContext":
-        fields["path"] = ".".join(decision.get("path", ()))
-    if kind == "AskTasks":
-        fields["count"] = decision.get("count", 1)
-    if kind == "Considered":
-        fields["taken"] = "was taken" if decision.get("taken") else "was not taken"
-    return WORDS.get(kind, kind).format_map(fields)
-
 
 def _describe_difference(
-    stored: Sequence[dict[str, Any]], decided: Sequence[dict[str, Any]], place: int
+    stored: Sequence[dict[str, Any]],
+    decided: Sequence[dict[str, Any]],
+    place: int,
+    names: JournalNames,
 ) -> str:
     if place >= len(decided):
-        return f"missing: {describe(stored[place])}"
+        return f"missing: {describe(stored[place], names)}"
     if place >= len(stored):
-        return f"in addition: {describe(decided[place])}"
+        return f"in addition: {describe(decided[place], names)}"
     before, after = stored[place], decided[place]
-    if describe(before) != describe(after):
-        return f"{describe(after)}, instead of: {describe(before)}"
+    text = describe(after, names)
+    if describe(before, names) != text:
+        return f"{text}, instead of: {describe(before, names)}"
     name = next(
         name for name in {**before, **after} if _text(before.get(name)) != _text(after.get(name))
     )
-    return f"{describe(after)}: {name} is {_shown(after, name)}, instead of {_shown(before, name)}"
+    return f"{text}: {name} is {_shown(after, name)}, instead of {_shown(before, name)}"
 
 
 def _shown(decision: Mapping[str, Any], name: str) -> str:

@@ -159,7 +159,7 @@ class FunctionProjection(RunProjection):
         run.trace = []
         decisions = reduce(run, event)
         if isinstance(event, TaskEnded) and event.token >= ITEM_SPAN:
-            self._item_ended(event.token % ITEM_SPAN)
+            self._item_ended(event, entry.number)
         for number, operation in run.trace:
             self._note(number, operation, entry.at_ms)
         run.trace = []
@@ -189,6 +189,17 @@ class FunctionProjection(RunProjection):
             token = self.tokens[number]
             counts.add(token, executing=self._items_executing[number])
         return counts
+
+    def own_number(self, number: int) -> int:
+        """Return the token of an operation; an item of a map belongs to that of the map."""
+        return number % ITEM_SPAN
+
+    def name(self, token: TokenProjection) -> str:
+        """Return the path of an operation."""
+        return token.operation.path if token.operation is not None else token.node
+
+    def _siblings(self, number: int) -> int:
+        return self.tokens[number % ITEM_SPAN].items or 0
 
     def path_id(self, token: TokenProjection) -> str:
         """Return the scope of an operation; `root` is the outermost one."""
@@ -319,10 +330,12 @@ class FunctionProjection(RunProjection):
             token.items = len(pending.request.payloads)
             token.items_started = decision.first + decision.count
 
-    def _item_ended(self, number: int) -> None:
-        token = self.tokens.get(number)
+    def _item_ended(self, event: TaskEnded, number: int) -> None:
+        token = self.tokens.get(event.token % ITEM_SPAN)
         if token is not None:
             token.items_ended += 1
+            if event.ok:
+                self.done_at[number] = token.items_ended
 
     def _end_open(self, at_ms: int) -> None:
         """Cancel the operations that had not ended."""

@@ -23,7 +23,9 @@ from rota.core.workflow.decisions import (
     StartChild,
 )
 from rota.core.workflow.definition.model import Definition, Graph, Join
+from rota.core.workflow.events import ChildEnded, TaskEnded
 from rota.core.workflow.functions.model import Operation
+from rota.core.workflow.journal_words import JournalNames, Progress, numbers_in, token_name
 from rota.core.workflow.records import JournalEntry
 from rota.core.workflow.runtime.tokens import Place
 from rota.core.workflow.states import RUN_ENDED, TOKEN_ENDED, BranchState, RunState, TokenState
@@ -135,6 +137,9 @@ class RunProjection:
         # All states of the run so far; the counter `RUN` is an index into this list.
         self.run_states = [RunState.RUNNING]
         self.number = 0  # of the entry that was read last
+        # Of each entry at which a branch did its node, or an item of a map ended: how many had.
+        self.done_at: dict[int, int] = {}
+        self._done: Counter[tuple[int, str]] = Counter()  # by scope and node
         self._failed: set[Place] = set()  # branches
         self._dispatched: set[int] = set()  # tokens whose tasks the entry that is read has made
         self.executing: Collection[int] = ()  # dispatched tokens that have a worker
@@ -142,6 +147,7 @@ class RunProjection:
             self.read(entry)
 
     def read(self, entry: JournalEntry) -> None:
+        self._count_done(entry)
         for decision in entry.decisions:
             self._take(decision, entry)
         self._dispatched.clear()
@@ -299,6 +305,51 @@ class RunProjection:
         """Return the transition or group that the token came by, its source and its target."""
         source = self.scopes[token.stack[-1][0]].node if token.stack else ""
         return token.via or "", source, token.node
+
+    def _count_done(self, entry: JournalEntry) -> None:
+        event = entry.event
+        if isinstance(event, TaskEnded | ChildEnded) and event.ok:
+            token = self.tokens.get(event.token)
+            if token is not None and token.stack and token.compensates is None:
+                place = (token.stack[-1][0], token.node)
+                self._done[place] += 1
+                self.done_at[entry.number] = self._done[place]
+
+    def progress(self, entry: JournalEntry) -> Progress | None:
+        """Return how many branches had done the node of an ended task, and how many there are.
+
+        None where that says nothing: outside of a branch, and where a loop did a node again.
+        """
+        done = self.done_at.get(entry.number)
+        if done is None or not isinstance(entry.event, TaskEnded | ChildEnded):
+            return None
+        total = self._siblings(entry.event.token)
+        return (done, total) if done <= total else None
+
+    def _siblings(self, number: int) -> int:
+        return self.scopes[self.tokens[number].stack[-1][0]].total
+
+    def names(self, entry: JournalEntry, most_decisions: int) -> JournalNames:
+        """Return the names of the tokens and scopes in the first decisions of an entry."""
+        found = JournalNames()
+        tokens, scopes = numbers_in(entry.event, entry.decisions[:most_decisions])
+        for number in tokens:
+            token = self.tokens.get(self.own_number(number))
+            if token is not None:
+                found.tokens[token.number] = self.name(token)
+        for number in scopes:
+            scope = self.scopes.get(number)
+            if scope is not None:
+                found.scopes[number] = token_name(scope.key, self.tokens[scope.parent].stack)
+        return found
+
+    def own_number(self, number: int) -> int:
+        """Return the number of the token that an event is about."""
+        return number
+
+    def name(self, token: TokenProjection) -> str:
+        """Return the name of a token for people: its node and branches."""
+        return token_name(token.node, token.stack, is_undoing=token.compensates is not None)
 
     def path_id(self, token: TokenProjection) -> str:
         """Return the path of a token: `root`, then `.node.index` for each open scope."""

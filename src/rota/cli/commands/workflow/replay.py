@@ -114,5 +114,5 @@ def _rendered(answer: Replayed) -> Table | str:
         return f"{answer.entries} entries, all decided as they were"
     return Table(
         ("entry", "event", "first difference"),
-        [(one.number, type(one.event).__name__, one.words) for one in answer.differences],
+        [(one.number, one.text, one.words) for one in answer.differences],
     )

@@ -68,7 +68,7 @@ export default function Run({ params, query }) {
       ${code && graph.data ? html`<${FunctionGraph} graph=${graph.data} shown=${shown} tokens=${known} chosen=${query.node} onChoose=${(node) => { choose(node); setLine(graph.data.nodes.find((other) => other.id === node)?.line ?? null); }} label=${label} />`
         : definition ? html`<${Graph} definition=${definition} graph=${shown} chosen=${query.node} onChoose=${choose} label=${label} />`
         : html`<${Problem} of=${graph.problem ? graph : workflow} />`}
-      ${graph.data && html`<${Slider} last=${graph.data.last_number} at=${at} past=${past} tokens=${known} onStep=${step} />`}
+      ${graph.data && html`<${Slider} last=${graph.data.last_number} at=${at} past=${past} onStep=${step} />`}
     </section>
     ${code && html`<${Panel} title="Source"><${FunctionSource} run=${one} code=${code} waits=${waits.items} line=${line} /><//>`}
     </div>
@@ -79,7 +79,7 @@ export default function Run({ params, query }) {
       ${tab === "timeline" && (graph.data && tokens.data ? html`<${Timeline} run=${one} graph=${graph.data} tokens=${known} onChoose=${choose} />` : html`<${Problem} of=${tokens} />`)}
       ${tab === "operations" && html`<${Operations} run=${one} isLive=${isLive} onLine=${show} />`}
       ${tab === "published" && html`<${Published} run=${one} graph=${graph.data} isLive=${isLive} />`}
-      ${tab === "journal" && drawn && html`<${Journal} run=${one} definition=${drawn} tokens=${known} last=${graph.data?.last_number || 0} at=${at} isLive=${isLive} onStep=${(number) => { step(number); window.scrollTo({ top: 0 }); }} />`}
+      ${tab === "journal" && drawn && html`<${Journal} run=${one} definition=${drawn} last=${graph.data?.last_number || 0} at=${at} isLive=${isLive} onStep=${(number) => { step(number); window.scrollTo({ top: 0 }); }} />`}
       ${tab === "data" && html`<${Data} run=${one} />`}
       ${tab === "artifacts" && html`<${Artifacts} id=${one.id} isLive=${isLive} />`}
     <//>`;

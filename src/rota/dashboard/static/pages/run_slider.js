@@ -2,7 +2,6 @@
 import { get } from "../api.js";
 import { absolute, clockTime, whole } from "../format.js";
 import { html, useEffect, useRef, useState } from "../lib.js";
-import { eventWords, namesOf } from "./run_words.js";
 
 const PLAY_MS = 350;
 const MOST_PLAYED = 120; // steps of one playing: a long journal goes by in leaps
@@ -45,7 +44,7 @@ async function follow(wish) {
   wish.isBusy = false;
 }
 
-export function Slider({ last, at, past, tokens, onStep }) {
+export function Slider({ last, at, past, onStep }) {
   const [isPlaying, setPlaying] = useState(false);
   const shown = at || last;
   useEffect(() => {
@@ -58,7 +57,7 @@ export function Slider({ last, at, past, tokens, onStep }) {
   }, [isPlaying, shown, last]);
   const play = () => { if (shown >= last) onStep(1); setPlaying(!isPlaying); };
   const go = (number) => { setPlaying(false); onStep(number >= last ? 0 : Math.max(1, number)); };
-  const words = past?.entry && past.entry.number === past.at ? eventWords(past.entry.event, namesOf([past.entry], tokens)) : "";
+  const words = past?.entry && past.entry.number === past.at ? past.entry.text : "";
   return html`<div class="slider">
     <div class="steps">
       <button type="button" class="button quiet small" aria-label="one step back" disabled=${shown <= 1} onClick=${() => go(shown - 1)}>◂</button>

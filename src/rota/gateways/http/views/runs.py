@@ -17,6 +17,7 @@ from rota.core.workflow.functions.model import (
     Operation,
     SleepRequest,
 )
+from rota.core.workflow.journal_words import event_words
 from rota.core.workflow.records import Artifact, JournalEntry, RunRecord
 from rota.core.workflow.runtime.scopes import joins
 from rota.core.workflow.states import BranchState
@@ -49,6 +50,7 @@ from rota.messages import (
 )
 
 MOST_OPEN_SCOPES = 100  # of one join that a graph names
+MOST_NAMED_DECISIONS = 100  # of one entry of a journal
 
 
 def run_view(
@@ -172,8 +174,9 @@ def with_task(view: RunTokenView, task: TaskRecord) -> RunTokenView:
     )
 
 
-def entry_view(entry: JournalEntry, most_decisions: int) -> JournalEntryView:
+def entry_view(entry: JournalEntry, most_decisions: int, trace: RunProjection) -> JournalEntryView:
     shown = entry.decisions[:most_decisions]
+    names = trace.names(entry, min(most_decisions, MOST_NAMED_DECISIONS))
     return JournalEntryView(
         number=entry.number,
         at_ms=entry.at_ms,
@@ -185,6 +188,9 @@ def entry_view(entry: JournalEntry, most_decisions: int) -> JournalEntryView:
             for token, made in islice(entry.links.items(), most_decisions)
             if made
         },
+        text=event_words(entry.event, names, trace.progress(entry)),
+        token_names={str(number): name for number, name in names.tokens.items()},
+        scope_names={str(number): name for number, name in names.scopes.items()},
     )
 
 

@@ -135,15 +135,19 @@ def _wanted(query: TokensQuery, trace: RunProjection, after: int) -> Iterator[To
 
 @routes.get("/api/runs/{run_id}/journal", Action.READ, errors=(RunNotFound,))
 async def journal(call: HttpCall[None, JournalQuery]) -> JournalPage:
-    """List the journal of a run: its events and the decisions of each."""
+    """List the journal of a run: its events and the decisions of each.
+
+    Events and decisions hold numbers of tokens and scopes. `text`, `token_names` and `scope_names`
+    say them by node and branch, for people; their wording may change.
+    """
     query, record = call.query, await known_run(call)
-    found = await call.coordinator.queries.runs.journal(
-        record.id, after=query.after, limit=query.limit + 1
-    )
+    runs = call.coordinator.queries.runs
+    found = await runs.journal(record.id, after=query.after, limit=query.limit + 1)
     page, next_cursor = page_of(found, query.limit, lambda entry: str(entry.number))
-    return JournalPage(
-        items=[entry_view(entry, query.decisions) for entry in page], next_cursor=next_cursor
+    items = await runs.project(
+        record.id, lambda trace: [entry_view(entry, query.decisions, trace) for entry in page]
     )
+    return JournalPage(items=items, next_cursor=next_cursor)
 
 
 @routes.get("/api/runs/{run_id}/graph", Action.READ, errors=(RunNotFound, WorkflowNotFound))
