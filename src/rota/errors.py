@@ -43,6 +43,7 @@ RotaError
 ├── Overloaded            503  too many requests wait for the coordinator; try again later
 ├── Unavailable           503  the coordinator is starting, stopping or cut off
 │   ├── NotLeader              another coordinator writes to the store
+│   ├── StoreFull              the disk of the store is full; free space on it
 │   ├── OutcomeUnknown         the change may have been made; the same key makes it once
 │   └── UnknownCommand         the leading coordinator is older, and does not know the command
 ├── Internal              500  a bug in Rota; the log of the coordinator has the reason
@@ -437,6 +438,9 @@ class Unavailable(RotaError):  # noqa: N818
         self.retry_after_s = retry_after_s
 
 
+FULL_STORE_RETRY_S = 10  # a person has to free space; calls in between are wasted
+
+
 class NotLeader(Unavailable):
     """A write by a coordinator that does not lead, or not any more."""
 
@@ -445,6 +449,20 @@ class NotLeader(Unavailable):
     def __init__(self) -> None:
         super().__init__(
             "this coordinator is not the leader of the store; nothing was changed; try again"
+        )
+
+
+class StoreFull(Unavailable):
+    """A change that was not made, because the disk of the store is full."""
+
+    code = "store_full"
+    title = "The disk of the store is full"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the disk of the store is full; nothing was changed; free space on that disk, then try "
+            "again: the coordinator continues by itself",
+            retry_after_s=FULL_STORE_RETRY_S,
         )
 
 

@@ -43,6 +43,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "?schema=NAME for another schema than `postgres_schema`)."
         ),
     ] = "sqlite:///rota.db"
+    store_disk_low_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Free space of the disk with the SQLite file below which the coordinator "
+            "warns: in its log (`store_disk_low`), in `/health` and on the dashboard. 0: never.",
+        ),
+    ] = 1024 * MEBIBYTE
     insecure: Annotated[
         bool, Meta(description="Listen beyond loopback without tokens; warned of at every start.")
     ] = False

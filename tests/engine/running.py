@@ -84,6 +84,9 @@ class WatchedDatabase:
     def administer(self, body: Callable[[Transaction], T]) -> T:
         return self._inner.administer(body)
 
+    def disk_free_bytes(self) -> int | None:
+        return self._inner.disk_free_bytes()
+
     @property
     def is_shared(self) -> bool:
         return self._inner.is_shared

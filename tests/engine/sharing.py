@@ -170,6 +170,9 @@ class SharedHandle:
             self.epoch = None
             raise NotLeader
 
+    def disk_free_bytes(self) -> None:
+        """Not known, as of a server."""
+
     def begin(self, body: Callable[[Transaction], T], *, wait_s: float) -> None:
         """Nothing is begun without being waited for."""
 

@@ -81,6 +81,9 @@ class CountedDatabase:
     def administer(self, body: Callable[[Transaction], T]) -> T:
         return self._inner.administer(body)
 
+    def disk_free_bytes(self) -> int | None:
+        return self._inner.disk_free_bytes()
+
     @property
     def elections(self) -> Elections | None:
         return self._inner.elections

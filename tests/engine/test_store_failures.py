@@ -5,12 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apsw
+import psycopg
 import pytest
 
-from rota.core.commands import CancelTasks
+from rota.core.commands import CancelTasks, TaskFilter
 from rota.core.tasks.model import NewTask, TaskState
-from rota.errors import Unavailable
+from rota.errors import StoreFull, Unavailable
 from tests.conftest import TurnedClock
+from tests.databases.schemas import url
 from tests.engine.running import Engine, WatchedDatabase, done, running, soon
 
 Break = Callable[[WatchedDatabase, Exception | None], None]
@@ -24,22 +26,79 @@ def at_the_commit(database: WatchedDatabase, problem: Exception | None) -> None:
     database.commit_problem = problem
 
 
+def is_full(engine: Engine) -> bool:
+    return engine.coordinator.is_store_full
+
+
 EITHER = pytest.mark.parametrize("break_off", [before_the_body, at_the_commit])
 
 
 @EITHER
-async def test_a_full_disk_is_answered_as_unavailable_and_shown(
+async def test_a_disk_that_fails_is_answered_as_unavailable_and_shown(
     engine: Engine, break_off: Break
 ) -> None:
-    break_off(engine.database, apsw.FullError("database or disk is full"))
+    break_off(engine.database, apsw.IOError("disk I/O error"))
 
     with pytest.raises(Unavailable, match="nothing was changed") as refusal:
         await engine.submit()
 
     assert refusal.value.retry_after_s >= 1
-    problem = "FullError: database or disk is full"
+    problem = "IOError: disk I/O error"
     assert engine.coordinator.store_problem == problem
     assert [line.get("problem") for line in engine.log] == [problem]
+
+
+@EITHER
+async def test_a_full_disk_is_answered_as_such_logged_once_and_over_when_there_is_space(
+    engine: Engine, break_off: Break
+) -> None:
+    (before,) = await engine.submit()
+    break_off(engine.database, StoreFull())
+
+    answers = await asyncio.gather(*(engine.submit() for _ in range(5)), return_exceptions=True)
+    with pytest.raises(StoreFull, match="free space on that disk"):
+        await engine.submit()
+
+    assert {type(answer) for answer in answers} == {StoreFull}
+    assert is_full(engine)
+    assert [line["event"] for line in engine.log] == ["store_full"]
+    break_off(engine.database, None)
+    (after,) = await engine.submit()
+    assert not is_full(engine)
+    assert engine.coordinator.store_problem is None
+    assert engine.log[-1]["event"] == "store_has_space_again"
+    assert await engine.coordinator.queries.tasks.ids(TaskFilter(), limit=9, before=None) == [
+        after,
+        before,
+    ]
+
+
+@pytest.mark.only("postgres")
+async def test_postgresql_without_space_is_a_full_store(engine: Engine) -> None:
+    (before,) = await engine.submit()
+    schema = engine.database._inner.address.schema  # type: ignore[attr-defined]  # of PostgreSQL
+    with psycopg.connect(url(), autocommit=True) as server:
+        server.execute(
+            f"""
+            CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN
+              RAISE EXCEPTION 'could not extend file: No space left on device'
+                USING ERRCODE = 'disk_full';
+            END $$;
+            CREATE TRIGGER full_disk BEFORE INSERT ON {schema}.task
+              FOR EACH ROW EXECUTE FUNCTION {schema}.refuse();
+            """
+        )
+        with pytest.raises(StoreFull):
+            await engine.submit()
+        assert is_full(engine)
+        server.execute(f"DROP TRIGGER full_disk ON {schema}.task")
+
+    (after,) = await engine.submit()
+
+    assert not is_full(engine)
+    assert (await engine.task(before)).id == before
+    assert (await engine.task(after)).id == after
 
 
 @EITHER

@@ -23,7 +23,7 @@ from rota.core.ids import TaskId
 from rota.core.replies import Granted, Outcomes, Registered, Submitted
 from rota.core.tasks.model import NewTask, TaskState
 from rota.engine.coordinator import Coordinator
-from rota.errors import Unavailable
+from rota.errors import StoreFull, Unavailable
 from rota.settings import Settings
 from rota.store.sqlite.database import SqliteDatabase
 from tests.faults.broken import BrokenDisk
@@ -94,7 +94,8 @@ async def test_a_caller_is_told_that_nothing_was_changed_and_all_is_well_when_th
             await submit(coordinator, new_task())
 
         (error,) = broken.values()
-        assert str(error) in str(coordinator.store_problem)
+        problem = str(StoreFull()) if error is FULL else str(error)
+        assert problem in str(coordinator.store_problem)
         assert await known(coordinator) == [before]
 
         disk.mend()

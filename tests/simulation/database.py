@@ -120,6 +120,9 @@ class SimulatedDatabase:
             self._store.close()
             self._on_crash()
 
+    def disk_free_bytes(self) -> int | None:
+        return self._store.disk_free_bytes()
+
     @property
     def is_shared(self) -> bool:
         return self._store.is_shared

@@ -31,6 +31,7 @@ from rota.engine.commit.writer import Writer
 from rota.engine.dispatch.subscription import LeaseSubscription
 from rota.engine.events.stream import EventStream, EventSubscription
 from rota.engine.leading import EngineParts, Leading
+from rota.engine.metrics.disk_watch import DiskWatch
 from rota.engine.metrics.metrics import Metrics
 from rota.engine.metrics.sampler import GaugeSampler
 from rota.engine.metrics.time_series import HOUR_MS
@@ -112,6 +113,7 @@ class Coordinator:
             self.clock,
             keep=self.execute,
             is_keeper=lambda: self._leading is not None,
+            disk=DiskWatch(database, self._metrics, low_bytes=settings.store_disk_low_bytes),
         )
         self._parts = EngineParts(
             database=database,
@@ -150,6 +152,11 @@ class Coordinator:
             return self._leading.pipeline.store_problem
         leadership = self.membership.leadership
         return None if leadership is None else leadership.store_problem
+
+    @property
+    def is_store_full(self) -> bool:
+        """Whether the last change was refused because the disk of the store is full."""
+        return self._leading is not None and self._leading.pipeline.is_store_full
 
     async def start(self) -> None:
         self._nobody = asyncio.get_running_loop().create_future()

@@ -211,6 +211,9 @@ class StoreView(Answer, frozen=True, kw_only=True):
     kind: str
     place: str  # without a password, if there is one
     size_bytes: int | None = None
+    disk_free_bytes: int | None = None  # null: not known here, as on PostgreSQL
+    is_disk_low: bool = False  # less than the setting `store_disk_low_bytes`
+    is_full: bool = False  # changes are refused with `store_full`
 
 
 class SettingView(Answer, frozen=True, kw_only=True):

@@ -131,6 +131,7 @@ class Database(Protocol):
     def write(self, body: Callable[[Transaction], T]) -> T:
         """Run the body in a transaction, which is committed and durable when this returns.
 
+        Raises `StoreFull` when its disk is full: nothing was changed.
         Raises `Unavailable` when the database cannot be used. The message states whether nothing
         was changed, or the outcome is unknown because the connection was lost in the commit.
         Raises `NotLeader` when this handle does not lead, or not any more: nothing was changed.
@@ -154,6 +155,10 @@ class Database(Protocol):
 
     def read(self, body: Callable[[Transaction], T]) -> T:
         """Run the body on one consistent view of committed data. Any thread may call this."""
+        ...
+
+    def disk_free_bytes(self) -> int | None:
+        """The free space of the disk that the store is on; None: it is not known here."""
         ...
 
     def close(self) -> None: ...

@@ -15,6 +15,7 @@ from rota.core.workflow.events import (
 )
 from rota.core.workflow.journal_words import WORDS, JournalNames, describe, event_words
 from rota.core.workflow.replay import ReplayedEntry, encoded, replay
+from rota.core.workflow.states import BranchState, TokenState
 from tests.core.workflow.driving import Drive, defined
 from tests.core.workflow.test_nesting import ECHO, GROUPS, NESTED
 
@@ -71,12 +72,12 @@ def test_an_event_says_how_many_branches_are_done() -> None:
         (module.CreateToken(172, "extract", 1, ((1, 171),)), "extract[171] begins"),
         (module.DispatchTask(172, "pull"), "task pull is queued for extract[171]"),
         (
-            module.SetTokenState(172, module.TokenState.WAITING_FOR_SIBLINGS),
+            module.SetTokenState(172, TokenState.WAITING_FOR_SIBLINGS),
             "extract[171] is waiting for siblings",
         ),
         (module.OpenScope(1, "rows", "extract", 1, 180), "rows fans out into 180 branches"),
         (
-            module.SetBranchState(1, 171, module.BranchState.ARRIVED),
+            module.SetBranchState(1, 171, BranchState.ARRIVED),
             "branch 171 of rows is arrived",
         ),
         (module.CloseScope(2, "all are in"), "parts[171] closes: all are in"),

@@ -23,7 +23,7 @@ from rota.engine.metrics.metrics import Metrics
 from rota.engine.runs.cache import RunCache
 from rota.engine.shards.cache import ShardCache
 from rota.engine.working_set.working_set import WorkingSet
-from rota.errors import RotaError, Unavailable
+from rota.errors import RotaError, StoreFull, Unavailable
 from rota.store.dashboard import DashboardStore
 from rota.store.database import Commit, Database, StoreIsSlow, Transaction
 from rota.store.locks import LockStore
@@ -80,6 +80,7 @@ class Pipeline:
         self._is_stale = False  # True: a batch failed, so the state may differ from the store
         self.lease_calls = LeaseCalls()
         self.store_problem: str | None = None
+        self.is_store_full = False  # that is the problem
 
     def recover(self, *, is_start: bool) -> None:
         """Load the state that this store holds, and clean up after the coordinator before.
@@ -182,7 +183,7 @@ class Pipeline:
         self._shards.note_busy(begun[0], self._steady_clock.now_ms())
         self._metrics.failed_batches += 1
         self._forget_uncommitted()
-        if isinstance(error, Unavailable):
+        if isinstance(error, Unavailable) and not isinstance(error, StoreFull):
             return self._away(entries, error)
         if len(entries) > 1:
             return self._one_by_one(entries)
@@ -199,7 +200,7 @@ class Pipeline:
         self._held.commit()
         self._metrics.commit_seconds += time.perf_counter() - begun[1]
         batch, after = committed
-        self.store_problem = None
+        self._note_recovery()
         self._state = after
         self._runs.touched.clear()
         self._shards.commit()
@@ -237,7 +238,7 @@ class Pipeline:
 
     def _away(self, entries: Sequence[QueuedCommand], error: Unavailable) -> Delivery:
         """Reply that the store is unavailable; do not retry what may have been committed."""
-        self.store_problem = error.detail
+        self.store_problem, self.is_store_full = error.detail, False
         log.error("store_unavailable", problem=error.detail)
         return Delivery([(entry, error) for entry in entries])
 
@@ -257,7 +258,8 @@ class Pipeline:
             delivery.add(alone)
             if any(isinstance(outcome, Unavailable) for _, outcome in alone.answers):
                 # Each further try could wait for the unavailable store as long as this one did.
-                delivery.answers += [(later, _unwritten()) for later in entries[number:]]
+                reason = StoreFull() if self.is_store_full else _unwritten()
+                delivery.answers += [(later, reason) for later in entries[number:]]
                 break
         return delivery
 
@@ -287,13 +289,23 @@ class Pipeline:
         )
         return batch, execute(batch)
 
+    def _note_recovery(self) -> None:
+        if self.is_store_full:
+            log.info("store_has_space_again")
+        self.store_problem, self.is_store_full = None, False
+
     def _broken(self, entry: QueuedCommand, error: Exception) -> Exception:
+        if isinstance(error, StoreFull):
+            if not self.is_store_full:  # once, not with each command that is refused meanwhile
+                log.error("store_full", problem=error.detail)
+            self.store_problem, self.is_store_full = error.detail, True
+            return error
         if isinstance(error, RotaError):
             return error
         if isinstance(error, OUR_MISTAKES):
             log.error("command_failed", kind=type(entry.command).__name__, exc_info=error)
             return error
-        self.store_problem = f"{type(error).__name__}: {error}"
+        self.store_problem, self.is_store_full = f"{type(error).__name__}: {error}", False
         log.error("store_failed", problem=self.store_problem)
         return _unwritten()
 

@@ -81,6 +81,8 @@ class Metrics:
     failed_batches: int = 0
     commit_seconds: float = 0.0
     overloads: int = 0
+    store_disk_free_bytes: int | None = None  # None: not known here
+    is_store_disk_low: bool = False  # less than the setting `store_disk_low_bytes`
     waiting: int = 0  # changes waiting for their commit
     waiting_leases: int = 0  # lease calls waiting for work
     working_set: WorkingSet = field(default_factory=WorkingSet)  # what the writer holds in memory

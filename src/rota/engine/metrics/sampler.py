@@ -7,6 +7,7 @@ import structlog
 
 from rota.core.commands import KeepMinutes
 from rota.engine.clock import Clock
+from rota.engine.metrics.disk_watch import DiskWatch
 from rota.engine.metrics.metrics import Metrics
 from rota.engine.metrics.time_series import HOUR_MS, MINUTE_MS, SLOT_MS, Gauges
 from rota.engine.queries.queues import QueueQueries
@@ -28,12 +29,14 @@ class GaugeSampler:
         *,
         keep: Callable[[KeepMinutes], Awaitable[object]],
         is_keeper: Callable[[], bool],
+        disk: DiskWatch,
     ) -> None:
         self._queues = queues
         self._metrics = metrics
         self._clock = clock
         self._keep = keep
         self._is_keeper = is_keeper
+        self._disk = disk
         self._minute_ms = clock.now_ms() // MINUTE_MS * MINUTE_MS  # the minute not yet stored
         self._task: asyncio.Task[None] | None = None
 
@@ -51,7 +54,8 @@ class GaugeSampler:
             log.warning("chart_minute_dropped")
 
     async def sample(self) -> None:
-        """Sample all queues now, and store the last minute if it is full."""
+        """Sample the disk and all queues now, and store the last minute if it is full."""
+        self._disk.look()
         try:
             queues = await self._queues.all()
         except Exception as error:

@@ -1,17 +1,19 @@
 """Reads and writes artifact contents in pieces; large ones go to files, not into memory."""
 
 import asyncio
+import errno
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import BinaryIO
 
 from msgspec import Struct
 
 from rota.core import limits
-from rota.errors import ArtifactNotFound, StoreError
+from rota.errors import ArtifactNotFound, StoreFull, Unavailable
 from rota.settings import Settings
 from rota.store.workflow.blobs import Blobs, NewBlob
 
 LARGEST_IN_ROW = 256 * 1024  # bytes; larger contents are in a file beside the database
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 PIECE_BYTES = 1024 * 1024  # read or written at once
 
 
@@ -48,7 +50,9 @@ class ArtifactIo:
             return await incoming.finish()
         except OSError as error:
             incoming.discard()
-            raise StoreError(f"an artifact cannot be written: {error}") from error
+            if error.errno in NO_SPACE:
+                raise StoreFull from error
+            raise Unavailable(f"the artifact cannot be written now: {error.strerror}") from error
         except BaseException:
             incoming.discard()
             raise

@@ -62,6 +62,9 @@ class PostgresDatabase:
         with self._migration_connection() as connection:
             return schema.prepare(connection, self.address)
 
+    def disk_free_bytes(self) -> None:
+        """Not known: the disk is the server's."""
+
     def drop_legacy(self) -> list[int]:
         """Drop what only coordinators of the previous version need."""
         with self._migration_connection() as connection:

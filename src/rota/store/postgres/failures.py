@@ -3,7 +3,7 @@
 Those of the environment may pass, and any other error is a defect of Rota.
 """
 
-from rota.errors import NotLeader, OutcomeUnknown, Unavailable
+from rota.errors import NotLeader, OutcomeUnknown, StoreFull, Unavailable
 from rota.store.postgres.link import ConnectionLost, StatementRefused
 
 # Classes of SQLSTATE that come from the environment and may pass: try again.
@@ -18,6 +18,7 @@ ENVIRONMENTAL = {
 }
 EPOCH_IS_OVER = "RT001"  # raised by `check_epoch`
 COUNT_IS_WRONG = "RT002"  # raised by `check_count`
+DISK_IS_FULL = "53100"
 NOTHING_CHANGED = "nothing was changed"
 
 
@@ -43,6 +44,8 @@ def to_error(error: ConnectionLost | StatementRefused) -> Exception:
     """The error to raise for a transaction that failed before its commit."""
     if is_deposed(error):
         return NotLeader()
+    if isinstance(error, StatementRefused) and error.error.sqlstate == DISK_IS_FULL:
+        return StoreFull()
     if isinstance(error, ConnectionLost) or is_environmental(error):
         return unavailable(str(error))
     if (error.error.sqlstate or "").startswith("23"):

@@ -7,8 +7,10 @@ commit without waiting for the writer. A lock file beside the database excludes 
 coordinator: the operating system releases it when its holder ends.
 """
 
+import errno
 import fcntl
 import os
+import shutil
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +22,7 @@ from typing import NamedTuple, TypeVar
 import apsw
 
 from rota.addresses import without_password
-from rota.errors import Invalid, StoreError, StoreLocked, Unavailable
+from rota.errors import Invalid, StoreError, StoreFull, StoreLocked, Unavailable
 from rota.store import migrator
 from rota.store.database import Row, Transaction, load_queries, parameter_names
 
@@ -42,6 +44,7 @@ SETTINGS = (
 )
 # Errors of the disk, or of another program that has the file open: they may pass.
 DISK_ERRORS = (apsw.IOError, apsw.FullError, apsw.BusyError, apsw.CantOpenError)
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})  # of the system, behind an error of SQLite
 FIRST_READ = "SELECT 1 FROM lane LIMIT 1"
 # A staging table for rows that move to history: one statement moves them all, in a sixth of the
 # time of a statement for each. It is in memory.
@@ -188,10 +191,16 @@ class SqliteDatabase:
 
     def write(self, body: Callable[[Transaction], T]) -> T:
         with self._memory_guard:
-            self._bounds.execute("BEGIN IMMEDIATE")
             try:
+                self._bounds.execute("BEGIN IMMEDIATE")
                 answer = body(self._transaction)
                 self._bounds.execute("COMMIT")
+            except (apsw.FullError, apsw.IOError) as error:
+                is_full = self._is_full(error)
+                self._roll_back()
+                if is_full:
+                    raise StoreFull from error
+                raise
             except apsw.ConstraintError as error:
                 self._roll_back()
                 # The rows contradict each other: a defect of Rota, not of the disk.
@@ -206,6 +215,15 @@ class SqliteDatabase:
 
     def administer(self, body: Callable[[Transaction], T]) -> T:
         return self.write(body)
+
+    def _is_full(self, error: apsw.Error) -> bool:
+        """Whether an error means that the disk is full; some reach SQLite as errors of I/O."""
+        return isinstance(error, apsw.FullError) or self._writer.system_errno in NO_SPACE
+
+    def disk_free_bytes(self) -> int | None:
+        if self.path == MEMORY:
+            return None
+        return shutil.disk_usage(Path(os.path.realpath(self.path)).parent).free
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:

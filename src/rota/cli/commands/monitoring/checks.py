@@ -35,7 +35,6 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 51, 3)  # before it, a reset of the write-ahead log could lose commits
 SYNCS = 20
 GIB = 2**30
-LITTLE_SPACE_BYTES = GIB  # free on the disk of the store
 SLOW_SYNC_MS = 10.0
 CLOCK_WARN_MS = 1_000
 CLOCK_FAIL_MS = 60_000
@@ -176,7 +175,7 @@ def disk(settings: Settings) -> DoctorCheck:
         return _fail("disk", f"cannot write: {error.strerror}", advice)
     free = shutil.disk_usage(folder).free
     found = f"fsync takes {typical_ms:.2f} ms in {folder}, {free / GIB:.1f} GiB are free"
-    if free < LITTLE_SPACE_BYTES:
+    if free < settings.store_disk_low_bytes:
         advice = "a full disk stops every change: make room, or lower --history-keep-ms"
         return _warn("disk", found, advice)
     if typical_ms > SLOW_SYNC_MS:

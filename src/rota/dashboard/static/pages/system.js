@@ -19,7 +19,7 @@ export default function System() {
       <div class="span-4">
         ${system.data && html`<${Panel} title="This coordinator"><div class="body"><${Facts} items=${[
           ["version", system.data.version], ["Python", system.data.python], ["platform", system.data.platform], ["started", html`<${Time} at=${system.data.started_at_ms} />`], ...leadership(system.data),
-          ["store", system.data.store.kind], ["at", html`<code>${system.data.store.place}</code>`], ["size", bytes(system.data.store.size_bytes)],
+          ["store", system.data.store.kind], ["at", html`<code>${system.data.store.place}</code>`], ["size", bytes(system.data.store.size_bytes)], ...disk(system.data.store),
           ["you are", me.value && `${me.value.name}: ${me.value.scopes.join(", ")}`]]} /></div><//>
         <${Panel} title="Figures since the start"><div class="body"><${Facts} items=${Object.entries(system.data.figures).map(([name, value]) => [name.replaceAll("_", " "), html`<span class="number">${Number.isInteger(value) ? whole(value) : value.toFixed(2)}</span>`])} /></div><//>`}
       </div>
@@ -30,6 +30,14 @@ export default function System() {
         <${Panel} title="Limits"><details class="body"><summary>${system.data.limits.length} limits of the contract</summary><${Facts} items=${system.data.limits.map((one) => [one.name.toLowerCase(), html`<span class="number">${one.name.endsWith("_MS") ? `${whole(one.value)} ms` : whole(one.value)}</span>`])} /></details><//>`}
       </div>
     </div>`;
+}
+
+/** The free space of the store's disk, where the coordinator knows it. */
+function disk(store) {
+  if (store.disk_free_bytes === null || store.disk_free_bytes === undefined) return [];
+  const free = bytes(store.disk_free_bytes);
+  if (store.is_full) return [["disk", html`<span class="error-text">full: changes are refused until there is free space (${free} free)</span>`]];
+  return [["free on its disk", store.is_disk_low ? html`<span class="error-text">${free}: a full disk stops every change</span>` : free]];
 }
 
 /** Who leads the store, where coordinators share one. */

@@ -193,6 +193,11 @@ GAUGES: tuple[Row[Metrics], ...] = (
     ("changes_waiting", "Changes waiting for their commit.", lambda one: one.waiting),
     ("lease_calls_waiting", "Calls waiting for work.", lambda one: one.waiting_leases),
     (
+        "store_disk_free_bytes",
+        "Free space of the disk that the store is on; absent on PostgreSQL.",
+        lambda one: one.store_disk_free_bytes,
+    ),
+    (
         "schedules",
         "Schedules that the leader knows.",
         lambda one: len(one.working_set.schedules),

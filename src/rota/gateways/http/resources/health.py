@@ -4,7 +4,7 @@ from rota import __version__
 from rota.core.replicas import Role
 from rota.engine.coordinator import Coordinator
 from rota.engine.replicas.held import NO_LEADER
-from rota.errors import Unavailable
+from rota.errors import StoreFull, Unavailable
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
 from rota.gateways.http.routing.responses import HttpResponse, encoded, extra_headers
 from rota.messages import Answer, Check, HealthAnswer
@@ -41,14 +41,8 @@ async def health(call: HttpCall[None, NoQuery]) -> HttpResponse:
 
 
 def _checks(coordinator: Coordinator, now_ms: int) -> list[Check]:
-    has_store = coordinator.store_problem is None
     checks = [
-        Check(
-            component="store",
-            isHealthy=has_store,
-            # This needs no token; the reason is in the log.
-            detail=None if has_store else "cannot be used; the log has the reason",
-        ),
+        store_check(coordinator),
         Check(
             component="engine",
             isHealthy=not coordinator.is_stopping,
@@ -68,6 +62,20 @@ def _checks(coordinator: Coordinator, now_ms: int) -> list[Check]:
             )
         )
     return checks
+
+
+def store_check(coordinator: Coordinator) -> Check:
+    """Whether the store can be used; little free space is a warning, and still healthy."""
+    if coordinator.is_store_full:
+        detail = "its disk is full; changes are refused until there is free space"
+        return Check(component="store", isHealthy=False, detail=detail)
+    if coordinator.store_problem is not None:
+        # This needs no token; the reason is in the log.
+        detail = "cannot be used; the log has the reason"
+        return Check(component="store", isHealthy=False, detail=detail)
+    is_low = coordinator.metrics().is_store_disk_low
+    detail_of_space = "little free space is left on its disk" if is_low else None
+    return Check(component="store", isHealthy=True, detail=detail_of_space)
 
 
 def leader_check(coordinator: Coordinator) -> Check:
@@ -112,13 +120,15 @@ async def live(_call: HttpCall[None, NoQuery]) -> Alive:
     return Alive(status="alive")
 
 
-@routes.get("/health/ready", None, errors=(Unavailable,))
+@routes.get("/health/ready", None, errors=(StoreFull, Unavailable))
 async def ready(call: HttpCall[None, NoQuery]) -> Alive:
     """Show whether the coordinator accepts requests."""
     if call.coordinator.is_stopping:
         raise Unavailable("the coordinator is starting or stopping")
     if call.coordinator.membership.has_lapsed:
         raise Unavailable(LAPSED)
+    if call.coordinator.is_store_full:
+        raise StoreFull
     if call.coordinator.store_problem is not None:
         raise Unavailable("the store cannot be used at the moment")
     if not call.coordinator.has_leader:
