@@ -28,6 +28,7 @@ EXAMPLE = Observed(
         refused_results=Counter({"stale": 1}),
         held_sweeps=Counter({"mass_death": 1}),
         duty_runs_ms={"health": 1},
+        store_disk_free_bytes=1,
         services={
             "feed": ServiceMetrics(
                 departures=Counter({"expired": 1}),

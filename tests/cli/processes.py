@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -51,11 +51,13 @@ class Running:
         folder: Path,
         module: str = MODULE,
         before: str = "",
+        program: Sequence[str] | None = None,
         **variables: str,
     ) -> None:
-        """Before: the words of a command that starts this one."""
+        """Before: the words of a command that starts this one. `program`: another program."""
+        own = (sys.executable, "-m", module, *arguments)
         self._process = subprocess.Popen(
-            [*before.split(), sys.executable, "-m", module, *arguments],
+            [*before.split(), *(own if program is None else program)],
             cwd=folder,
             env=environment(**variables),
             stdin=subprocess.DEVNULL,

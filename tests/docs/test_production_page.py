@@ -1,6 +1,5 @@
 """The commands for backup and restore on the page do what the page says."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ def script(first_word: str, folder: Path) -> str:
     """A block of the page, with its folders inside this one."""
     (found,) = [one.text for one in blocks(PAGE, "bash") if one.text.startswith(first_word)]
     inside = found.replace("/var/lib/rota", str(folder / "lib"))
-    return inside.replace("/var/backups", str(folder / "backups")).replace("////", "///")
+    return inside.replace("/var/backups", str(folder / "backups"))
 
 
 def shell(text: str, folder: Path) -> None:

@@ -1,0 +1,204 @@
+"""A coordinator with something on it, for the commands of a page."""
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.cli.processes import Running, coordinator
+from tests.databases.schemas import schemas
+from tests.databases.schemas import url as postgres_url
+from tests.docs.pages import ROOT, blocks
+from tests.docs.shell import Terminal
+
+SECONDS = 30.0
+STIR_S = 0.1  # between two tasks that make events for a command that follows them
+
+Json = Any
+
+WAITING = "{{name: waits_{0}, initial_node: {0}, nodes: {{{0}: {{wait_for: {{event: {0}}}}}}}}}"
+FAILING = "{name: fails, initial_node: tally, nodes: {tally: {end: failed}}}"
+
+
+class Stage:
+    """A coordinator, a terminal beside it, and what the commands of a page need."""
+
+    def __init__(self, folder: Path, url: str, zeromq: str) -> None:
+        self.folder = folder
+        self.answer: dict[str, Json] = {}  # of the last command that gave an object
+        self.url = url
+        self.zeromq = zeromq
+        self.terminal = Terminal(folder, ROTA_URL=url, ROTA_PORT="0")
+        self.api = httpx.Client(base_url=url, timeout=SECONDS)
+        self.fixed: dict[str, str] = {}  # what stands for a placeholder on this page
+        self._open = ExitStack()
+        self._open.enter_context(self.api)
+
+    @property
+    def postgres(self) -> str:
+        """The address of a clean schema of a PostgreSQL server."""
+        address = postgres_url()
+        sign = "&" if "?" in address else "?"
+        return f"{address}{sign}schema={schemas.lend(str(self.folder))}"
+
+    def close(self) -> None:
+        self._open.close()
+
+    def call(self, method: str, path: str, body: Json = None, *, text: str = "") -> Json:
+        sent = self.api.request(method, path, content=text or None, json=None if text else body)
+        assert sent.is_success, f"{method} {path}: {sent.text}"
+        return sent.json() if sent.content else None
+
+    def move_to(self, url: str) -> None:
+        """Another coordinator serves the rest of the page."""
+        self.url = self.terminal.variables["ROTA_URL"] = url
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        """Look until something is so."""
+        deadline = time.monotonic() + SECONDS
+        while not is_so():
+            assert time.monotonic() < deadline, "it never came to be"
+            threading.Event().wait(STIR_S)
+
+    def write(self, name: str, text: str) -> Path:
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        return file
+
+    def keep(self, process: Running) -> Running:
+        """A process that runs until the page is through."""
+        self._open.callback(process.stop)
+        return process
+
+    def worker(self, app: str) -> Running:
+        process = self.keep(self.terminal.start(f"rota worker {app}"))
+        process.wait_for("runs:")
+        return process
+
+    # --- tasks ----------------------------------------------------------------------------------
+
+    def note(self, printed: str) -> None:
+        """Keep what a command printed, for the next ones."""
+        if token := re.search(r"\brota_[A-Za-z0-9_-]{20,}", printed):
+            self.fixed["rota_…"] = token.group()
+        try:
+            found = json.loads(printed)
+        except ValueError:
+            return
+        if isinstance(found, dict):
+            self.answer |= found
+            if found.get("leases"):
+                self.fixed["TASK_ID"] = found["leases"][0]["task_id"]
+
+    def task(self, name: str = "export", **options: Json) -> str:
+        return str(self.call("POST", "/api/tasks", {"name": name, **options})["id"])
+
+    def lease(self, name: str = "export", **options: Json) -> tuple[dict[str, Json], Json]:
+        """A task that a worker of this test holds, and the worker."""
+        self.task(name, **options)
+        worker = self.call(
+            "POST",
+            "/api/workers",
+            {"worker_id": "stage", "node_id": "stage", "tasks": [name]},
+        )
+        leased = self.call(
+            "POST",
+            "/api/workers/stage/lease",
+            {"incarnation": worker["incarnation"], "max": 1, "wait_ms": 5_000},
+        )
+        return leased["leases"][0], worker
+
+    def failed_task(self, name: str = "charge") -> str:
+        lease, worker = self.lease(name, max_attempts=1)
+        result = {
+            "task_id": lease["task_id"],
+            "fence": lease["fence"],
+            "ok": False,
+            "error": {"type": "Refused", "message": "no"},
+        }
+        body = {"incarnation": worker["incarnation"], "results": [result]}
+        self.call("POST", "/api/workers/stage/results", body)
+        return str(lease["task_id"])
+
+    @contextmanager
+    def stirring(self) -> Iterator[None]:
+        """Submit tasks again and again, for a command that waits for events."""
+        done = threading.Event()
+
+        def stir() -> None:
+            with httpx.Client(base_url=self.url, timeout=SECONDS) as api:
+                while not done.wait(STIR_S):
+                    task = api.post("/api/tasks", json={"name": "stir"}).json()
+                    api.post("/api/tasks/cancel", json={"ids": [task["id"]]})
+
+        thread = threading.Thread(target=stir)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    # --- runs -----------------------------------------------------------------------------------
+
+    def run(self, workflow: str, run_input: Json = None) -> str:
+        body = {"workflow": workflow, "input": run_input or {}}
+        return str(self.call("POST", "/api/runs", body)["id"])
+
+    def waiting_run(self, signal: str = "paid") -> str:
+        name = f"waits_{signal}"
+        self.call("PUT", f"/api/workflows/{name}", text=WAITING.format(signal))
+        return self.run(name)
+
+    def failed_run(self) -> str:
+        self.call("PUT", "/api/workflows/fails", text=FAILING)
+        return self.run("fails")
+
+    def token_of(self, run_id: str) -> str:
+        return str(self.call("GET", f"/api/runs/{run_id}/tokens")["items"][0]["id"])
+
+    def panel(self) -> None:
+        """The workflow of the page about workflows, and a worker for it."""
+        page = ROOT / "docs" / "how-to" / "write-a-workflow.md"
+        self.write("panel.yaml", blocks(page, "yaml")[0].text)
+        self.write("panel.py", blocks(page, "python")[0].text)
+        self.worker("panel:app")
+
+    def panel_run(self) -> str:
+        text = (self.folder / "panel.yaml").read_text(encoding="utf-8")
+        self.call("PUT", "/api/workflows/panel", text=text)
+        run_id = self.run("panel", {"question": "Tea?", "judges": ["ada", "bob", "cleo"]})
+        ended = self.call("GET", f"/api/runs/{run_id}?wait_ms=20000")
+        assert ended["state"] == "completed"
+        return run_id
+
+    # --- services -------------------------------------------------------------------------------
+
+    def members(self, service: str) -> list[Json]:
+        found = self.call("GET", f"/api/services/{service}")
+        return list(found["members"])
+
+    def member(self, service: str, worker_id: str) -> None:
+        body = {"workerId": worker_id, "maxShardCount": 4, "incarnation": 1}
+        self.call("POST", f"/api/services/{service}/members", body)
+
+
+@contextmanager
+def opened_stage(folder: Path, *flags: str) -> Iterator[Stage]:
+    home, work = folder / "coordinator", folder / "work"
+    home.mkdir()
+    work.mkdir()
+    with coordinator(home, *flags) as (process, url):
+        announced = json.loads(process.wait_for('"url"'))
+        stage = Stage(work, url, announced.get("shards") or "")
+        try:
+            yield stage
+        finally:
+            stage.close()
