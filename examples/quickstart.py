@@ -1,4 +1,4 @@
-"""Twenty lines: a task, two calls of it, their results. Runs as it is, with no server."""
+"""Twenty lines: a task, two calls of it, their results. Runs without a server."""
 
 from rota import Rota
 

@@ -29,7 +29,7 @@ def main() -> None:
     if not missing:
         return
     if shutil.which("apt-get") is None or os.geteuid() != 0:
-        sys.stderr.write(f"not here, and not to be had: {', '.join(missing)}\n")
+        sys.stderr.write(f"missing, and not installable: {', '.join(missing)}\n")
         return
     sys.stderr.write(f"installing Debian's {' and '.join(missing)} for the tests ...\n")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}

@@ -19,7 +19,7 @@ def page() -> str:
     told = {(one.opts[0], one.help) for one in shared}
     return document(
         "# Command line",
-        f"{inspect.cleandoc(cli.help or '')} `rota COMMAND --help` shows what is told here.",
+        f"{inspect.cleandoc(cli.help or '')} `rota COMMAND --help` shows the same.",
         table(("command", "meaning"), (_summary(path, one) for path, one in found.items())),
         "Commands print tables for people and, with `--json`, one JSON document on stdout for "
         "programs. What is said beside the answer goes to stderr. An error is one line there: "

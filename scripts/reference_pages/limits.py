@@ -54,7 +54,7 @@ def page() -> str:
         "See [Settings](settings.md).",
         table(("setting", "default", "meaning"), _setting_limits()),
         "## Numbers in the rules",
-        "What each means in its place is told in "
+        "Their meaning is explained in "
         "[Workers and their health](../explanation/workers-and-health.md) and "
         "[Shards: one owner at a time](../explanation/shards.md). "
         "`degraded_after`, `unhealthy_after` and `lifetime` (by `scoring`) can be set, and of "

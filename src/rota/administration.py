@@ -74,8 +74,8 @@ def back_up(settings: Settings, target: str) -> BackupReport:
     path = opening.file_of(settings.store)
     if path is None:
         raise Invalid(
-            f"{opening.name_of(settings.store)} is no file: back up PostgreSQL with its own tools, "
-            "such as pg_dump",
+            f"{opening.name_of(settings.store)} is not a file: back up PostgreSQL with its own "
+            "tools, such as pg_dump",
             setting="store",
         )
     return backup.back_up(path, target)

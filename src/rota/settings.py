@@ -52,7 +52,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = 1024 * MEBIBYTE
     insecure: Annotated[
-        bool, Meta(description="Listen beyond loopback without tokens; warned of at every start.")
+        bool,
+        Meta(
+            description="Listen beyond loopback without tokens; a warning is logged at every start."
+        ),
     ] = False
     require_token: Annotated[
         bool, Meta(description="Require a token on loopback too, as behind a proxy.")

@@ -306,9 +306,9 @@ def test_times_are_given_with_their_unit(rota: Command) -> None:
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (("--delay", "5"), "is no duration; write it as 30s"),
+        (("--delay", "5"), "is not a duration; write it as 30s"),
         (("--delay", "5m", "--delay-ms", "5"), "give --delay or --delay-ms, not both"),
-        (("--wait-timeout", "soon"), "is no duration; write it as 30s"),
+        (("--wait-timeout", "soon"), "is not a duration; write it as 30s"),
     ],
 )
 def test_a_time_that_is_unclear_is_refused(

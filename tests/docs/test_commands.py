@@ -144,7 +144,7 @@ def with_stores(stage: Stage) -> None:
 
 def serve_with_tokens(stage: Stage, store: str) -> None:
     """Start the coordinator for whose store the first token was made."""
-    process = stage.keep(stage.terminal.start(f"rota up --json --require-token --no-zmq --store {store}"))
+    process = stage.keep(stage.terminal.start(f"rota up --json --store {store}"))
     stage.move_to(json.loads(process.wait_for('"url"'))["url"])
 
 

@@ -112,7 +112,7 @@ def test_the_function_of_the_page_on_undoing_gives_back_what_it_took(
     [
         ({"approved": True, "percent": 10}, "10 % for ada"),
         ({"approved": False}, "no discount: {'approved': False}"),
-        (None, "nobody has answered within a day"),
+        (None, "no answer within a day"),
     ],
 )
 def test_the_approval_of_the_page_ends_with_a_yes_a_no_or_the_day(

@@ -45,7 +45,7 @@ def test_a_duration_is_a_timedelta_or_a_text(text: str | timedelta, expected_ms:
     "wrong", ["", "5", "soon", "5 parsecs", "m5", "-5m", "5m!", "1" * 99 + "s"]
 )
 def test_a_text_without_a_unit_is_no_duration(wrong: str) -> None:
-    with pytest.raises(Invalid, match="is no duration; write it as 30s"):
+    with pytest.raises(Invalid, match="is not a duration; write it as 30s"):
         milliseconds(wrong, "delay")
 
 

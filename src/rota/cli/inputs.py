@@ -102,7 +102,7 @@ def rate(option: str, given: str) -> tuple[int, int]:
     found = _RATE.fullmatch(given)
     if found is None:
         raise click.UsageError(
-            f"{option}: {given!r} is no rate; write it as 10/1s, 600/m or 5/500ms"
+            f"{option}: {given!r} is not a rate; write it as 10/1s, 600/m or 5/500ms"
         )
     limit, count, unit = found.groups()
     return int(limit), int(count or 1) * UNITS_MS[unit]
@@ -124,7 +124,7 @@ def concurrency_fields(option: str, given: str) -> dict[str, Any]:
     if not sign:
         return {"key": given}
     if not (limit.isascii() and limit.isdigit()):
-        raise click.UsageError(f"{option}: {limit!r} is no number; write it as KEY=LIMIT")
+        raise click.UsageError(f"{option}: {limit!r} is not a number; write it as KEY=LIMIT")
     return {"key": key, "limit": int(limit)}
 
 

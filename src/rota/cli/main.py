@@ -28,7 +28,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "submit": LazyCommand("tasks.submit", "Submit a task, or a file of tasks."),
     "run": LazyCommand("workflow.run", "Run a workflow."),
     "validate": LazyCommand("workflow.validate", "Find every problem of a workflow definition."),
-    "replay": LazyCommand("workflow.replay", "Decide a run's journal again, and compare."),
+    "replay": LazyCommand("workflow.replay", "Replay a run's journal, and compare the decisions."),
     "tasks": LazyCommand("tasks.tasks", "List, show, cancel and retry tasks, and read their logs."),
     "queues": LazyCommand("queues", "List, pause and resume queues, and change their settings."),
     "limits": LazyCommand("tasks.limits", "List, show, set, pin and unpin limits of keys."),

@@ -232,7 +232,7 @@ def _in_line(lock: LockState, event: AcquireLock, numbers: Numbers, *, now_ms: i
         return replace(lock, waiters=waiters)
     if len(lock.waiters) >= limits.MAX_LOCK_WAITERS:
         raise TooMany(
-            f"{limits.MAX_LOCK_WAITERS} wait for lock {lock.name!r} already",
+            f"{limits.MAX_LOCK_WAITERS} callers already wait for lock {lock.name!r}",
             limit="max_lock_waiters",
         )
     waiter = LockWaiter(ticket=numbers.next(), owner=event.owner, **changed)

@@ -412,7 +412,7 @@ class Coordinator:
         if waiting and waiting + more > most:
             self._metrics.overloads += 1
             raise Overloaded(
-                f"{waiting} changes wait for their commit, and at most {most} may",
+                f"{waiting} changes wait for their commit, and the limit is {most}",
                 limit="max_waiting",
             )
 

@@ -218,7 +218,7 @@ class Quotas:
         share, held = self.submitted.share, self.submitted.held_by(reservation.holder)
         if held and held + count > share:
             raise Overloaded(
-                f"{held} tasks of this caller wait for their commit, and at most {share} may",
+                f"{held} tasks of this caller wait for their commit, and the limit is {share}",
                 limit="max_waiting",
             )
         reservation.take(self.submitted, min(count, share))

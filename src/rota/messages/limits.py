@@ -37,7 +37,7 @@ class KeyLimitPage(Answer, frozen=True, kw_only=True):
 
 
 class KeyLimitPut(Request, frozen=True, kw_only=True):
-    """A limit that an operator sets; what is not given stays as it is."""
+    """A limit that an operator sets; other fields stay unchanged."""
 
     limit: LimitValue | None = None  # needed for a key that is not known yet
     per_ms: PeriodMs | None = None  # of a rate; a new key with a period is a rate

@@ -17,7 +17,7 @@ from rota.messages.base import Answer, Request
 
 
 class SchedulePut(ScheduleSpec, frozen=True, kw_only=True):
-    paused: bool | None = None  # absent: as it is; a new schedule is not paused
+    paused: bool | None = None  # absent: unchanged; a new schedule is not paused
     # Whether code that has the schedule leaves it alone; absent: it does, after this change.
     pinned: bool | None = None
 
@@ -87,7 +87,7 @@ class ScheduleView(Answer, frozen=True, kw_only=True):
     # The newest first; a list of schedules has only the last one of each.
     firings: list[FiringView]
     source: str | None = None  # the app that has it in its code
-    pinned: bool  # the code leaves it as it is
+    pinned: bool  # the code does not change it
     orphaned: bool  # the app no longer has it in its code
     created_at_ms: int
     updated_at_ms: int

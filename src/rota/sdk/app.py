@@ -265,7 +265,9 @@ class Rota(GroupStarter):
         if is_name(source):
             return Workflow(self, {"name": source, **options})
         if options:
-            raise Invalid("a definition that is read has its own options; give none here")
+            raise Invalid(
+                "a definition that is read from a file or text has its own options; give none here"
+            )
         return Workflow.of(self, definition_of(source))
 
     def _workflow_in_code(self, function: Any, options: "CodeOptions") -> Any:

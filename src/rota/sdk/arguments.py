@@ -263,16 +263,16 @@ def check_templates(task: NewTask, names: Iterable[str]) -> None:
             fields = [*_fields(key)]
         except ValueError as error:
             raise Invalid(
-                f"task {task.name!r}: the key {key!r} is no template: {error}; write {{{{ and }}}} "
-                "for braces that are part of the key",
+                f"task {task.name!r}: the key {key!r} is not a valid template: {error}; "
+                "write {{ and }} for braces that are part of the key",
                 task=task.name,
             ) from None
         for field in fields:
             if field not in known:
                 there = ", ".join(known) if known else "no parameters"
                 raise Invalid(
-                    f"task {task.name!r}: the key {key!r} names {field!r}, which is no parameter "
-                    f"of the task; there are: {there}",
+                    f"task {task.name!r}: the key {key!r} names {field!r}, which is not a "
+                    f"parameter of the task; it has: {there}",
                     task=task.name,
                 )
 

@@ -173,7 +173,10 @@ class TaskContext:
 
         lease = self._lease
         if lease.run_id is None:
-            raise Invalid(f"task {lease.name!r} belongs to no run; only tasks of a run can attach")
+            raise Invalid(
+                f"task {lease.name!r} does not belong to a run; only tasks of a run can attach "
+                "artifacts"
+            )
         return run_calls.put_artifact(
             lease.run_id,
             name,

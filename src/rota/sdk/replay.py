@@ -43,4 +43,4 @@ def entries_of(journal: Journal) -> list[ReplayedEntry]:
     except OSError as error:
         raise Invalid(f"the journal cannot be read: {error}") from error
     except (msgspec.MsgspecError, KeyError, TypeError) as error:
-        raise Invalid(f"this is no journal, or one of another version: {error}") from error
+        raise Invalid(f"this is not a journal, or it is one of another version: {error}") from error

@@ -42,8 +42,8 @@ def check_whole(database: Database, name: str) -> None:
     """Refuse the target of a copy that is not finished."""
     if database.read(lambda tx: tx.value("copying.is_unfinished")):
         raise StoreError(
-            f"{name} is a copy that was not finished: finish it with the same `rota copy` that "
-            "began it, or begin with an empty store"
+            f"{name} is an unfinished copy: finish it with the same `rota copy` command, or "
+            "start with an empty store"
         )
 
 

@@ -178,7 +178,7 @@ class TestCoordinator:
                 continue
             if not until_finished or not self._turn_to_next():
                 return
-        raise AssertionError(f"no end after {MAX_TURNS} turns of the clock")
+        raise AssertionError(f"not finished after {MAX_TURNS} turns of the clock")
 
     def _take_slices(self) -> bool:
         """Let runs take the steps that were too many for one event; False when there are none."""

@@ -90,7 +90,7 @@ class Drain:
     def _one(self, lease: LeaseView, incarnation: int) -> Generator[TrialAttempt, ResultItem, None]:
         if len(self.drained) >= MAX_ATTEMPTS:
             raise AssertionError(
-                f"no end after {MAX_ATTEMPTS} attempts: a task seems to enqueue itself"
+                f"not finished after {MAX_ATTEMPTS} attempts: a task seems to enqueue itself"
             )
         task = self._tasks[lease.name]
         host = self._functions.host(WORKER_ID, incarnation)

@@ -111,8 +111,8 @@ class TestedFunctions:
             if found != expected:
                 raise AssertionError(
                     f"workflow {workflow.name!r} does something else when it is replayed: at first "
-                    f"{expected}, then {found}. Times, chance, the order of sets and files, and "
-                    "what branches share belong into steps"
+                    f"{expected}, then {found}. Clocks, random numbers, the order of sets "
+                    "and files, and state that branches share belong in steps"
                 )
 
     def _replayed(

@@ -349,7 +349,7 @@ HTTP: tuple[Rule, ...] = (
     rule("GET /api/waits", READERS, X),
     rule("GET /api/runs/activity", READERS, X, "/api/runs/activity?run={run}"),
     rule("GET /api/standings", READERS, X, "/api/standings?run={run}"),
-    # The queue of the task is looked at first; here it is a task that works for no run.
+    # The queue of the task is looked at first; here it is a task that does not belong to a run.
     rule(
         "PUT /api/runs/{run_id}/artifacts/{artifact}",
         WORKERS,

@@ -1,4 +1,4 @@
-"""Where does the gateway listen, and what if somebody is there already?"""
+"""Where does the gateway listen, and what if somebody exists already?"""
 
 import socket
 from pathlib import Path

@@ -72,7 +72,7 @@ _add_verb("resume", calls.resume_queue, "Give out the tasks of a paused queue ag
 @click.argument("name")
 @click.option("--max-running", metavar="NUMBER|none", help="Tasks of the queue that run at once.")
 @click.option(
-    "--max-queued", metavar="NUMBER|none", help="Refuse new tasks while so many are queued."
+    "--max-queued", metavar="NUMBER|none", help="Refuse new tasks while this many are queued."
 )
 @click.option("--rate", metavar="LIMIT/PERIOD|none", help="Starts in a period, as 10/1s or 600/m.")
 @click.option(
@@ -114,7 +114,7 @@ def set_settings(
 ) -> None:
     """Change the settings of a queue; `none` resets one.
 
-    They hold at once, also for what already waits. What is not given stays as it is.
+    Changes apply at once, also to tasks that already wait. Other settings stay unchanged.
     """
     change: dict[str, Any] = {
         field: _number(f"--{field.replace('_', '-')}", given[field])
@@ -134,7 +134,7 @@ def set_settings(
     if weights:
         change["weights"] = _weights(client, name, weights)
     if not change:
-        raise click.UsageError("say what to set; `rota queues set --help` lists it")
+        raise click.UsageError("give at least one setting; `rota queues set --help` lists them")
     try:
         patch = msgspec.convert(change, QueuePatch)
     except msgspec.ValidationError as error:
@@ -176,7 +176,7 @@ def _weights(client: Client, queue: str, given: tuple[str, ...]) -> dict[str, fl
             weights[tenant] = float(text)
         except ValueError:
             raise click.UsageError(
-                f"--weight: {pair!r} is no weight; write it as TENANT=2"
+                f"--weight: {pair!r} is not a weight; write it as TENANT=2"
             ) from None
     return weights
 

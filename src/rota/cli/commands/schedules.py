@@ -119,7 +119,7 @@ def run(client: Client, name: str, *, as_json: bool) -> None:
 @click.option("--note", default="", help="Why; it is shown with the schedule.")
 @connected
 def pause(client: Client, name: str, note: str, *, as_json: bool) -> None:
-    """Let a schedule not fire until it is resumed."""
+    """Pause a schedule until it is resumed."""
     show(client.run(schedule_calls.pause_schedule(name, note)), as_json=as_json, render=_line)
 
 

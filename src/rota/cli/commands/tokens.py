@@ -126,7 +126,7 @@ def ls(*, as_json: bool, **_place: Any) -> None:
 @click.argument("token_id")
 @_place_options
 def revoke(*, token_id: str, as_json: bool, **_place: Any) -> None:
-    """Revoke a token: it is not accepted any more."""
+    """Revoke a token: it is refused from then on."""
     _ask(calls.revoke_token(token_id), lambda settings: _revoke_in_store(settings, token_id))
     revoked = {"id": token_id, "revoked": True}
     show(revoked, as_json=as_json, render=lambda _: f"revoked token {token_id}")

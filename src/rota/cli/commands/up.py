@@ -47,7 +47,7 @@ def up(*, as_json: bool, **flags: Any) -> None:
 
     As soon as it serves it prints its addresses; with --json that is one line, {"url": …}. It runs
     until Ctrl-C or SIGTERM, which shut it down cleanly; a second one ends it at once. With TLS,
-    SIGHUP has it read the certificate and its key again.
+    SIGHUP reloads the certificate and its key.
     """
     settings = load_settings(flags)
     telemetry.set_up(level=settings.log_level, log_format=settings.log_format)

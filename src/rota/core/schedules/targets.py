@@ -42,7 +42,7 @@ def check_target(spec: ScheduleSpec) -> None:
 def _check_object(value: Raw, field: str) -> None:
     text = bytes(value).strip()
     if text not in _EMPTY and not text.startswith(b"{"):
-        raise Invalid(f"{field}: with with_times an object is needed", field=field)
+        raise Invalid(f"{field}: with_times needs an object", field=field)
 
 
 def key_of(name: str, planned: PlannedFiring) -> str:

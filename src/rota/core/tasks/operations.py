@@ -125,8 +125,8 @@ def _retry(snapshot: Snapshot, task: TaskRecord, context: Context) -> list[Decis
     match task.state:
         case TaskState.CANCELLED if task.id in snapshot.lingering:
             raise IllegalState(
-                f"task {to_text(task.id)!r} is cancelled, but its worker has not stopped yet, and "
-                "has a slot of its limits; retry it in a moment",
+                f"task {to_text(task.id)!r} is cancelled, but its worker has not stopped yet and "
+                "still holds a slot of its limits; retry it in a moment",
                 task_id=to_text(task.id),
                 state=task.state,
             )

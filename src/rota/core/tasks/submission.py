@@ -152,7 +152,7 @@ def _take_flows(snapshot: Snapshot, tasks: Iterable[NewTask], room: int) -> None
     if len(new) > room:
         most = limits.MAX_FLOWS
         raise TooMany(
-            f"live tasks have {most} combinations of limits and tenants, and no more may be; "
+            f"live tasks have {most} combinations of limits and tenants, which is the limit; "
             "finish some of them first",
             limit=most,
         )

@@ -27,7 +27,7 @@ def check_value(value: Raw, field: str, *, most_bytes: int) -> None:
     """Refuse a value that is too large or too deep for its readers."""
     if len(value) > most_bytes:
         raise TooLarge(
-            f"{field} has {len(value)} bytes; at most {most_bytes} are taken",
+            f"{field} has {len(value)} bytes; at most {most_bytes} are allowed",
             field=field,
             limit=most_bytes,
             setting="max_payload_bytes",

@@ -99,7 +99,9 @@ def register(
     most = context.rules.max_workers
     if before is None and fleet > most:
         raise TooMany(
-            f"{most} workers are registered, and no more may be", limit=most, setting="max_workers"
+            f"{most} workers are registered, which is the limit; raise max_workers, or stop some",
+            limit=most,
+            setting="max_workers",
         )
     worker = WorkerRecord(
         id=command.worker_id,

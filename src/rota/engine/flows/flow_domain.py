@@ -147,7 +147,10 @@ class FlowDomain(Domain):
         before = held.by_key.get(command.key)
         if before is None and not held.has_room_for_key():
             most = core_limits.MAX_LIMIT_KEYS
-            raise TooMany(f"{most} limits are known, and no more may be", limit=most)
+            raise TooMany(
+                f"{most} limits exist, which is the limit; let the tasks of some finish first",
+                limit=most,
+            )
         record = rules.put_limit(before, command, now_ms=self.batch.context.now_ms)
         self._use(record)
         self._tell_changed(before, record)

@@ -66,7 +66,7 @@ class RunRequests:
         check_lease(self._snapshot, self._tasks, task_id, fence=command.fence, by=command.by)
         whose = self._runs.tasks([task_id]).get(task_id)
         if whose is None:
-            raise Invalid(f"task {text!r} works for no run", field="task_id")
+            raise Invalid(f"task {text!r} does not belong to a run", field="task_id")
         live = self._live(whose.run)
         run, scope = live.run, None
         if isinstance(run, Run) and run.failure is None:

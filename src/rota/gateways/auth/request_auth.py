@@ -54,7 +54,7 @@ def secret_in_header(headers: Headers) -> str | None:
         return None
     scheme, _, secret = header.decode("latin-1").partition(" ")
     if scheme.lower() != "bearer":
-        raise Unauthorized("only `Authorization: Bearer …` is understood")
+        raise Unauthorized("only `Authorization: Bearer TOKEN` is supported")
     return secret.strip()
 
 
@@ -88,7 +88,7 @@ def check_browser(authenticator: Authenticator, headers: Headers, *, is_change: 
     """Refuse what a foreign web page could make a browser send."""
     _check_browser(authenticator, headers, is_change=is_change)
     if is_change and b"origin" not in headers and secret_in_cookie(headers) is not None:
-        raise Forbidden("a change that comes with a cookie must say its Origin")
+        raise Forbidden("a change that is authenticated by a cookie needs an Origin header")
 
 
 async def authenticate_browser(

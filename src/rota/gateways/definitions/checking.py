@@ -52,7 +52,7 @@ def _checked(content: str) -> Checked:
             canonical(checked.definition)
     except (UnicodeError, yaml.YAMLError):
         # By escapes, a text can have halves of characters in it that no encoding has.
-        message = "it has characters that no text has"
+        message = "it contains characters that are not valid text"
         return Checked(None, [DefinitionProblem(path="", code="unreadable", message=message)])
     return Checked(
         checked.definition, checked.problems[:MOST_PROBLEMS], checked.warnings[:MOST_PROBLEMS]

@@ -54,10 +54,10 @@ class DefinitionReader:
             raise TooLarge(f"the definition is over {most} bytes", limit=most)
         share = self._shares.get(token_id) or _Share()
         if self._waiting >= limits.MAX_DEFINITIONS_WAITING:
-            raise _too_many(limits.MAX_DEFINITIONS_WAITING, "definitions are being read already")
+            raise _too_many(limits.MAX_DEFINITIONS_WAITING, "definitions are already being read")
         if token_id is not None and share.count >= limits.MAX_DEFINITIONS_PER_TOKEN:
             raise _too_many(
-                limits.MAX_DEFINITIONS_PER_TOKEN, "definitions of this token are being read already"
+                limits.MAX_DEFINITIONS_PER_TOKEN, "definitions of this token are already being read"
             )
         self._shares[token_id] = share
         self._waiting += 1
@@ -94,12 +94,12 @@ class DefinitionReader:
                 answer, _ = await process.communicate(msgspec.json.encode(text))
         except TimeoutError:
             seconds = self._timeout_ms / 1000
-            return _refused("too_slow", f"to check it takes longer than {seconds:g} s")
+            return _refused("too_slow", f"checking it takes longer than {seconds:g} s")
         finally:
             await _end(process)
         if process.returncode != 0:
             log.warning("definition_reader_failed", returncode=process.returncode)
-            return _refused("too_expensive", "to check it takes more memory or time than it may")
+            return _refused("too_expensive", "checking it takes more memory or time than allowed")
         return msgspec.json.decode(answer, type=Checked)
 
 

@@ -38,7 +38,9 @@ def last_event_id(headers: Mapping[bytes, bytes]) -> int | None:
     if not given:
         return None
     if not given.isdigit() or len(given) > 16:
-        raise invalid_field("Last-Event-ID", "not one of ours; send the last `id` as it came")
+        raise invalid_field(
+            "Last-Event-ID", "not an id of this stream; send the last `id` unchanged"
+        )
     return int(given)
 
 

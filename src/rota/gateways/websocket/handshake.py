@@ -28,7 +28,7 @@ class Handshake:
             )
         key = _only(head, b"sec-websocket-key")
         if _only(head, b"sec-websocket-version") != VERSION:
-            raise Invalid("only version 13 of the WebSocket protocol is spoken")
+            raise Invalid("only version 13 of the WebSocket protocol is supported")
         try:
             is_key = len(base64.b64decode(key, validate=True)) == KEY_BYTES
         except binascii.Error:

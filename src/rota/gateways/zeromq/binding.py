@@ -146,7 +146,7 @@ def _address(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
     try:
         found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise Invalid(f"{host!r} is no address to listen on", field="zmq_host") from error
+        raise Invalid(f"{host!r} is not an address to listen on", field="zmq_host") from error
     # Clients try IPv4 first.
     family, *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, (str(address[0]), port)

@@ -200,7 +200,8 @@ def _link(link: Callback, argument: str, given_at: str) -> tuple[Document, Docum
     first = task.arguments.first
     if first is None:
         raise Invalid(
-            f"task {task.name!r} takes no argument, and is to get a result", task=task.name
+            f"task {task.name!r} takes no argument, but gets the result of the tasks before it",
+            task=task.name,
         )
     if first in given:
         raise Invalid(
@@ -226,7 +227,7 @@ def _node(task: NewTask) -> Document:
             continue
         if getattr(task, option) != getattr(defaults, option):
             raise Invalid(
-                f"task {task.name!r}: {option} is no option of a task in a group or chain",
+                f"task {task.name!r}: {option} is not an option of a task in a group or chain",
                 field=option,
             )
     return dict(node_options_of(task))

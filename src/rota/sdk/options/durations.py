@@ -41,7 +41,7 @@ def _milliseconds_of_text(text: str, name: str) -> int:
     parts = [] if len(text) > MAX_TEXT_LENGTH else _PART.findall(text.strip())
     if not parts or _PART.sub("", text.strip()):
         raise Invalid(
-            f"{name}: {text[:MAX_TEXT_LENGTH]!r} is no duration; write it as 30s, 5m, 1h30m or "
+            f"{name}: {text[:MAX_TEXT_LENGTH]!r} is not a duration; write it as 30s, 5m, 1h30m or "
             "500ms",
             field=name,
         )

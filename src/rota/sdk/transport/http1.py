@@ -146,7 +146,7 @@ class ResponseParser:
         try:
             parser.feed_data(data)
         except httptools.HttpParserError as error:
-            raise Unavailable(f"what answered does not speak HTTP: {error}") from error
+            raise Unavailable(f"the answer is not HTTP: {error}") from error
         return self._take(parser) if self._is_complete else None
 
     def _take(self, parser: httptools.HttpResponseParser) -> Response:

@@ -69,7 +69,7 @@ def copy(
     source.check_unused()
     target.check_unused()
     if source.notes() is not None:
-        raise StoreError(f"{source.shown} is itself a copy that was not finished")
+        raise StoreError(f"{source.shown} is itself an unfinished copy")
     tables = common_tables(source, target)
     notes = target.notes()
     if notes is None:

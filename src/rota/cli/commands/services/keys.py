@@ -49,7 +49,7 @@ def add(*, name: str, zmq_keys: str | None, as_json: bool, **binding: Any) -> No
     """Add a client: generate a pair of keys, and write the public one to the key file.
 
     Prints the variables that the client's process needs. The secret key is shown once and stored
-    nowhere. The key file is created if there is none.
+    nowhere. The key file is created if it does not exist.
     """
     from rota.gateways.zeromq.auth.keys import add_client, create_keys  # noqa: PLC0415 - loads ZeroMQ
 

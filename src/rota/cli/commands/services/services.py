@@ -50,7 +50,7 @@ def show_one(client: Client, name: str, *, watch: bool, as_json: bool) -> None:
     """Show one service: its members, and the owner of each shard."""
     if watch and as_json:
         raise click.UsageError(
-            "--watch is for people; with --json, poll or use `rota events --follow`"
+            "--watch cannot be used with --json; poll, or use `rota events --follow`"
         )
     service = client.run(service_calls.get_service(name))
     if watch:
@@ -68,7 +68,7 @@ def show_one(client: Client, name: str, *, watch: bool, as_json: bool) -> None:
 def pin(client: Client, name: str, count: int, *, as_json: bool) -> None:
     """Set how many shards a service has, whatever its workers register from then on.
 
-    Creates the service if there is none. Shards at and above the new number are given up.
+    Creates the service if it does not exist. Shards at and above the new number are given up.
     """
     before = _find(client, name)
     change = ServiceChange(shard_count=count, pinned=True)

@@ -51,7 +51,7 @@ MAX_TRIES_WHEN_OVERLOADED = 60
 @duration_option(
     "--attempt-timeout",
     "--timeout-ms",
-    description="Most time that one attempt may take, as 30s; --wait-timeout limits the wait.",
+    description="Time limit of one attempt, as 30s; --wait-timeout limits the wait.",
 )
 @duration_option(
     "--start-within",
@@ -61,9 +61,9 @@ MAX_TRIES_WHEN_OVERLOADED = 60
 @click.option(
     "--on-expiry",
     type=click.Choice(["fail", "discard"]),
-    help="What becomes of a task that did not start in time.  [default: fail]",
+    help="What happens to a task that did not start in time.  [default: fail]",
 )
-@click.option("--max-attempts", type=int, help="Most attempts.  [default: 3]")
+@click.option("--max-attempts", type=int, help="Largest number of attempts.  [default: 3]")
 @click.option("--backoff", help='Wait between attempts, as JSON: {"kind": "linear", …}.')
 @click.option(
     "--key",
@@ -81,8 +81,8 @@ MAX_TRIES_WHEN_OVERLOADED = 60
     "--rate",
     multiple=True,
     metavar="KEY=LIMIT/PERIOD",
-    help="Start at most so many tasks of KEY in a period, as openai=10/1s; or as JSON; repeat for "
-    "more.",
+    help="Start at most this many tasks of KEY in a period, as openai=10/1s; or as JSON; repeat "
+    "for more.",
 )
 @click.option("--fair-key", help="Tenant: the tenants of a queue share its starts.")
 @click.option("--label", multiple=True, help="KEY=VALUE, or a word; repeat for more.")
@@ -113,12 +113,12 @@ def submit(
     if file is not None:
         if wait or given:
             raise click.UsageError(
-                "--file takes all options of its tasks from the file, and no --wait"
+                "with --file, the options of the tasks are in the file, and --wait cannot be used"
             )
         show(submit_file(client, file, name=name), as_json=as_json, render=str)
         return
     if name is None:
-        raise click.UsageError("say which task: rota submit NAME, or --file FILE")
+        raise click.UsageError("name a task (rota submit NAME), or give --file FILE")
 
     if wait and "timeout_ms" in given and _is_default("wait_timeout_ms"):
         note("--timeout-ms limits each attempt; --wait-timeout limits the wait")

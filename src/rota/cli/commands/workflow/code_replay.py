@@ -138,7 +138,7 @@ def _run(
     debugger.rcLines += [f"tbreak {code.co_filename}:{begin}", "continue"]
     found = debugger.runcall(asyncio.run, replaying)
     if found is None:
-        raise Refusal("the replay was left", code="replay_left")
+        raise Refusal("the debugger was quit before the replay ended", code="replay_left")
     return found
 
 

@@ -30,11 +30,19 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--against", metavar="FILE", help="Use this definition instead of the run's.")
 @click.option("--journal", metavar="FILE", help="Read the journal from a file, or - from stdin.")
 @click.option("--code", metavar="MODULE:APP", help="Run the log against the functions of an app.")
-@click.option("--open", "is_open", is_flag=True, help="With --code: all runs that are open.")
-@click.option("--sample", type=click.IntRange(min=1), help="With --open: so many of them.")
+@click.option("--open", "is_open", is_flag=True, help="With --code: replay all open runs.")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    help="With --open: replay only this many, chosen at random.",
+)
 @click.option("--step", "is_stepped", is_flag=True, help="With --code: step through it with pdb.")
 @click.option(
-    "--set", "answers", metavar="PATH=JSON", multiple=True, help="With --code: another answer."
+    "--set",
+    "answers",
+    metavar="PATH=JSON",
+    multiple=True,
+    help="With --code: replace a recorded answer.",
 )
 @connected
 def replay(
@@ -47,7 +55,7 @@ def replay(
     as_json: bool,
     **of_code: Any,
 ) -> None:
-    """Decide a run's journal again, and compare.
+    """Replay a run's journal, and compare the decisions.
 
     The core decides on the run's events again, and the decisions are compared with the stored ones.
     With --journal and --against no coordinator is needed. Exit code 1 when there is a difference.

@@ -32,7 +32,7 @@ from rota.sdk.definitions import is_name
 @duration_option(
     "--timeout",
     "--timeout-ms",
-    description="Most time that the run may take, as 10m; --wait-timeout limits the wait.",
+    description="Time limit of the run, as 10m; --wait-timeout limits the wait.",
 )
 @click.option(
     "--publish", is_flag=True, help="Make FILE the current version of the workflow, for everyone."
@@ -56,9 +56,9 @@ def run(
 ) -> None:
     """Run a workflow.
 
-    FILE (YAML or JSON) is stored as a version of its own, and a run of it started. Runs that others
-    start by the workflow's name keep the current version, unless --publish is given. It may also be
-    the name of a workflow that the coordinator has already.
+    FILE (YAML or JSON) is stored as its own version, and a run of it is started. Runs that others
+    start by the workflow's name keep the current version, unless --publish is given. FILE may also
+    be the name of a workflow that the coordinator already has.
 
     Exit codes with --wait and --watch: 0 completed, 1 failed or timed out, 3 cancelled,
     4 the wait timed out.

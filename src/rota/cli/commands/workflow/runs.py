@@ -133,12 +133,14 @@ def artifacts(
     """List the artifacts of a run; with a NAME, print the content of that one."""
     if name is None:
         if output is not None:
-            raise click.UsageError("say which artifact to write: rota runs artifacts RUN NAME")
+            raise click.UsageError("name the artifact to write: rota runs artifacts RUN NAME")
         items = client.run(every_item(lambda at: run_calls.list_artifacts(run_id, cursor=at)))
         show(ArtifactPage(items=items), as_json=as_json, render=artifact_table)
         return
     if as_json:
-        raise click.UsageError("an artifact is printed as it is; --json is for the list of them")
+        raise click.UsageError(
+            "an artifact is printed unchanged; --json is for the list of artifacts"
+        )
     content = client.run(run_calls.get_artifact(run_id, name))
     if output is None:
         click.echo(content, nl=False)
@@ -187,13 +189,13 @@ _add_verb("retry", run_calls.retry_run, "Continue failed runs from where they fa
 
 @runs.command()
 @click.argument("run_ids", nargs=-1, required=True)
-@click.option("--accept", is_flag=True, help="After a divergence: let the new code count.")
+@click.option("--accept", is_flag=True, help="After a divergence: accept the new code.")
 @connected
 def resume(client: Client, run_ids: tuple[str, ...], *, accept: bool, as_json: bool) -> None:
     """Continue paused runs.
 
-    With --accept, what the log of a diverged function has, and its new code does not ask for again,
-    is dropped.
+    With --accept, operations in the log of a diverged function that its new code does not ask for
+    again are dropped.
     """
 
     def call(run_id: str) -> ApiCall[RunView]:
@@ -240,7 +242,7 @@ def add_branches(
     given = json_value("--items", items)
     found = None if given is None else msgspec.json.decode(given)
     if not isinstance(found, list):
-        raise click.UsageError("--items: a list is needed")
+        raise click.UsageError("--items must be a JSON list")
     view = client.run(run_calls.add_branches(run_id, scope, found, key=key, last=last))
     show(
         view,

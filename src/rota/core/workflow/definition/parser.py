@@ -123,7 +123,9 @@ def _refuse_bombs(content: str) -> None:
     for event in yaml.parse(content, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
             problem_mark = event.start_mark
-            raise yaml.MarkedYAMLError(problem="aliases are not read", problem_mark=problem_mark)
+            raise yaml.MarkedYAMLError(
+                problem="YAML aliases are not supported", problem_mark=problem_mark
+            )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
@@ -169,7 +171,7 @@ def _repetitions(node: yaml.Node, path: str) -> Iterator[DefinitionProblem]:
         for key, value in node.value:
             inner = f"{path}.{key.value}" if path else str(key.value)
             if key.value in seen:
-                message = f"{key.value!r} is there already"
+                message = f"{key.value!r} exists already"
                 line, column = key.start_mark.line + 1, key.start_mark.column + 1
                 yield DefinitionProblem(
                     path=inner, code="duplicate_id", message=message, line=line, column=column

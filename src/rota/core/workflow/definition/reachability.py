@@ -42,7 +42,7 @@ def unreachable(definition: Definition) -> Iterator[DefinitionProblem]:
                 front.append(node)
     for node in definition.nodes:
         if node not in reached:
-            message = f"no way leads from {definition.initial_node!r} to {node!r}"
+            message = f"no path leads from {definition.initial_node!r} to {node!r}"
             yield problem(f"nodes.{node}", "unreachable_node", message)
 
 
@@ -79,7 +79,7 @@ def own_insides(graph: Graph, inside: dict[str, set[Stack]]) -> Iterator[Definit
     for number, transition in enumerate(graph.definition.transitions):
         key = graph.scope_key(number)
         if key is not None and any(key in stack for stack in inside.get(transition.from_, ())):
-            message = f"a branch of {key!r} can get here again without having been joined"
+            message = f"a branch of {key!r} can reach this fan-out again before it is joined"
             yield problem(f"transitions[{number}]", "fan_out_in_itself", message)
 
 
@@ -100,7 +100,7 @@ def joins(graph: Graph, inside: dict[str, set[Stack]] | None) -> Iterator[Defini
             continue
         stacks = set() if inside is None else inside.get(transition.from_, set())
         if stacks and not any(key in stack for stack in stacks):
-            message = f"no branch of {key!r} can get to {transition.from_!r}"
+            message = f"no branch of {key!r} can reach {transition.from_!r}"
             yield problem(f"{path}.joins_transition", "join_out_of_reach", message)
         if rules.setdefault((key, transition.to), rule) != rule:
             message = f"another transition joins {key!r} before {transition.to!r} differently"

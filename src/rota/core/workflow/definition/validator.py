@@ -76,11 +76,13 @@ def _kinds(definition: Definition) -> Iterator[DefinitionProblem]:
             message = f"node {node_id!r} has {both}{', '.join(others)} and {last}; keep one"
             yield problem(path, "several_kinds", message)
         if node.kind == "end" and any(one.from_ == node_id for one in definition.transitions):
-            yield problem(path, "leaves_the_end", "nothing can follow an end")
+            yield problem(
+                path, "leaves_the_end", "a node with `end` cannot have outgoing transitions"
+            )
         if node.wait_for is not None:
             yield from _waits(f"{path}.wait_for", node.wait_for)
         if node.signal is not None and node.signal.name[0] in "\"'":
-            message = "a signal's name is written as it is, without quotes inside; it is no CEL"
+            message = "a signal's name is written without quotes; it is not a CEL expression"
             yield problem(f"{path}.signal.name", "quoted_name", message)
         yield from _targets(f"{path}.output", node.output)
         yield from _limits(path, node)
@@ -90,10 +92,10 @@ def _waits(path: str, wait: WaitFor) -> Iterator[DefinitionProblem]:
     if wait.until is None:
         return
     if wait.repeat is False:
-        message = "only a wait with `repeat` goes on until a signal comes"
+        message = "`until` needs `repeat`"
         yield problem(f"{path}.until", "bad_wait", message)
     if wait.until.event == wait.event:
-        message = f"{wait.event!r} cannot both be taken and end the wait"
+        message = f"{wait.event!r} cannot both be received and end the wait"
         yield problem(f"{path}.until.event", "bad_wait", message)
 
 
@@ -145,19 +147,19 @@ def _identifiers(definition: Definition) -> Iterator[DefinitionProblem]:
         if transition.id is not None:
             if transition.id in seen:
                 first = seen[transition.id]
-                message = f"{transition.id!r} is the id of transitions[{first}] already"
+                message = f"{transition.id!r} is already the id of transitions[{first}]"
                 yield problem(f"{path}.id", "duplicate_id", message)
             seen.setdefault(transition.id, number)
         if transition.sibling_group is not None:
             owner = groups.setdefault(transition.sibling_group, transition.from_)
             if owner != transition.from_:
-                message = f"group {transition.sibling_group!r} is of node {owner!r} already"
+                message = f"group {transition.sibling_group!r} already belongs to node {owner!r}"
                 yield problem(f"{path}.sibling_group", "split_group", message)
         if transition.sibling_group in identifiers:
             message = f"{transition.sibling_group!r} is the id of a transition"
             yield problem(f"{path}.sibling_group", "duplicate_id", message)
         if transition.foreach is not None and transition.spawn_count is not None:
-            yield problem(path, "two_fan_outs", "foreach and spawn_count exclude each other")
+            yield problem(path, "two_fan_outs", "foreach and spawn_count cannot be combined")
         fans_out = transition.foreach is not None or transition.spawn_count is not None
         if transition.open is not None and (transition.foreach is None or transition.sibling_group):
             message = "only a foreach without a sibling_group takes further branches"

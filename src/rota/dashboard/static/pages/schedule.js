@@ -59,7 +59,7 @@ const facts = (one) => [
   ["pauses after", one.pause_on_failure && `${plural(one.pause_on_failure, "failure")} in a row`],
   ["fired", `${whole(one.fired)}${one.max_firings ? ` of at most ${whole(one.max_firings)}` : ""}`],
   ["last success", one.previous_success_ms && html`for <${Time} at=${one.previous_success_ms} />`],
-  ["from code", one.source && `${one.source}${one.pinned ? ", pinned: the code leaves it as it is" : ""}`],
+  ["from code", one.source && `${one.source}${one.pinned ? ", pinned: the code does not change it" : ""}`],
   ["changed", html`<${Time} at=${one.updated_at_ms} />`],
 ];
 

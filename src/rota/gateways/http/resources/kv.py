@@ -85,7 +85,7 @@ async def listing(call: HttpCall[None, MemoryQuery]) -> MemoryPage:
     if query.prefix is not None and query.pattern is not None:
         raise invalid_field("pattern", "give this or prefix, not both")
     if "\0" in (query.pattern or ""):
-        raise invalid_field("pattern", "has a NUL in it, and no key has")
+        raise invalid_field("pattern", "must not contain a NUL character")
     entries, has_more = await call.coordinator.queries.kv.page(
         prefix=query.prefix, pattern=query.pattern, after=query.cursor or "", limit=query.limit
     )
@@ -101,9 +101,9 @@ def _key(call: HttpCall[Any, Any]) -> str:
     if len(key) > limits.MAX_KEY_LENGTH:
         raise invalid_field("key", f"has at most {limits.MAX_KEY_LENGTH} characters")
     if "\0" in key:
-        raise invalid_field("key", "has a NUL in it, where a pattern would see its end")
+        raise invalid_field("key", "must not contain a NUL character")
     if UNREADABLE in key:
-        raise invalid_field("key", "is not valid UTF-8, and would be the same as others")
+        raise invalid_field("key", "is not valid UTF-8")
     return key
 
 

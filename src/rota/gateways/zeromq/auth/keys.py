@@ -113,7 +113,7 @@ def read_keys(path: Path) -> KeyFile:
     except OSError as error:
         raise Invalid(f"the key file {path} cannot be read: {error.strerror}") from error
     if mode & OTHERS:
-        raise Invalid(f"others can get at the key file {path}: run `chmod 600 {path}`")
+        raise Invalid(f"other users can access the key file {path}: run `chmod 600 {path}`")
     try:
         keys = msgspec.toml.decode(text, type=KeyFile)
         zmq.curve_public(keys.coordinator.secret.encode())
@@ -140,7 +140,7 @@ def _refuse_doubles(path: Path, clients: Sequence[ClientKey]) -> None:
 def create_keys(path: Path) -> KeyFile:
     """Create a key file with a new key for the coordinator, and no clients."""
     if path.exists():
-        raise Conflict(f"{path} is there already")
+        raise Conflict(f"{path} exists already")
     _, secret = zmq.curve_keypair()
     keys = KeyFile(coordinator=CoordinatorKey(secret=secret.decode()))
     _write(path, keys)
@@ -164,7 +164,7 @@ def add_client(
     try:
         client = msgspec.convert(asked, ClientKey)
     except msgspec.ValidationError as error:
-        raise Invalid(f"this client cannot be let in: {error}") from error
+        raise Invalid(f"this client is not valid: {error}") from error
     for known in keys.client:
         if client.name == known.name or client.public == known.public:
             raise Conflict(f"{path} has this client already, under the name {known.name!r}")

@@ -57,7 +57,7 @@ def check_addition(run: Run, run_id: int, scope: BranchScope, count: int, *, is_
         reason = "the last ones were added" if is_declared else "its fan-out is not `open`"
         raise IllegalState(f"{where} takes no further branches: {reason}", state=run.state)
     if not count and not is_last:
-        raise Invalid("no branch is to be added; give at least one item", field="items")
+        raise Invalid("give at least one item to add", field="items")
     if scope.total + count > MAX_SPAWN:
         detail = f"{where} has {scope.total} branches, and may have {MAX_SPAWN}"
         raise TooLarge(detail, limit=MAX_SPAWN)

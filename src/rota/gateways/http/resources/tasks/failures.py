@@ -61,7 +61,9 @@ async def redrive(call: HttpCall[Redrive | None, NoQuery]) -> TaskCount:
     fingerprint = call.path["fingerprint"]
     named = await call.coordinator.queries.failures.tasks_of(fingerprint, call.caller.queues)
     if not named:
-        raise NotFound(f"failures {fingerprint!r} not found; none is left, perhaps")
+        raise NotFound(
+            f"failure group {fingerprint!r} not found; its tasks may have been retried or removed"
+        )
     if call.body is not None and call.body.dry_run:
         return TaskCount(count=len(named), dry_run=True)
     return TaskCount(count=await change_named(call.coordinator, named, RetryTasks))

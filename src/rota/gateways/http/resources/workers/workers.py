@@ -88,7 +88,9 @@ def _page(views: list[WorkerView], query: WorkersQuery) -> WorkerPage:
         if places:
             views = views[places[0] + 1 :]
         elif query.rank:
-            raise invalid_field("cursor", "that worker has left the list; start again")
+            raise invalid_field(
+                "cursor", "the worker of this cursor is gone; start from the first page"
+            )
         else:
             views = [view for view in views if view.id > last]
     page, next_cursor = page_of(views, query.limit, lambda view: _cursor(view.id))

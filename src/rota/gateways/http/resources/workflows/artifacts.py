@@ -100,16 +100,16 @@ async def _lease(call: HttpCall[None, AttachQuery]) -> tuple[TaskId, int]:
     """The task and its fence, if the lease is the caller's; checked before the body is read."""
     asked = call.query
     if asked.task_id is None:
-        raise invalid_field("task_id", "the task that attaches the artifact is needed")
+        raise invalid_field("task_id", "required: the task that attaches the artifact")
     if asked.fence is None:
-        raise invalid_field("fence", "that of the task's lease is needed")
+        raise invalid_field("fence", "required: the fence of the task's lease")
     return await leased_task(call, asked.task_id, asked.fence), asked.fence
 
 
 def _name(name: str) -> str:
     most = limits.MAX_NAME_LENGTH
     if len(name) > most or not name.isprintable():
-        raise invalid_field("name", f"an artifact's has 1 to {most} printable characters")
+        raise invalid_field("name", f"must have 1 to {most} printable characters")
     return name
 
 

@@ -51,7 +51,9 @@ class TokensQuery(PageQuery, frozen=True, kw_only=True):
 class GraphQuery(Request, frozen=True, kw_only=True):
     at: Annotated[
         Number | None,
-        Meta(description="As the run was after this entry of its journal; absent: as it is."),
+        Meta(
+            description="As the run was after this entry of its journal; absent: the current one."
+        ),
     ] = None
 
 

@@ -257,6 +257,6 @@ async def fork(call: HttpCall[ForkRequest, NoQuery]) -> RunView:
     if asked.state is not None and not is_null(asked.state):
         state = _value(call, asked.state, "state")
         if not isinstance(state, dict):
-            raise invalid_field("state", "an object is needed")
+            raise invalid_field("state", "must be an object")
     command = ForkRun(run_id=run_id, from_node=asked.from_node, state=state)
     return shown_run(await call.coordinator.execute(command))

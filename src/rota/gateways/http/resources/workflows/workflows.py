@@ -98,7 +98,7 @@ async def _put_code(call: HttpCall[str, PutQuery]) -> HttpResponse:
     try:
         code = msgspec.json.decode(call.body, type=CodeRequest).code
         if not isinstance(code, dict):
-            raise invalid_field("code", "an object is needed")
+            raise invalid_field("code", "must be an object")
         definition = msgspec.convert({"name": name, **code}, CodeDefinition)
     except msgspec.ValidationError as error:
         raise invalid(str(error)) from None
