@@ -152,7 +152,7 @@ async def test_a_diverged_run_is_resumed_or_cancelled_when_that_is_confirmed(
         page = await visit.open(f"/runs/{run}")
 
         await page.get_by_role("button", name=way, exact=True).click()
-        await page.get_by_role("button", name="keep as it is").click()
+        await page.get_by_role("button", name="go back").click()
         assert (await bench.run(run))["state"] == "paused"
         await page.get_by_role("button", name=way, exact=True).click()
         await page.get_by_role("button", name=sure).click()

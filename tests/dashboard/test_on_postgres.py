@@ -114,7 +114,7 @@ def pages_of(shop: Shop) -> dict[str, tuple[str, list[str]]]:
         "/services": ("Services", ["feed", "all owned"]),
         "/services/feed": ("feed", ["8 shards", "1 member", "member"]),
         "/events": ("Events", ["task-failed", "run-started", "member-joined"]),
-        "/system": ("System", ["every part is well", "postgres"]),
+        "/system": ("System", ["all parts are healthy", "postgres"]),
     }
 
 

@@ -48,7 +48,7 @@ function Question({ question }) {
     <h2 id="dialog-title">${question.title}</h2>
     <div class="dialog-text">${question.text}</div>
     <div class="dialog-tools">
-      <button type="button" class="button" onClick=${() => close(false)}>keep as it is</button>
+      <button type="button" class="button" onClick=${() => close(false)}>go back</button>
       <button type="button" class=${`button ${question.kind}`} autofocus onClick=${() => close(true)}>${question.label}</button>
     </div>
   </dialog>`;
@@ -75,6 +75,6 @@ export function FormDialog({ title, label, submit, close, kind = "", isOff = fal
     <h2 id="form-title">${title}</h2>
     ${children}
     ${problem && html`<p class="is-wrong" role="alert">${problem}</p>`}
-    <div class="dialog-tools"><button type="button" class="button" onClick=${close}>keep as it is</button><button type="submit" class="button primary" disabled=${isOff}>${label}</button></div>
+    <div class="dialog-tools"><button type="button" class="button" onClick=${close}>go back</button><button type="submit" class="button primary" disabled=${isOff}>${label}</button></div>
   </form></dialog>`;
 }

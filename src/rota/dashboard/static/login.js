@@ -13,7 +13,7 @@ export function Login() {
   };
   return html`<main class="login"><form onSubmit=${submit}>
     <h1>Rota</h1>
-    <p>This coordinator asks for a token. Make one with <code>rota token create --scope read</code>.</p>
+    <p>This coordinator needs a token. Create one with <code>rota token create --scope read</code>.</p>
     <label for="token">Token</label>
     <input id="token" name="token" type="password" autocomplete="current-password" placeholder="rota_…" autofocus required spellcheck=${false} />
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}

@@ -30,7 +30,7 @@ export default function Events({ query }) {
       <tbody>${shown.map((one) => html`<tr key=${one.seq}><td class="tight number" title=${absolute(one.at_ms)}>${clockTime(one.at_ms)}</td>
         <td class="tight"><span class="badge" data-tone=${TONES[one.type.slice(one.type.indexOf("-") + 1)] || "grey"}><i aria-hidden="true"></i>${one.type}</span></td>
         <td class="nowrap"><${Subject} event=${one} /></td><td class="grow soft">${facts(one.data)}</td><td class="right tight faint hide-narrow number">${one.seq}</td></tr>`)}</tbody></table></div>`
-      : first.data ? html`<${Empty}>Nothing of this kind has happened, as far as is remembered.<//>` : html`<${Problem} of=${first} />`}<//>`;
+      : first.data ? html`<${Empty}>No events of this kind are in the log.<//>` : html`<${Problem} of=${first} />`}<//>`;
 }
 
 function matches(event, query) {

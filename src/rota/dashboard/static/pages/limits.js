@@ -37,7 +37,7 @@ const SAMPLE = { name: "render", concurrency: { key: "user:1", limit: 2 }, rate:
 
 function Nothing({ query }) {
   if (query.kind || query.prefix || query.cursor) return html`<${Empty}>No limit matches.<//>`;
-  return html`<div class="empty"><p>No limit yet. A limit comes to be when a task names its key, and is forgotten when no task does:</p>
+  return html`<div class="empty"><p>No limit yet. A limit exists as long as a task names its key:</p>
     <pre class="sample">${`curl -X POST ${shellWord(`${address}/api/tasks`)} -H 'content-type: application/json' \\\n  -d ${shellWord(JSON.stringify(SAMPLE))}`}</pre>
     <p>At most two tasks of <code>user:1</code> run at once then, and five of <code>openai</code> start in a second, whatever their queue.</p></div>`;
 }
@@ -102,5 +102,5 @@ function Edit({ limit, close, reload }) {
     <label class="field"><span>${isRate ? "starts" : "tasks at once"}, 0 pauses the key</span><input name="limit" type="number" min="0" required value=${count} onInput=${(event) => setCount(event.target.value)} /></label>
     ${isRate && html`<label class="field"><span>in seconds</span><input name="per" type="number" min="0.001" step="any" required defaultValue=${seconds(limit.per_ms ?? 1000)} /></label>
     <label class="field"><span>starts that may come at once after a quiet time</span><input name="burst" type="number" min="1" required defaultValue=${limit.burst ?? 1} /></label>`}
-    <p class="hint">${count === "0" ? "Nothing of this key starts any more, until the limit is raised." : "It holds at once, also for what waits already."} What runs goes on. The limit is pinned: tasks that declare another value do not change it.</p><//>`;
+    <p class="hint">${count === "0" ? "Nothing of this key starts any more, until the limit is raised." : "It applies at once, also to tasks that already wait."} Running tasks continue. The limit is pinned: tasks that declare another value do not change it.</p><//>`;
 }

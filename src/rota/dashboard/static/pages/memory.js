@@ -61,6 +61,6 @@ function Edit({ value, close, reload }) {
   return html`<${FormDialog} title=${isNew ? "Put a value" : `Change ${value.key}`} label="put" submit=${submit} close=${close}>
     ${isNew && html`<label class="field"><span>key</span><input name="key" required maxlength="500" autocomplete="off" spellcheck="false" placeholder="settings/mail" /></label>`}
     <label class="field"><span>value, as JSON</span><textarea name="value" rows="8" required spellcheck="false">${isNew ? "" : JSON.stringify(value.value, null, 2)}</textarea></label>
-    <label class="field"><span>forget it after seconds; empty: never</span><input name="ttl" type="number" min="0.001" step="any" /></label>
+    <label class="field"><span>delete it after seconds; empty: never</span><input name="ttl" type="number" min="0.001" step="any" /></label>
     ${!isNew && html`<p class="hint">It is changed only if no program has changed it since you opened this form.</p>`}<//>`;
 }

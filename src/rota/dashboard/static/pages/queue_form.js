@@ -46,5 +46,5 @@ export function QueueForm({ queue, close, reload }) {
       <label class="field"><span>seconds of waiting that a point of priority is worth</span><input name="aging" type="number" min="0.001" step="any" placeholder="priority always first" defaultValue=${queue.aging_ms ? seconds(queue.aging_ms) : ""} /></label></div>
     <label class="field"><span>fairness</span><select name="fairness">${Object.entries(FAIRNESS).map(([value, text]) => html`<option key=${value} value=${value} selected=${value === queue.fairness}>${text}</option>`)}</select></label>
     <label class="field"><span>weights of tenants, one in each line</span><textarea name="weights" rows="3" spellcheck=${false} placeholder="ann=2" defaultValue=${shares(queue).map(([name, weight]) => `${name}=${weight}`).join("\n")}></textarea></label>
-    <p class="hint">They hold at once, also for what waits already; only what a point of priority is worth counts for tasks that come from then on. What runs goes on. Beyond the number of queued tasks, submissions are refused with 429 queue_full.</p><//>`;
+    <p class="hint">Changes apply at once, also to tasks that already wait; the worth of a point of priority applies to tasks that are submitted later. Running tasks continue. Beyond the number of queued tasks, submissions are refused with 429 queue_full.</p><//>`;
 }

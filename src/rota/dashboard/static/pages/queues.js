@@ -47,7 +47,7 @@ function Row({ queue, series, lanes, reload }) {
 function Switch({ queue, reload }) {
   if (!may("operate")) return null;
   const set = (verb) => async () => {
-    if (verb === "pause" && !(await confirm({ title: `Pause queue ${queue.name}?`, text: "Workers get nothing more from it. What runs goes on.", label: "pause it" }))) return;
+    if (verb === "pause" && !(await confirm({ title: `Pause queue ${queue.name}?`, text: "Workers get no more tasks from it. Running tasks finish.", label: "pause it" }))) return;
     await act(() => post(`/api/queues/${segment(queue.name)}/${verb}`), verb === "pause" ? "paused" : "resumed");
     reload();
   };
@@ -64,7 +64,7 @@ function Hour({ queue }) {
   const series = useResource(link("/api/series", { queue }), { every: 10_000 });
   const found = series.data?.items[0];
   const close = html`<a class="button quiet small" href="/queues">close</a>`;
-  if (!found) return html`<${Panel} title=${`${queue}: last hour`} tools=${close}>${series.data ? html`<${Empty}>Nothing is charted for it.<//>` : html`<${Problem} of=${series} />`}<//>`;
+  if (!found) return html`<${Panel} title=${`${queue}: last hour`} tools=${close}>${series.data ? html`<${Empty}>There is no chart for it yet.<//>` : html`<${Problem} of=${series} />`}<//>`;
   const { times, all: one, perSecond } = charted(series.data, found);
   return html`<${Panel} title=${`${queue}: last hour`} tools=${close}><div class="grid">
     <div class="span-4"><${Chart} title="Throughput / s" times=${times} say=${rate} lines=${[{ label: "in", tone: "amber", values: perSecond(one.submitted) }, { label: "out", tone: "green", values: perSecond(one.finished), isFilled: true }, { label: "failed", tone: "red", values: perSecond(one.failed) }]} /></div>

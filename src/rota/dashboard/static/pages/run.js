@@ -119,7 +119,7 @@ const Data = ({ run }) => html`<div>
 function Artifacts({ id, isLive }) {
   const found = useResource(`/api/runs/${id}/artifacts`, isLive ? { every: 5000 } : {});
   if (!found.data) return html`<${Problem} of=${found} />`;
-  if (!found.data.items.length) return html`<${Empty}>It has attached nothing.<//>`;
+  if (!found.data.items.length) return html`<${Empty}>No artifacts.<//>`;
   return html`<table><thead><tr><th>name</th><th>kind</th><th class="right">bytes</th><th>made</th></tr></thead><tbody>
     ${found.data.items.map((one) => html`<tr key=${one.name}><td><a download href=${`/api/runs/${id}/artifacts/${segment(one.name)}`}>${one.name}</a></td><td>${one.media_type}</td><td class="right number">${plural(one.size, "byte")}</td><td><${Time} at=${one.created_at_ms} /></td></tr>`)}
   </tbody></table>`;

@@ -11,12 +11,12 @@ export function Actions({ run, definition, code, chosen, reload }) {
   const [isForking, setForking] = useState(false);
   if (!may("submit")) return null;
   const steer = (verb, said) => act(() => post(`/api/runs/${run.id}/${verb}`).finally(reload), said);
-  const cancel = async () => { if (await confirm({ title: "Cancel this run?", text: `Its tasks and sub-runs are cancelled with it. What it has done is undone, where ${code ? "its steps" : "its nodes"} say how.`, label: "cancel the run" })) await steer("cancel", "the run is cancelled"); };
+  const cancel = async () => { if (await confirm({ title: "Cancel this run?", text: `Its tasks and sub-runs are cancelled with it. Its completed ${code ? "steps" : "nodes"} are undone if they define how.`, label: "cancel the run" })) await steer("cancel", "the run is cancelled"); };
   const isOpen = run.state === "running" || run.state === "paused";
   return html`
     ${run.state === "running" && html`<${Button} onClick=${() => steer("pause", "the run is paused")}>pause<//>`}
-    ${run.state === "paused" && html`<${Button} kind="primary" onClick=${() => steer("resume", "the run goes on")}>resume<//>`}
-    ${run.state === "failed" && html`<${Button} kind="primary" onClick=${() => steer("retry", "the run goes on from where it failed")}>retry<//>`}
+    ${run.state === "paused" && html`<${Button} kind="primary" onClick=${() => steer("resume", "the run continues")}>resume<//>`}
+    ${run.state === "failed" && html`<${Button} kind="primary" onClick=${() => steer("retry", "the run continues from where it failed")}>retry<//>`}
     <${Button} onClick=${() => setForking(true)}>fork …<//>
     ${isOpen && html`<${Button} kind="danger" onClick=${cancel}>cancel<//>`}
     ${isForking && code && html`<${ForkFunction} run=${run} close=${() => setForking(false)} />`}
@@ -60,6 +60,6 @@ function Fork({ run, definition, chosen, close }) {
     <label class="field"><span>from node</span><select value=${node} onChange=${(event) => setNode(event.target.value)}>${Object.keys(definition.nodes).map((one) => html`<option key=${one} value=${one}>${one}</option>`)}</select></label>
     <label class="field"><span>state</span><textarea rows="8" spellcheck=${false} value=${text} onInput=${(event) => setText(event.target.value)}></textarea></label>
     ${problem && html`<p class="is-wrong" role="alert">${problem}</p>`}
-    <div class="dialog-tools"><button type="button" class="button" onClick=${close}>keep as it is</button><button type="submit" class="button primary">fork</button></div>
+    <div class="dialog-tools"><button type="button" class="button" onClick=${close}>go back</button><button type="submit" class="button primary">fork</button></div>
   </form></dialog>`;
 }

@@ -22,7 +22,7 @@ export function Diverged({ run, code, reload }) {
   const newer = other === null ? code : attempted.data?.code;
   const recorded = Array.isArray(error.recorded) ? error.recorded : [];
   return html`<section class="panel diverged" aria-label="divergence">
-    <header><h2>The code does something else than the log of this run</h2></header>
+    <header><h2>The code no longer matches the log of this run</h2></header>
     <div class="body"><p role="alert">${error.message}</p>
       <div class="facings">
         <${Side} title=${`recorded, version ${run.version}`} kind="is-old" code=${code} line=${error.recorded_line}>
@@ -46,10 +46,10 @@ function Ways({ run, recorded, reload }) {
   const steer = async (verb, body, question, said) => { if (await confirm(question)) await act(() => post(`/api/runs/${run.id}/${verb}`, body).finally(reload), said); };
   const dropped = recorded.length || 1;
   return html`<div class="ways"><h3>Ways on</h3><dl>
-    <div><dt><${Button} kind="primary" onClick=${() => steer("resume", {}, { title: "Resume this run?", text: `A worker tries it again. It diverges again unless that worker has the code of version ${run.version}, or code that does what the log says.`, label: "resume the run", kind: "primary" }, "the run goes on")}>resume<//></dt><dd>after a worker with the earlier code is up, or the code was put right</dd></div>
-    <div><dt><${Button} kind="danger" onClick=${() => steer("resume", { accept: true }, { title: "Resume and accept the new code?", text: `${plural(dropped, "recorded operation")} ${dropped === 1 ? "is" : "are"} dropped from the log: ${recorded.slice(0, 5).join(", ") || run.error.path || "none"}${recorded.length > 5 ? " …" : ""}. What they did is not undone, and it is done again where the new code asks for it.`, label: "accept the new code" }, "the run goes on with the new code")}>resume and accept<//></dt><dd>the new code counts; what is listed as recorded leaves the log</dd></div>
+    <div><dt><${Button} kind="primary" onClick=${() => steer("resume", {}, { title: "Resume this run?", text: `A worker tries it again. It diverges again unless that worker has the code of version ${run.version}, or code that does what the log says.`, label: "resume the run", kind: "primary" }, "the run continues")}>resume<//></dt><dd>after a worker with the earlier code is up, or the code was fixed</dd></div>
+    <div><dt><${Button} kind="danger" onClick=${() => steer("resume", { accept: true }, { title: "Resume and accept the new code?", text: `${plural(dropped, "recorded operation")} ${dropped === 1 ? "is" : "are"} dropped from the log: ${recorded.slice(0, 5).join(", ") || run.error.path || "none"}${recorded.length > 5 ? " …" : ""}. What they did is not undone, and it is done again where the new code asks for it.`, label: "accept the new code" }, "the run continues with the new code")}>resume and accept<//></dt><dd>the new code is accepted; the operations listed as recorded are dropped</dd></div>
     <div><dt><${Button} onClick=${() => setForking(true)}>fork …<//></dt><dd>a new run with the log up to a step</dd></div>
-    <div><dt><${Button} kind="danger" onClick=${() => steer("cancel", {}, { title: "Cancel this run?", text: `Its tasks and child runs are cancelled with it. A worker runs the function once more to undo its steps; code that does not follow the log diverges again.`, label: "cancel the run" }, "the run is to stop")}>cancel<//></dt><dd>what it has done is undone, where its steps say how</dd></div>
+    <div><dt><${Button} kind="danger" onClick=${() => steer("cancel", {}, { title: "Cancel this run?", text: `Its tasks and child runs are cancelled with it. A worker runs the function once more to undo its steps; code that does not follow the log diverges again.`, label: "cancel the run" }, "the run is to stop")}>cancel<//></dt><dd>its completed steps are undone if they define how</dd></div>
     <div><dt><${Button} kind="danger" onClick=${() => steer("cancel", { force: true }, { title: "End this run at once?", text: "Its tasks and child runs are cancelled with it, and nothing is undone.", label: "end it at once" }, "the run has ended")}>end at once<//></dt><dd>the run is cancelled, and nothing is undone</dd></div>
   </dl>${isForking && html`<${ForkFunction} run=${run} chosen=${run.error.path} close=${() => setForking(false)} />`}</div>`;
 }

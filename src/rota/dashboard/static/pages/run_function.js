@@ -33,7 +33,7 @@ export function itemsOf(tokens) {
 export function FunctionGraph({ graph, shown, tokens = [], chosen, onChoose, label }) {
   const isPast = shown !== graph;
   const painted = useCallback((shape, figures) => paintFunction(shape, figures, isPast ? undefined : itemsOf(tokens)), [tokens, isPast]);
-  if (!graph.nodes.length) return html`<p class="empty">It has done nothing yet.</p>`;
+  if (!graph.nodes.length) return html`<p class="empty">No operations yet.</p>`;
   return html`<${Graph} definition=${graph} graph=${shown} shaped=${functionShape} painted=${painted} flow="TB" isFollowing=${!isPast} chosen=${chosen} onChoose=${onChoose} label=${label} />
     ${graph.nodes.length > MOST_NODES && html`<p class="graph-legend">The first ${MOST_NODES} of ${whole(graph.nodes.length)} names: all are under operations.</p>`}`;
 }
@@ -92,7 +92,7 @@ function waitWords(token, node) {
 
 function Approval({ token, send }) {
   const name = token.node_id;
-  const refuse = async () => { if (await confirm({ title: `Refuse ${name}?`, text: "The run is told no.", label: "refuse" })) await send({ approved: false }, `${name}: refused`); };
+  const refuse = async () => { if (await confirm({ title: `Refuse ${name}?`, text: "The run gets a rejection.", label: "refuse" })) await send({ approved: false }, `${name}: refused`); };
   if (token.form) return html`<${SchemaForm} key=${token.id} schema=${token.form} label="answer as JSON" verb="approve" send=${(value) => send({ ...value, approved: true }, `${name}: approved`)}
     tools=${html`<${Button} kind="danger" onClick=${refuse}>refuse<//>`} />`;
   return html`<div class="asks"><${Button} kind="primary" onClick=${() => send({ approved: true }, `${name}: approved`)}>approve<//><${Button} kind="danger" onClick=${refuse}>refuse<//></div>`;

@@ -78,7 +78,7 @@ export function Published({ run, graph, isLive }) {
   const state = run.context?.state || {};
   const streams = (graph?.nodes || []).filter((one) => one.kind === "stream");
   return html`<div>
-    <h3 class="part">published</h3>${Object.keys(state).length ? html`<${Json} value=${state} label="published values" />` : html`<${Empty}>It has published nothing.<//>`}
+    <h3 class="part">published</h3>${Object.keys(state).length ? html`<${Json} value=${state} label="published values" />` : html`<${Empty}>No published values.<//>`}
     ${streams.slice(0, MOST_STREAMS).map((one) => html`<${Stream} key=${one.id} run=${run} name=${one.id} count=${totalOf(one.tokens)} isLive=${isLive} />`)}
     ${streams.length > MOST_STREAMS && html`<p class="body faint">and ${whole(streams.length - MOST_STREAMS)} more streams</p>`}
   </div>`;

@@ -37,9 +37,9 @@ function Why({ schedule }) {
   const { paused, orphaned, failures } = schedule;
   const isOver = !paused && schedule.next_at_ms === null;
   return html`${paused && html`<div class="why" data-tone="slate"><span><b>Paused</b> <${Time} at=${schedule.paused_at_ms} />${schedule.paused_by && ` by ${schedule.paused_by}`}${schedule.note && `: ${schedule.note}`}</span></div>`}
-    ${isOver && html`<div class="why" data-tone="grey"><b>It is over: there is no further time.</b></div>`}
+    ${isOver && html`<div class="why" data-tone="grey"><b>It has ended: there are no further times.</b></div>`}
     ${failures > 0 && html`<div class="why" data-tone="red"><b>${failed(schedule)}</b></div>`}
-    ${orphaned && html`<div class="why" data-tone="amber"><span><b>The code of ${schedule.source} no longer has it.</b> It goes on to fire until it is paused or deleted.</span></div>`}`;
+    ${orphaned && html`<div class="why" data-tone="amber"><span><b>The code of ${schedule.source} no longer has it.</b> It keeps firing until it is paused or deleted.</span></div>`}`;
 }
 
 function Upcoming({ schedule, next }) {
@@ -100,5 +100,5 @@ function Actions({ schedule, path, reload }) {
     ${shown === "backfill" && html`<${BackfillForm} schedule=${schedule} path=${path} close=${close} reload=${reload} />`}
     ${shown === "pause" && html`<${FormDialog} title=${`Pause ${name}`} label="pause it" submit=${pause} close=${close}>
       <label class="field"><span>note for others, such as the reason</span><input name="note" maxlength="1000" autocomplete="off" autofocus /></label>
-      <p class="hint">It does not fire until it is resumed. Times that pass meanwhile are not made up for. What runs goes on.</p><//>`}`;
+      <p class="hint">It does not fire until it is resumed. Times that pass meanwhile are skipped. Running tasks continue.</p><//>`}`;
 }

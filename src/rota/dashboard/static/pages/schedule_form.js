@@ -120,7 +120,7 @@ function More({ schedule: one }) {
     <label class="field"><span>missed, while no coordinator was up</span><select name="missed">${options(MISSED, one?.missed ?? "last")}</select></label>
     <label class="field"><span>while an earlier one has not ended</span><select name="overlap">${options(OVERLAPS, one?.overlap ?? "skip")}</select></label>
     <div class="beside">
-      <label class="field"><span>missed: at most so late, in s</span><input name="catch_up" type="number" min="0" step="any" defaultValue=${one ? one.catch_up_ms / 1000 : ""} placeholder="3600" /></label>
+      <label class="field"><span>missed: at most this late, in s</span><input name="catch_up" type="number" min="0" step="any" defaultValue=${one ? one.catch_up_ms / 1000 : ""} placeholder="3600" /></label>
       <label class="field"><span>delayed by up to, in s</span><input name="jitter" type="number" min="0" step="any" defaultValue=${seconds(one?.jitter_ms)} placeholder="0" /></label>
       <label class="field"><span>pause after failures in a row</span><input name="pause_on_failure" type="number" min="1" defaultValue=${one?.pause_on_failure ?? ""} placeholder="never" /></label>
     </div>

@@ -53,7 +53,7 @@ export const Outcome = ({ firing }) => html`<${Badge} state=${firing.outcome}>${
 
 export const Marks = ({ schedule }) => html`<span class="chips">${schedule.paused && html`<${Badge} state="paused" />`}
   ${schedule.pinned && html`<span class="chip" title="changed by an operator: the code does not change it">pinned</span>`}
-  ${schedule.orphaned && html`<span class="chip" title=${`the code of ${schedule.source} no longer has it; it goes on to fire`}>orphaned</span>`}
+  ${schedule.orphaned && html`<span class="chip" title=${`the code of ${schedule.source} no longer has it; it keeps firing`}>orphaned</span>`}
   ${schedule.waiting > 0 && html`<span class="chip" title="firings that wait for the end of an earlier one">${schedule.waiting} waiting</span>`}</span>`;
 
 /** Who paused it, and why, as far as that is known. */

@@ -94,5 +94,5 @@ function Moves({ name }) {
   const events = useResource(`/api/events?type=shards-*,member-*&subject=${encodeURIComponent(name)}&last=15`, { on: MOVES, every: 10_000 });
   const items = (events.data?.items || []).slice().reverse();
   return html`<${Panel} title="Last moves">${items.length ? html`<table><tbody>${items.map((one) => html`<tr key=${one.seq}><td class="tight"><${Time} at=${one.at_ms} /></td><td class="tight soft hide-narrow">${one.type}</td><td class="break">${SAYS[one.type]?.(one.data) ?? JSON.stringify(one.data)}</td></tr>`)}</tbody></table>`
-    : events.data ? html`<${Empty}>None that is remembered.<//>` : html`<${Problem} of=${events} />`}<//>`;
+    : events.data ? html`<${Empty}>None in the log.<//>` : html`<${Problem} of=${events} />`}<//>`;
 }

@@ -91,7 +91,7 @@ function labels(task) {
 
 function Failure({ error, isOver: isFinal }) {
   return html`<${Panel} title=${isFinal ? "Error" : "Last error"}><div class="body"><p class="error-text"><b>${error.type}</b> ${error.message}</p>
-    ${!error.retryable && html`<p class="soft">not worth another attempt, as the handler said</p>`}<${Details} details=${error.details} /></div><//>`;
+    ${!error.retryable && html`<p class="soft">the handler asked for no further attempt</p>`}<${Details} details=${error.details} /></div><//>`;
 }
 
 function Details({ details }) {

@@ -91,7 +91,7 @@ function Bulk({ filter, chosen, done }) {
     const counted = await act(() => post(`/api/tasks/${verb}`, { ...selection, dry_run: true }));
     if (!counted) return;
     const what = chosen.size ? "that you chose" : hasFilter(filter) ? "that match the filter" : "there are";
-    const text = counted.count ? html`This will ${verb} <b>${plural(counted.count, "task")}</b> ${what}.` : html`Nothing ${what} can be changed so.`;
+    const text = counted.count ? html`This will ${verb} <b>${plural(counted.count, "task")}</b> ${what}.` : html`No task ${what} can be changed in this way.`;
     const isSure = await confirm({ title: `${verb} ${plural(counted.count, "task")}?`, text, label: `${verb} ${plural(counted.count, "task")}`, kind: verb === "cancel" ? "danger" : "primary" });
     if (!isSure || !counted.count) return;
     await act(() => post(`/api/tasks/${verb}`, selection), (answer) => `${plural(answer.count, "task")} ${SAID[verb]}`);

@@ -14,7 +14,7 @@ export function StartForm({ name, version, schema }) {
     if (run) go(`/runs/${run.id}`);
   };
   return html`<${SchemaForm} schema=${schema} label="input as JSON" verb="start a run" nothing="It takes no input." send=${send}>
-    <label class="field"><span>key, so that starting twice starts once</span><input value=${key} autocomplete="off" placeholder="none" onInput=${(event) => setKey(event.target.value)} /></label><//>`;
+    <label class="field"><span>idempotency key; empty: none</span><input value=${key} autocomplete="off" placeholder="none" onInput=${(event) => setKey(event.target.value)} /></label><//>`;
 }
 
 /** A value by its schema: `send` gets the value, and a function that takes what is wrong with it. */
