@@ -33,7 +33,7 @@ class Consumer:
 
     async def begin(self, shard: HeldShard) -> None:
         """Take a partition up where its last owner left it."""
-        # Nobody before us can save any more: since we own the shard, its old epochs are refused.
+        # No earlier owner can save any more: since we own the shard, its old epochs are refused.
         progress: Progress = await shard.acheckpoint() or Progress(offset=0, total=0)
         stop = asyncio.Event()
         task = asyncio.create_task(self.consume(shard, progress, stop))

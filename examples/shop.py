@@ -3,7 +3,7 @@
 send_mail      quick, in a queue of its own
 charge_card    fails every now and then, and sometimes for good: something to look at in Failures
 resize_image   takes its time and says how far it is
-render_video   wants a worker with a GPU, which nobody has: it waits, and the dashboard says why
+render_video   needs a worker with a GPU, and there is none: it waits, and the dashboard says why
 ask_carrier    calls an API that allows two calls a second: a rate
 pack_parcel    one parcel at a time for each customer: a concurrency limit
 print_label    two branches share one printer, and north gets three labels for each of south

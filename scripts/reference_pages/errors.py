@@ -37,7 +37,7 @@ def page() -> str:
         f"```text\n{_drawing()}\n```",
         "## Answered by a coordinator",
         table(("code", "status", "class", "meaning"), (_row(kind, said) for kind in answered)),
-        "## Told when a coordinator cannot start",
+        "## When a coordinator cannot start",
         "Never answered to a client: `rota up` and `rota migrate` print them and end with exit "
         "code 2.",
         table(("code", "class", "meaning"), (_short_row(kind, said) for kind in not_answered)),

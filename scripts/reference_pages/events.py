@@ -11,7 +11,7 @@ from rota.messages import EventView
 def page() -> str:
     return document(
         "# Events",
-        "What a coordinator tells of what happens, by `GET /api/events` ([HTTP API](http.md)), "
+        "The events of a coordinator, by `GET /api/events` ([HTTP API](http.md)), "
         "`rota events` ([command line](cli.md)) and `client.events()`. How to use them: "
         "[Follow what happens](../how-to/follow-events.md).",
         "## Fields",
@@ -20,7 +20,7 @@ def page() -> str:
         "Fields of `data` that do not apply are left out. More than "
         f"{MAX_SINGLE_EVENTS} tasks of one queue that fare alike in one commit are one event: its "
         "subject is the queue, `count` says how many there are, `first_id` and `last_id` which is "
-        "the first and the last of them. What failed is always told of by itself.",
+        "the first and the last of them. Each failure has its own event.",
         table(("type", "subject", "data", "meaning"), _types()),
         "## Blocks of a stream",
         "With `Accept: text/event-stream`. Each event is a block with its number as `id`, its type "

@@ -1,7 +1,7 @@
 """The page on definitions of workflows: every field, merge strategy, problem and error there is.
 
-What a field means is told here, beside the page that tells it; a field, a strategy or a code that
-is not told, or told and no longer there, stops the making of the page.
+The descriptions of fields are here, beside the page. A field, a strategy or a code without a
+description, or a description of something that no longer exists, stops the build of the page.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Is a backup a whole store, made while the coordinator works?"""
+"""A backup is a whole store, made while the coordinator works."""
 
 import json
 import stat

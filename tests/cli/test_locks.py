@@ -35,7 +35,7 @@ def test_one_lock_is_shown_also_when_it_is_free(rota: Command, client: Client) -
 
     assert ["holder", "ann"] in [line.split() for line in shown.splitlines()]
     assert document(rota("locks", "show", "shown", "--json"))["fence"] == had.fence
-    assert ["holder", "nobody"] in [line.split() for line in free.splitlines()]
+    assert ["holder", "none"] in [line.split() for line in free.splitlines()]
 
 
 def test_a_lock_is_taken_away_and_the_next_in_line_has_it(rota: Command, client: Client) -> None:

@@ -1,4 +1,4 @@
-"""What stands in the project's pages? Their links, headings, code blocks and command lines."""
+"""The project's pages: their links, headings, code blocks and command lines."""
 
 import re
 import shlex

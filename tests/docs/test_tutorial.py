@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 class Reader:
-    """Somebody who follows the tutorial: a folder, a coordinator, a worker, a terminal."""
+    """A reader who follows the tutorial: a folder, a coordinator, a worker, a terminal."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder

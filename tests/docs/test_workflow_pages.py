@@ -1,4 +1,4 @@
-"""Can the workflows on the pages be run?"""
+"""The workflows on the pages can be run."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What happens when the disk is full, or fails? Callers are told; nothing accepted is lost."""
+"""A disk that is full, or fails: callers get an error, and nothing accepted is lost."""
 
 import asyncio
 import random

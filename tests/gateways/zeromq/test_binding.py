@@ -1,4 +1,4 @@
-"""Where does the gateway listen, and what if somebody exists already?"""
+"""The address of the gateway, also when its port is taken."""
 
 import socket
 from pathlib import Path

@@ -76,7 +76,7 @@ def _facts(lock: LockView) -> Facts:
     return Facts(
         [
             ("lock", lock.name),
-            ("holder", "nobody" if lock.holder is None else lock.holder),
+            ("holder", "none" if lock.holder is None else lock.holder),
             ("fence", lock.fence),
             ("expires", absolute(lock.expires_at_ms)),
             ("waiting", lock.waiting),

@@ -3,9 +3,9 @@
 Theory of operation. Work is looked at by queue and capability set, since that is what decides who
 can do it. The unit is the slot: room for one running task. Three terms say how many are wanted:
 
-- arrivals: tasks that come in at a rate r and take d each keep r·d slots busy for ever (Little's
-  law). A fleet that is busy all the time has a queue that grows without bound, so they are to be
-  busy for `utilisation` of it only.
+- arrivals: tasks that come in at a rate r and take d each keep r·d slots busy all the time
+  (Little's law). A fleet that is busy all the time has a queue that grows without bound, so they
+  are to be busy for `utilisation` of it only.
 - running: what runs holds a slot until it is done. When tasks are long, the last minute may have
   brought none while all slots are in use, and giving these up would cut tasks off.
 - backlog: what waits is to be worked off within `target_ms`. A task of d needs the part d/target
@@ -189,7 +189,7 @@ def _explained(demand: Demand, policy: ScalePolicy, term: Term) -> str:
             assert_never(term)
 
 
-# --- a pool of one's own ------------------------------------------------------------------------
+# --- a worker pool ------------------------------------------------------------------------
 
 
 class PoolPolicy(Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ def opens_at_ms(record: LimitRecord, cost: int, *, now_ms: int) -> int | None:
     if record.mode == "window":
         return _window_opens_at_ms(record, cost, now_ms=now_ms)
     step_us = interval_us(record)
-    # A cost that was declared before an operator lowered the burst must not wait for ever.
+    # A cost that was declared before an operator lowered the burst must not wait without end.
     burst = max(record.burst, cost)
     free_us = _next_us(record, step_us, now_ms) - (burst - cost) * step_us
     free_ms = free_us // MICROSECONDS

@@ -119,7 +119,7 @@ def current_state(
 ) -> BreakerState:
     if breaker.state is BreakerState.CLOSED:
         return BreakerState.CLOSED
-    # The distance counts both ways, so a clock set far back cannot keep a breaker open for ever.
+    # The distance counts both ways, so a clock set far back cannot keep a breaker open without end.
     is_open = abs(now_ms - breaker.opened_at_ms) < open_ms(breaker.trips, policy)
     return BreakerState.OPEN if is_open else BreakerState.HALF_OPEN
 

@@ -18,7 +18,8 @@ class EvictionPolicy(Struct, frozen=True, kw_only=True):
     minimum_fleet: int = 10  # below this, no share and no cap counts
     mass_death_share: float = 0.15  # more than this of the fleet in one sweep is held back
     # How long a mass death holds a worker, in its own heartbeat intervals: six are two leases under
-    # the default health rule. Enough for the network to heal; not for ever, for it may be true.
+    # the default health rule. Enough for the network to heal, and limited, because the
+    # workers may be dead.
     hold_intervals: float = 6.0
     sweep_cap: int = 100  # evictions in one sweep; the rest wait for the next
     ejected_share: float = 0.10  # no more than this of the fleet is ejected for its quality

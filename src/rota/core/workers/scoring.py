@@ -2,7 +2,7 @@
 
 A score is a weighted sum of three parts, each from 0 to 1: free capacity, share of successes, and
 speed. A worker without history has full marks for the last two, which alone would make one that
-crashes and comes back under a new id the favourite for ever. So a newcomer's total is scaled by a
+crashes and comes back under a new id the permanent favourite. So a newcomer's total is scaled by a
 slow start that rises with its age. The scale never reaches zero: the only worker with room is
 chosen, however young. Workers of one age are scaled alike, so a fleet that starts together is
 ranked as if there were no slow start.

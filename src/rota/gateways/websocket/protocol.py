@@ -9,7 +9,7 @@ A peer can make the server hold things by what it sends and by what it does not 
 cannot be answered yet get one answer, that to the last of them (RFC 6455, 5.5.3). The server ends
 a socket whose peer answers no ping, reads nothing for long, sends control frames without end, cuts
 a message into very many frames, or does not come to the end of one. A closed transport is aborted
-after a while, since a peer that never reads would keep it open for ever.
+after a while, since a peer that never reads would keep it open without end.
 """
 
 import asyncio

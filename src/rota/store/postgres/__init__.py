@@ -5,8 +5,8 @@ begins with a check of its epoch, under a lock that a takeover takes exclusively
 leader believes, it cannot commit after a takeover (`elections.py`).
 
 A write takes one round trip. On a direct connection the session keeps its settings and prepared
-statements, and the beginning of a transaction, the fence, the statements whose results nobody needs
-and the commit travel together (libpq's pipeline mode). Each read in a write takes one more.
+statements, and the beginning of a transaction, the fence, the statements whose results are not
+needed and the commit travel together (libpq's pipeline mode). Each read in a write takes one more.
 
 Behind a pooler, a session keeps nothing between two transactions: the message that begins a
 transaction also sets what the transaction needs, and each statement is waited for. So PgBouncer can

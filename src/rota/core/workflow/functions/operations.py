@@ -266,7 +266,7 @@ def cancel(run: CodeRun, pending: PendingOperation) -> None:
 def withdraw(run: CodeRun, operation: Operation) -> None:
     """Cancel an operation that its function has given up, as the losers of a race are.
 
-    Nobody has seen a signal that it has taken meanwhile: the signal is kept for the next one.
+    A signal that it has taken meanwhile was not seen: the signal is kept for the next one.
     """
     run.append(operation)
     pending = run.pending.get(operation.path)

@@ -85,7 +85,7 @@ def put_aside(run: CodeRun, name: str, signal: KeptSignal) -> None:
 
 
 def put_back(run: CodeRun, name: str, signal: KeptSignal) -> None:
-    """Keep a signal that nobody has seen before all others of its name."""
+    """Put a signal that no operation has received before all others of its name."""
     run.signals.setdefault(name, deque()).appendleft(signal)
     run.decisions.append(KeepSignal(name))
 

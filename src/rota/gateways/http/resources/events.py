@@ -94,7 +94,7 @@ def sight_of(caller: Caller) -> Sight | None:
 
 
 async def _check_known(call: EventsCall, after: int, field: str) -> None:
-    """Refuse a number beyond the log: it is from another log, and would wait for ever."""
+    """Refuse a number beyond the log: it is from another log, and would wait without end."""
     if after > call.coordinator.last_seq:
         # The store may be a commit ahead of what was handed out.
         last_seq = (await call.coordinator.queries.events.bounds()).last_seq

@@ -164,7 +164,7 @@ class FunctionRuntime:
             self.loop.call_soon(self._cancel_main)  # if it waits for something else
         if not self._stopped.done():
             self._stopped.set_exception(LeaseLost("the function was ended"))
-            self._stopped.exception()  # marks it as retrieved: nobody may wait for it
+            self._stopped.exception()  # marks it as retrieved: perhaps no caller waits for it
 
     def _futures(self) -> "list[asyncio.Future[Any]]":
         held = [one.future for one in self._held]
