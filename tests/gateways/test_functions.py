@@ -271,6 +271,9 @@ async def test_a_function_is_drawn_by_the_names_and_scopes_of_its_operations(
     assert tokens["ship#1"]["id"] == f"{run_id}.6"
     assert (tokens["ship#1"]["title"], tokens["ship#1"]["signal"]) == ("Ship?", "ship")
     assert (tokens["photos#1"]["items"], tokens["photos#1"]["items_ended"]) == (2, 1)
+    journal = (await api.get(f"/api/runs/{run_id}/journal")).json()["items"]
+    assert journal[-1]["text"] == "photos#1[0] done, 1 of 2"
+    assert "photos#1" in journal[-1]["token_names"].values()
     edges = {(one["from"], one["to"]) for one in graph["transitions"]}
     assert edges == {
         ("price", "reserve"),

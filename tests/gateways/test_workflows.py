@@ -85,6 +85,19 @@ async def test_a_broken_definition_is_refused_with_all_its_problems(api: Api) ->
     assert (await api.get("/api/workflows/broken")).status_code == 404
 
 
+async def test_a_definition_with_warnings_is_valid_and_stored(api: Api) -> None:
+    text = ONE.replace("initial_node:", "output: {rows: state.rowz}\ninitial_node:", 1)
+
+    checked = await api.client.post("/api/workflows/validate", content=text)
+    stored = await put(api, "one", text)
+
+    assert (checked.json()["ok"], checked.json()["problems"]) == (True, [])
+    (warning,) = checked.json()["warnings"]
+    assert (warning["code"], warning["path"]) == ("unwritten_state", "output.rows")
+    assert warning["line"] is not None
+    assert stored.status_code == 201
+
+
 async def test_checking_keeps_nothing_and_tells_the_same(api: Api) -> None:
     bad = await api.client.post("/api/workflows/validate", content=BROKEN)
     good = await api.client.post("/api/workflows/validate", content=ONE)
@@ -99,7 +112,7 @@ async def test_checking_keeps_nothing_and_tells_the_same(api: Api) -> None:
         "line",
         "column",
     }
-    assert good.json() == {"ok": True, "problems": []}
+    assert good.json() == {"ok": True, "problems": [], "warnings": []}
     assert (await api.get("/api/workflows")).json()["items"] == []
 
 
