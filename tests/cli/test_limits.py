@@ -157,4 +157,4 @@ def test_a_queue_is_shown_with_its_target_and_its_tenants(rota: Command, client:
     assert "tenant bob     1 queued, 0 running, 0% of late" in shown
     assert [one["key"] for one in report["tenants"]["items"]] == ["ann", "bob"]
     assert wrong.exit_code == ExitCode.UNUSABLE
-    assert "'soon' is no duration" in wrong.stderr
+    assert "'soon' is not a duration" in wrong.stderr

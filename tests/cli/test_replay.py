@@ -67,5 +67,5 @@ def test_what_cannot_be_replayed_is_told(rota: Command, tmp_path: Path) -> None:
     assert "name a run" in rota("replay", "--journal", str(journal)).stderr
     broken = rota("replay", "--journal", str(journal), "--against", file)
     assert broken.exit_code == ExitCode.UNUSABLE
-    assert "this is no journal" in broken.stderr
+    assert "this is not a journal" in broken.stderr
     assert rota("replay", "nothing").exit_code == ExitCode.FAILED

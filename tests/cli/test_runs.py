@@ -154,7 +154,7 @@ def test_branches_are_added_to_an_open_scope(rota: Command, tmp_path: Path) -> N
     wrong = rota("runs", "add-branches", run_id, "1", "--items", '{"a": 1}')
 
     assert added.stdout == f"scope 1 of run {run_id} has 3 branches\n"
-    assert "a list is needed" in wrong.stderr
+    assert "--items must be a JSON list" in wrong.stderr
 
 
 def test_a_deployed_workflow_is_run_by_its_name(rota: Command, tmp_path: Path) -> None:

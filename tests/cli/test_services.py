@@ -184,7 +184,7 @@ def test_watching_is_for_people(rota: Command, orders: str) -> None:
     ended = rota("services", "show", orders, "--watch", "--json")
 
     assert ended.exit_code == ExitCode.UNUSABLE
-    assert "--watch is for people" in ended.stderr
+    assert "--watch cannot be used with --json" in ended.stderr
 
 
 def test_a_token_is_bound_to_a_service(rota: Command) -> None:

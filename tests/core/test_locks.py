@@ -273,7 +273,7 @@ def test_a_line_has_an_end_but_not_for_those_who_stand_in_it(
     desk.acquire("bob")
     desk.acquire("cat")
 
-    with pytest.raises(TooMany, match="2 wait for lock 'door'"):
+    with pytest.raises(TooMany, match="2 callers already wait for lock 'door'"):
         desk.acquire("dan")
 
     assert not desk.acquire("dan", wait_ms=0).acquired

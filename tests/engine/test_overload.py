@@ -38,7 +38,7 @@ async def test_a_refusal_says_which_bound_and_when_to_come_back(
     async with running(tmp_path / "rota.db", clock, max_waiting=1) as engine:
         first = asyncio.create_task(engine.submit())
         await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="at most 1 may") as refusal:
+        with pytest.raises(Overloaded, match="the limit is 1") as refusal:
             await engine.submit()
         await soon(first)
 

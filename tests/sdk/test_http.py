@@ -122,7 +122,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for_longer_than_asked(send: 
 def test_what_does_not_speak_http_is_told_from_what_does(send: Send) -> None:
     with (
         listening(answer(b"SSH-2.0-OpenSSH\r\n\r\n")) as url,
-        pytest.raises(Unavailable, match="does not speak HTTP"),
+        pytest.raises(Unavailable, match="the answer is not HTTP"),
     ):
         send(HttpTransport(url), GET)
 

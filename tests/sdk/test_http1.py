@@ -98,5 +98,5 @@ def test_more_heads_than_are_kept_are_all_read() -> None:
 
 
 def test_what_is_not_http_is_said_to_be_so() -> None:
-    with pytest.raises(Unavailable, match="does not speak HTTP"):
+    with pytest.raises(Unavailable, match="the answer is not HTTP"):
         ResponseParser().feed(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")

@@ -345,7 +345,7 @@ def test_tasks_and_callers_add_branches_to_an_open_scope(coordinator: TestCoordi
 
     assert (added.first_index, added.duplicate, again.duplicate) == (1, False, True)
     assert run.result() == {"seen": [2, 10, 1, 0]}
-    with pytest.raises(TaskFailed, match="belongs to no run"):
+    with pytest.raises(TaskFailed, match="does not belong to a run"):
         fetch.enqueue(1).result()
 
 
@@ -446,7 +446,7 @@ def test_a_task_without_a_run_has_nowhere_to_attach_to(coordinator: TestCoordina
     performed = coordinator.drain().performed[0]
 
     assert performed.error is not None
-    assert "belongs to no run" in performed.error.message
+    assert "does not belong to a run" in performed.error.message
     assert handle.status() == "failed"
 
 
