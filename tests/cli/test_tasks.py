@@ -133,7 +133,7 @@ def test_ids_and_filter_together_are_refused(rota: Command) -> None:
     ended = rota("tasks", "retry", "a1", "--queue", "x")
 
     assert ended.exit_code == click.UsageError.exit_code
-    assert "either ids, or a filter" in ended.stderr
+    assert "either ids or a filter" in ended.stderr
 
 
 def test_a_task_is_shown_with_the_traceback_of_each_attempt(rota: Command, client: Client) -> None:
