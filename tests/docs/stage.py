@@ -37,6 +37,7 @@ class Stage:
         self.terminal = Terminal(folder, ROTA_URL=url, ROTA_PORT="0")
         self.api = httpx.Client(base_url=url, timeout=SECONDS)
         self.fixed: dict[str, str] = {}  # what stands for a placeholder on this page
+        self._incarnation = 0
         self._open = ExitStack()
         self._open.enter_context(self.api)
 
@@ -185,8 +186,26 @@ class Stage:
         found = self.call("GET", f"/api/services/{service}")
         return list(found["members"])
 
+    def epoch_of(self, service: str, shard: int) -> int:
+        """The epoch under which a member owns a shard, once one does."""
+        found: list[int] = []
+
+        def is_owned() -> bool:
+            for one in self.members(service):
+                found.extend(
+                    epoch
+                    for held, epoch in zip(one["shards"], one["epochs"], strict=True)
+                    if held == shard
+                )
+            return bool(found)
+
+        self.until(is_owned)
+        return found[-1]
+
     def member(self, service: str, worker_id: str) -> None:
-        body = {"workerId": worker_id, "maxShardCount": 4, "incarnation": 1}
+        """Register a member, or register it again: it sends no heartbeats."""
+        self._incarnation += 1
+        body = {"workerId": worker_id, "maxShardCount": 4, "incarnation": self._incarnation}
         self.call("POST", f"/api/services/{service}/members", body)
 
 

@@ -54,7 +54,9 @@ ENDLESS = (
 )
 # Commands that say nothing: what is so when they run.
 SILENT: dict[str, Callable[[Stage], bool]] = {
-    r"python orders.py$": lambda stage: len(stage.members("orders")) > 1,
+    r"python orders.py$": lambda stage: any(
+        one["worker_id"] not in {"web-1", "shell-1"} for one in stage.members("orders")
+    ),
 }
 # Pages whose endless commands go on while the next ones run.
 KEPT = {"docs/how-to/serve-over-tls.md"}
@@ -218,6 +220,10 @@ def from_answers(stage: Stage, text: str) -> str:
 def filled_in(stage: Stage, text: str) -> str:
     """The command with everything that its page leaves to the reader."""
     text = from_answers(stage, text)
+    if "/shards/3/checkpoint" in text and '"epoch": 1' in text:
+        text = text.replace('"epoch": 1', f'"epoch": {stage.epoch_of("orders", 3)}')
+    if "orders web-1" in text:
+        stage.member("orders", "web-1")  # its lease may be over
     if re.search(r"\bRUN_ID\b", text):
         run_id = run_for(stage, text)
         text = re.sub(r"\bRUN_ID\b", run_id, text)
