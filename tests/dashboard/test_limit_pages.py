@@ -101,7 +101,7 @@ async def test_an_operator_pauses_a_key_and_unpins_it(api: Api) -> None:
 async def test_an_operator_sets_a_rate_before_any_task_names_it(api: Api) -> None:
     async with visiting(api) as visit:
         page = await visit.open("/limits")
-        await expect(page.locator("main")).to_contain_text("A limit comes to be when a task names")
+        await expect(page.locator("main")).to_contain_text("A limit exists as long as a task names")
 
         await page.get_by_role("button", name="set a limit").click()
         await page.get_by_label("key", exact=True).fill("mail/out")

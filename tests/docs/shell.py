@@ -108,7 +108,7 @@ class Terminal:
     def start(self, text: str) -> Running:
         """Start a command that runs until it is ended."""
         variables = _environment(self.folder, self.variables)
-        words = shlex.split(text)
+        words = shlex.split(text, comments=True)
         while "=" in words[0]:
             name, _, value = words.pop(0).partition("=")
             variables[name] = value

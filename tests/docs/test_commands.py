@@ -28,6 +28,9 @@ ELSEWHERE = {
     "CONTRIBUTING.md": "they run the tests",
     "docs/tutorial.md": "tests/docs/test_tutorial.py",
     "docs/tutorial-functions.md": "tests/docs/test_tutorial.py",
+    "docs/how-to/log-from-tasks.md": "tests/cli/test_logs.py and tests/gateways/test_logs.py",
+    "docs/how-to/use-with-django.md": "tests/contrib/test_django_project.py",
+    "docs/how-to/use-with-fastapi.md": "tests/contrib/test_asgi_processes.py",
     "docs/explanation/benchmarks.md": "they take an hour; tests/benchmarks runs them small",
     "docs/explanation/performance.md": "make bench: tests/benchmarks runs it small",
 }
