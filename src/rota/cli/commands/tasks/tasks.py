@@ -123,7 +123,7 @@ def change_tasks(
     """Change tasks by id one by one, or by filter all at once, after a question."""
     given = {name: value for name, value in filters.items() if value is not None}
     if bool(task_ids) == bool(given):
-        raise click.UsageError(f"say which tasks to {verb}: either ids, or a filter")
+        raise click.UsageError(f"name the tasks to {verb}: give either ids or a filter")
     if task_ids and not dry_run:
         change_each(
             client,
