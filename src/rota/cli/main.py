@@ -29,7 +29,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "run": LazyCommand("workflow.run", "Run a workflow."),
     "validate": LazyCommand("workflow.validate", "Find every problem of a workflow definition."),
     "replay": LazyCommand("workflow.replay", "Replay a run's journal, and compare the decisions."),
-    "tasks": LazyCommand("tasks.tasks", "List, show, cancel and retry tasks, and read their logs."),
+    "tasks": LazyCommand(
+        "tasks.tasks", "List, show, cancel, retry and acknowledge tasks, and read their logs."
+    ),
     "queues": LazyCommand("queues", "List, pause and resume queues, and change their settings."),
     "limits": LazyCommand("tasks.limits", "List, show, set, pin and unpin limits of keys."),
     "runs": LazyCommand("workflow.runs", "List, show and steer runs of workflows."),
