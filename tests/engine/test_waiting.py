@@ -10,7 +10,11 @@ from rota.core.ids import TaskId
 from rota.core.replies import Granted
 from rota.core.tasks.model import Ending, TaskState
 from rota.core.workers.model import WorkerState
-from rota.errors import StaleIncarnation, WorkerNotFound
+from rota.core.workflow.commands import StartRun
+from rota.core.workflow.states import RunState
+from rota.engine.topics import EndOfTask
+from rota.errors import StaleIncarnation, WorkerNotFound, WorkflowNotFound
+from tests.engine.flows import Flows
 from tests.engine.running import Engine, ask, done, running, settle, soon
 from tests.engine.virtual import in_virtual_time
 
@@ -322,3 +326,74 @@ async def test_a_worker_that_fell_silent_gets_nothing_until_it_is_heard_of(engin
 
     granted = await soon(call)
     assert [task.id for task in granted.leases] == [task_id]
+
+
+# --- waiting for runs ---------------------------------------------------------------------------
+
+GATE = """
+name: gate
+initial_node: a
+nodes:
+  a: {wait_for: {event: go}, output: {output.said: result}}
+"""
+
+
+async def test_a_started_run_has_its_end_from_the_commit_that_ends_it(engine: Engine) -> None:
+    flows = Flows(engine)
+    await flows.put(GATE)
+
+    with engine.coordinator.start_run(StartRun(workflow="gate", input={})) as started:
+        run_id = (await started.reply).record.id
+        end = started.end_within(60_000)
+        assert end is not None
+        await flows.signal(run_id, "go", 7)
+        notice = await soon(end)
+
+    assert notice is not None
+    assert notice.run is not None
+    assert (notice.id, notice.run) == (run_id, await flows.look(run_id))
+    assert notice.run.record.output == {"said": 7}
+
+
+async def test_the_end_of_a_run_is_not_missed_before_its_start_is_seen(engine: Engine) -> None:
+    flows = Flows(engine)
+    await flows.put(GATE)
+
+    with engine.coordinator.start_run(StartRun(workflow="gate", input={})) as started:
+        await settle()
+        await flows.steer(started.reply.result().record.id, "cancel")
+        end = started.end_within(60_000)
+        assert end is not None
+        notice = await soon(end)
+
+    assert notice is not None
+    assert notice.run is not None
+    assert notice.run.record.state is RunState.CANCELLED
+
+
+async def test_a_run_that_did_not_start_has_no_end(engine: Engine) -> None:
+    with engine.coordinator.start_run(StartRun(workflow="none", input={})) as started:
+        with pytest.raises(WorkflowNotFound):
+            await started.reply
+
+        assert started.end_within(60_000) is None
+
+
+async def test_a_run_that_one_batch_ends_and_retries_is_not_shown_as_ended(engine: Engine) -> None:
+    flows = Flows(engine)
+    run_id = await flows.start(
+        "name: one\ninitial_node: a\nnodes:\n  a: {task: work, retry: {max_attempts: 1}}\n"
+    )
+    worker = await engine.register()
+    (task,) = await engine.lease(worker)
+    commits = engine.database.commits
+
+    with engine.coordinator.subscribe(EndOfTask(TaskId(run_id))) as end:
+        await asyncio.gather(
+            engine.report(worker, done(task, ok=False)), flows.steer(run_id, "retry")
+        )
+        notice = await soon(end.within(60_000))
+
+    assert engine.database.commits == commits + 1
+    assert notice == (run_id, None)
+    assert (await flows.look(run_id)).record.state is RunState.RUNNING

@@ -103,6 +103,44 @@ async def test_waiting_no_longer_than_asked(bench: Bench) -> None:
     assert answer.json()["state"] == "running"
 
 
+async def test_a_start_that_waits_is_answered_with_the_end_of_the_run(bench: Bench) -> None:
+    await bench.put(ONE)
+    body = {"workflow": "one", "input": {"x": 1}, "key": "k"}
+
+    starting = asyncio.create_task(bench.api.post("/api/runs?wait_ms=20000", body))
+    (lease,) = await bench.worker.lease(wait_ms=20_000)
+    again = asyncio.create_task(bench.api.post("/api/runs?wait_ms=20000", body))
+    await bench.worker.finish(lease, 7)
+    answer, repeated = await starting, await again
+
+    ended, run = answer.json(), await bench.run(answer.json()["id"])
+    assert (answer.status_code, ended) == (201, run)
+    assert (ended["state"], ended["output"], ended["duplicate"]) == ("completed", {"r": 7}, False)
+    assert (repeated.status_code, repeated.json()) == (200, {**run, "duplicate": True})
+
+
+async def test_a_start_waits_no_longer_than_asked_and_the_run_goes_on(bench: Bench) -> None:
+    await bench.put(WAITING)
+
+    answer = await bench.api.post("/api/runs?wait_ms=20", {"workflow": "waiting"})
+    run_id = answer.json()["id"]
+    await bench.api.post(f"/api/runs/{run_id}/signal", {"name": "go", "payload": 1})
+
+    assert (answer.status_code, answer.json()["state"]) == (201, "running")
+    assert (await bench.run(run_id))["state"] == "completed"
+
+
+async def test_a_start_that_waits_is_refused_like_any_other(bench: Bench) -> None:
+    await bench.put(ONE)
+
+    unknown = await bench.api.post("/api/runs?wait_ms=20000", {"workflow": "none"})
+    unfit = await bench.api.post("/api/runs?wait_ms=20000", {"workflow": "one", "input": {}})
+    endless = await bench.api.post("/api/runs?wait_ms=99999999", {"workflow": "one"})
+
+    assert (unknown.status_code, unfit.status_code, endless.status_code) == (404, 400, 400)
+    assert await bench.items("/api/runs") == []
+
+
 async def test_the_same_key_is_the_same_run(bench: Bench) -> None:
     await bench.put(ONE)
     body = {"workflow": "one", "input": {"x": 1}, "key": "k"}

@@ -24,6 +24,7 @@ from rota.core.ids import TaskId
 from rota.core.locks import AcquireLock
 from rota.core.replies import CommandBase, Granted
 from rota.core.shards.members import Assignment
+from rota.core.workflow.commands import StartRun
 from rota.engine.clock import Clock, SystemClock, clock_of, steady
 from rota.engine.commit.notifier import Notifier, resolve_all
 from rota.engine.commit.request import Delivery, QueuedCommand, ReplyCallback, returned_by
@@ -40,6 +41,7 @@ from rota.engine.queries.queries import Queries
 from rota.engine.replicas.held import NO_LEADER
 from rota.engine.replicas.membership import ReplicaMembership
 from rota.engine.runs.artifact_io import ArtifactIo
+from rota.engine.runs.started_run import StartedRun
 from rota.engine.topics import (
     Assignments,
     Cancellations,
@@ -298,6 +300,10 @@ class Coordinator:
         with self.subscribe(EndOfTask(TaskId(task_id))) as end:
             if await self.queries.tasks.is_live(task_id) and not self.is_stopping:
                 await end.wait(wait_ms)
+
+    def start_run(self, command: StartRun) -> StartedRun:
+        """Start a run whose end the caller waits for, inside a `with` block."""
+        return StartedRun(self.enqueue(command, is_alone=True), self._notifier.ends)
 
     async def wait_for_assignment(
         self, service: str, worker_id: str, *, after_generation: int, wait_ms: int

@@ -12,6 +12,7 @@ from rota.core.events import EventFilter, LoggedEvent
 from rota.core.ids import TaskId
 from rota.core.replies import Granted
 from rota.core.shards.members import Assignment
+from rota.engine.commit.request import EndNotice
 from rota.engine.dispatch.subscription import LeaseSubscription
 from rota.engine.events.log import Sight
 from rota.engine.events.stream import EventSubscription
@@ -74,7 +75,7 @@ class SessionNews(TopicBase[Unsubscribe], frozen=True):
     connected: Callable[[], Iterable[str]] = lambda: ()
 
 
-class EndOfTask(TopicBase[AbstractContextManager[Waiter[TaskId]]], frozen=True):
+class EndOfTask(TopicBase[AbstractContextManager[Waiter[EndNotice]]], frozen=True):
     """The end of one task or run."""
 
     task_id: TaskId

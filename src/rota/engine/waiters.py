@@ -21,6 +21,12 @@ class Waiter(Generic[Value]):
         if not self._future.done():
             self._future.set_result(value)
 
+    def within(self, wait_ms: int) -> "asyncio.Future[Value | None]":
+        """The value as a future, which is None after the time limit."""
+        timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self.resolve, None)
+        self._future.add_done_callback(lambda _: timer.cancel())
+        return self._future
+
     async def wait(self, wait_ms: int) -> Value | None:
         """Return the value as soon as it is resolved; None after the time limit."""
         await asyncio.wait([self._future], timeout=wait_ms / 1000)

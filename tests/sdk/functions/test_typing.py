@@ -72,9 +72,12 @@ def test_a_workflow_keeps_the_types_of_its_function() -> None:
         assert_type(order.start(Cart([]), key="order-17").result(timeout=60), Receipt)
         assert_type(order.start(Cart([]), timeout_ms=1_000).result(), Receipt)
         assert_type(blocking.start(Cart([])).result(), Receipt)
+        assert_type(order.execute(Cart([]), tip=3), Receipt)
+        assert_type(order.execute(Cart([]), key="order-17", timeout=60), Receipt)
 
     async def never_awaited() -> None:
         assert_type(await (await simple.astart(Cart([]))).aresult(), Receipt)
+        assert_type(await simple.aexecute(Cart([])), Receipt)
 
     assert isinstance(order, CodeWorkflow)
     assert isinstance(blocking, CodeWorkflow)

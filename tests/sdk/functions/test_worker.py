@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rota import FunctionHandle, Rota, Run, RunCancelled
+from rota import FunctionHandle, Rota, Run, RunCancelled, RunFailed
 from rota.sdk.client import calls, function_calls
+from rota.sdk.functions import workflow
 from tests.sdk.serving import PATIENCE_S, Server, working
 
 
@@ -89,6 +90,67 @@ def test_a_function_is_replayed_by_another_worker(server: Server) -> None:
     assert result == [20, [1, 2, 3], "later"]
     assert shop.begun == 2
     assert again.is_duplicate
+
+
+@pytest.fixture(scope="module")
+def calculator(server: Server) -> Iterator[Rota]:
+    """An app whose function ends at once, fails, or waits for a signal."""
+    app = Rota(server.url)
+
+    @app.workflow(name="divide", queue="divide")
+    async def divide(ctx: Run, one: int, other: int) -> int:
+        return await ctx.step(lambda: one // other)
+
+    @app.workflow(name="patient", queue="divide")
+    async def patient(ctx: Run, timeout: str) -> str:  # noqa: ASYNC109 - an argument of its own
+        return timeout + str(await ctx.event("go"))
+
+    with working(app):
+        yield app
+    app.close()
+
+
+def test_execute_returns_the_result_in_one_call(calculator: Rota) -> None:
+    divide = calculator.functions["divide"]
+
+    result = divide.execute(7, 2)
+    first = divide.execute(8, other=2, key="eight", timeout=PATIENCE_S)
+    again = divide.execute(0, other=2, key="eight")
+
+    assert (result, first, again) == (3, 4, 4)
+
+
+def test_execute_raises_the_error_of_the_run(calculator: Rota) -> None:
+    with pytest.raises(RunFailed, match="ZeroDivisionError"):
+        calculator.functions["divide"].execute(1, 0)
+
+
+async def test_execute_is_there_for_async_code(calculator: Rota) -> None:
+    assert await calculator.functions["divide"].aexecute(9, 3) == 3
+
+
+def test_execute_waits_on_for_a_function_that_takes_longer(
+    calculator: Rota, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = calculator.functions["patient"]
+    monkeypatch.setattr(workflow, "EXECUTE_WAIT_MS", 1)
+
+    handle = patient.start("a", key="long")
+    handle.signal("go", 1)
+    result = patient.execute("a", key="long")
+
+    assert result == "a1"
+
+
+def test_execute_gives_up_after_its_timeout_and_the_run_goes_on(calculator: Rota) -> None:
+    @calculator.workflow(name="endless", queue="nobody")
+    async def endless(ctx: Run) -> None:
+        await ctx.event("go")
+
+    with pytest.raises(TimeoutError, match="is still running"):
+        endless.execute(key="endless", timeout=0.02)
+
+    assert endless.start(key="endless").status() == "running"
 
 
 def test_a_cancelled_function_undoes_what_it_has_done(server: Server) -> None:

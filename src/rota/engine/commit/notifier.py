@@ -1,14 +1,16 @@
 """Resolves every caller of a committed batch, and notifies everything that waits for a commit."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 
 import structlog
 
 from rota.core.decisions import TellCancelled
 from rota.core.ids import TaskId
-from rota.engine.commit.request import Delivery, QueuedCommand, ReplyCallback
+from rota.core.workflow.commands import RunShown
+from rota.engine.commit.request import Delivery, EndNotice, QueuedCommand, ReplyCallback
 from rota.engine.events.stream import EventStream
 from rota.engine.kv.lock_waiters import LockWaiters
 from rota.engine.shards.assignments import AssignmentWaiters
@@ -26,8 +28,8 @@ class Notifier:
 
     def __init__(self, events: EventStream) -> None:
         self.events = events
-        self.ends: Waiters[TaskId, TaskId] = Waiters()
         self.lines: Waiters[TaskId, TaskId] = Waiters()  # for log lines
+        self.ends: Waiters[TaskId, EndNotice] = Waiters()
         self.assignments = AssignmentWaiters()
         self.lock_waiters = LockWaiters()
         self._sessions: list[tuple[SessionsCallback, PresentSessions]] = []
@@ -46,7 +48,7 @@ class Notifier:
 
     def notify(self, delivery: Delivery) -> None:
         """Notify all waiters of a commit; runs on the loop, after the commit's callers resolve."""
-        self.wake(delivery.ended)
+        self.wake(delivery.ended, delivery.ended_runs)
         if delivery.logged:
             self._wake_readers(delivery.logged)
         if delivery.pushes:
@@ -74,11 +76,13 @@ class Notifier:
         """The sessions that are open on this coordinator."""
         return [session for _, present in self._sessions for session in present()]
 
-    def wake(self, ended: Iterable[int]) -> None:
+    def wake(
+        self, ended: Iterable[int], runs: Mapping[int, RunShown] = MappingProxyType({})
+    ) -> None:
         """Resume the callers that wait for the end of these tasks and runs."""
         if len(self.ends):
             for one in ended:
-                self.ends.resolve(TaskId(one), TaskId(one))
+                self.ends.resolve(TaskId(one), EndNotice(one, runs.get(one)))
         self._wake_readers(ended)
 
     def wake_all_readers(self) -> None:

@@ -6,7 +6,7 @@ and when it is full.
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -39,6 +39,7 @@ from rota.core.workflow.commands import (
     LookAtStream,
     ReportOperations,
     RunReply,
+    RunShown,
     StartRun,
 )
 from rota.errors import RotaError
@@ -147,12 +148,20 @@ class BatchCounts(Struct, frozen=True):
 NOTHING_COUNTED = BatchCounts()
 
 
+class EndNotice(NamedTuple):
+    """The end of a task or a run, as a waiting caller gets it."""
+
+    id: int
+    run: RunShown | None = None  # as it ended; None: a task, or the run has to be read
+
+
 class Delivery(Struct):
     """The replies and notifications of a committed batch."""
 
     answers: list[tuple[QueuedCommand, Outcome | Exception]] = []
     ended: list[int] = []  # tasks and runs
     logged: list[int] = []  # tasks with new log lines
+    ended_runs: dict[int, RunShown] = {}  # those of `ended` that this coordinator has ended
     next_moment_ms: int | None = None  # when the next duty is due
     pushes: list[Assignment] = []
     next_firing_ms: int | None = None  # when the next schedule is due, if that has changed
@@ -168,6 +177,7 @@ class Delivery(Struct):
         self.answers += other.answers
         self.ended += other.ended
         self.logged += other.logged
+        self.ended_runs |= other.ended_runs
         self.next_moment_ms = earlier(self.next_moment_ms, other.next_moment_ms)
         self.next_firing_ms = earlier(self.next_firing_ms, other.next_firing_ms)
         self.pushes += other.pushes

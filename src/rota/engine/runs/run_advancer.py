@@ -21,6 +21,7 @@ from rota.core.ids import TaskId, from_text, news_of, next_ids, to_text
 from rota.core.limits import MAX_EVENT_TEXT, STEPS_PER_SLICE
 from rota.core.workflow.commands import (
     Publishing,
+    RunShown,
     SignalRun,
     StartRun,
     WorkflowKept,
@@ -537,12 +538,26 @@ class RunAdvancer:
             finished_at_ms=self._now_ms if is_ended else None,
         )
         self._batch.events.append(run_event(kind_of(live.record.state), live.record, was=was))
+        ended_runs = self._batch.delivery.ended_runs
         if not is_ended:
+            ended_runs.pop(live.record.id, None)  # the same batch has ended it, and retries it
             return
         self._batch.delivery.ended.append(live.record.id)
+        ended_runs[live.record.id] = shown(live)
         if live.has_timers:
             self._runs.drop_all_timers(live.record.id)
         self._tell_parent(live)
+
+
+def shown(live: LiveRun, *, is_duplicate: bool = False) -> RunShown:
+    """Return a run with its context, as callers get it."""
+    documents = live.run.documents
+    context = {
+        "input": live.record.input,
+        "state": documents["state"],
+        "output": documents["output"],
+    }
+    return RunShown(live.record, context, is_duplicate)
 
 
 def _refusal(refusal: RotaError, run_text: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ from rota.engine.runs.artifacts import ArtifactEngine
 from rota.engine.runs.cache import LiveRun
 from rota.engine.runs.forks import forked_start
 from rota.engine.runs.functions import FunctionCommands
-from rota.engine.runs.run_advancer import DECISIONS_PER_STEP, RunAdvancer
+from rota.engine.runs.run_advancer import DECISIONS_PER_STEP, RunAdvancer, shown
 from rota.engine.runs.run_requests import RunRequests
 from rota.errors import (
     IllegalState,
@@ -141,14 +141,14 @@ class RunDomain(Domain):
             case SteerRun():
                 return self._steer(command)
             case SteerScope():
-                return _shown(self._requests.end_scope(command))
+                return shown(self._requests.end_scope(command))
             case AddBranches():
                 return self._requests.add_branches(command)
             case AddSiblings():
                 return self._requests.add_siblings(command)
             case SignalRun():
                 live, is_known = self._requests.signal(command)
-                return _shown(live, is_duplicate=is_known)
+                return shown(live, is_duplicate=is_known)
             case LookAtRun():
                 return self._look(command.run_id)
             case FireRunTimers():
@@ -179,14 +179,14 @@ class RunDomain(Domain):
             record = self._runs.by_ids([run_id]).get(run_id)
             if record is not None and record.state in RUN_ENDED:
                 return RunShown(record, context_of(record), is_duplicate)
-        return _shown(self._live(run_id), is_duplicate=is_duplicate)
+        return shown(self._live(run_id), is_duplicate=is_duplicate)
 
     def _start(self, command: StartRun) -> RunShown:
         if command.key is not None:
             known = self._runs.id_by_key(command.key)
             if known is not None:
                 return self._look(known, is_duplicate=True)
-        return _shown(self._advancer.begin(command))
+        return shown(self._advancer.begin(command))
 
     def _fork(self, command: ForkRun) -> RunShown:
         other = self._live(command.run_id)
@@ -202,7 +202,7 @@ class RunDomain(Domain):
             created_at_ms=self._now_ms,
         )
         started = forked_start(other.run, command, record, now_ms=self._now_ms, state=state)
-        return _shown(self._advancer.start(record, started))
+        return shown(self._advancer.start(record, started))
 
     def _steer(self, command: SteerRun) -> RunShown:
         live = self._live(command.run_id)
@@ -213,7 +213,7 @@ class RunDomain(Domain):
                 state=live.run.state,
             )
         self._advancer.feed(command.run_id, self._event(command))
-        return _shown(live)
+        return shown(live)
 
     def _event(self, command: SteerRun) -> RunEvent:
         match command.action:
@@ -281,13 +281,3 @@ def _past(action: str) -> str:
 def context_of(record: RunRecord) -> dict[str, Any]:
     """Return the context of a run that has ended."""
     return {"input": record.input, **(record.context or {})}
-
-
-def _shown(live: LiveRun, *, is_duplicate: bool = False) -> RunShown:
-    documents = live.run.documents
-    context = {
-        "input": live.record.input,
-        "state": documents["state"],
-        "output": documents["output"],
-    }
-    return RunShown(live.record, context, is_duplicate)

@@ -59,13 +59,20 @@ def get_workflow(name: str, version: int | None = None) -> ApiCall[WorkflowDetai
 # --- runs ------------------------------------------------------------------------------------
 
 
-def start_run(request: RunRequest) -> ApiCall[RunView]:
+def start_run(request: RunRequest, *, wait_ms: int = 0) -> ApiCall[RunView]:
+    """Start a run; with `wait_ms` answered as soon as it has ended, or unended after that time."""
+    path = f"/api/runs?wait_ms={wait_ms}" if wait_ms else "/api/runs"
+    is_repeatable = request.key is not None
     call: ApiCall[RunView] = post(
-        "/api/runs", RunView, request, is_repeatable=request.key is not None
+        path, RunView, request, is_repeatable=is_repeatable, wait_ms=wait_ms
     )
     if request.key is not None:
         return call
-    return replace(call, made_repeatable=lambda: start_run(replace(request, key=new_key())))
+
+    def with_key() -> ApiCall[RunView]:
+        return start_run(replace(request, key=new_key()), wait_ms=wait_ms)
+
+    return replace(call, made_repeatable=with_key)
 
 
 def get_run(run_id: str, *, wait_ms: int = 0) -> ApiCall[RunView]:

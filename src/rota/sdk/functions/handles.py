@@ -5,13 +5,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from rota.core.workflow.states import RUN_ENDED
 from rota.errors import IllegalState, Unavailable
 from rota.messages import RunView
 from rota.sdk.client import function_calls, run_calls
 from rota.sdk.client.client import Client, ItemStream
 from rota.sdk.client.requests import WAIT_MS, Exchange, Wait, new_key
 from rota.sdk.encoding import encode
-from rota.sdk.run import RunHandle
+from rota.sdk.run import RunHandle, output_of
 
 R = TypeVar("R")
 
@@ -45,6 +46,12 @@ class FunctionHandle(RunHandle, Generic[R]):
     async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as `result`
         """As `result`, for async code."""
         return self._decoded(await super().aresult(timeout))
+
+    def ended(self, view: RunView, timeout: float | None) -> Exchange[R]:
+        """The calls that wait for the end of a run that was seen as in `view`; its result."""
+        if view.state in RUN_ENDED:
+            return self._decoded(output_of(view))
+        return self._decoded((yield from self._wait(timeout)))
 
     def _decoded(self, output: Any) -> R:
         content = encode(output)

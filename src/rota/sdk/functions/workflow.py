@@ -10,6 +10,7 @@ handle = order.start(cart, key="order-17")
 
 import inspect
 import random
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
@@ -24,7 +25,7 @@ from rota.core.workflow.functions.model import (
     task_of,
 )
 from rota.errors import Conflict, Forbidden, Invalid, WorkflowNotFound
-from rota.messages import RunRequest, WorkflowView
+from rota.messages import RunRequest, RunView, WorkflowView
 from rota.sdk.client import function_calls, run_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange
@@ -40,6 +41,8 @@ from rota.sdk.functions.operations import CodeTarget, Operations
 from rota.sdk.task import App, Task
 
 log = structlog.get_logger("rota.worker")
+
+EXECUTE_WAIT_MS = 1_000  # of the call that starts a run; a longer wait is a call of its own
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -202,6 +205,12 @@ class CodeWorkflow(CodeTarget[P, R]):
     def _start(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Exchange[FunctionHandle[Any]]:
+        view = yield from self._starting(args, kwargs)
+        return FunctionHandle.of_view(view, lambda: self.app.client, self.result_decoder)
+
+    def _starting(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, wait_ms: int = 0
+    ) -> Exchange[RunView]:
         given = {
             name: kwargs.pop(name, None)
             for name in ("key", "timeout_ms")
@@ -214,7 +223,7 @@ class CodeWorkflow(CodeTarget[P, R]):
             version = yield from self._deploying_if_allowed()
         try:
             request = msgspec.structs.replace(request, version=version)
-            view = yield run_calls.start_run(request)
+            view: RunView = yield run_calls.start_run(request, wait_ms=wait_ms)
         except WorkflowNotFound:
             if version is None:
                 raise Forbidden(
@@ -225,8 +234,56 @@ class CodeWorkflow(CodeTarget[P, R]):
                 ) from None
             stored = yield from self.deploying()  # the coordinator has another store by now
             request = msgspec.structs.replace(request, version=stored.version)
-            view = yield run_calls.start_run(request)
-        return FunctionHandle.of_view(view, lambda: self.app.client, self.result_decoder)
+            view = yield run_calls.start_run(request, wait_ms=wait_ms)
+        return view
+
+    @overload
+    def execute(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def execute(
+        self,
+        *args: Any,
+        key: str | None = None,
+        timeout_ms: int | None = None,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> R: ...
+
+    def execute(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a run, wait for its end and return its result: `start` and `result` in one.
+
+        A function that ends within a second takes one call to the coordinator instead of two.
+        `timeout` is that of `result`: the run itself goes on. If the answer to the first call is
+        lost, the run may have started; with a `key` the call is safe to repeat.
+        """
+        self.app.start()
+        return self.app.client.run(self._execute(args, kwargs))
+
+    @overload
+    async def aexecute(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def aexecute(
+        self,
+        *args: Any,
+        key: str | None = None,
+        timeout_ms: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - as `execute`
+        **kwargs: Any,
+    ) -> R: ...
+
+    async def aexecute(self, *args: Any, **kwargs: Any) -> Any:
+        """As `execute`, for async code."""
+        self.app.start()
+        return await self.app.client.arun(self._execute(args, kwargs))
+
+    def _execute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exchange[Any]:
+        timeout = None if "timeout" in self.arguments.names else kwargs.pop("timeout", None)
+        wait_ms = EXECUTE_WAIT_MS if timeout is None else min(EXECUTE_WAIT_MS, timeout * 1000)
+        begun_s = time.monotonic()
+        view = yield from self._starting(args, kwargs, wait_ms=int(wait_ms))
+        handle = FunctionHandle.of_view(view, lambda: self.app.client, self.result_decoder)
+        left_s = None if timeout is None else max(0.0, begun_s + timeout - time.monotonic())
+        return (yield from handle.ended(view, left_s))
 
     def _deploying_if_allowed(self) -> Exchange[int | None]:
         """The version of this code; None: the token may not store it, and the current one starts.

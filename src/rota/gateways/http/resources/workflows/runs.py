@@ -8,6 +8,7 @@ from msgspec import Meta, Raw
 
 from rota.core import access, ids
 from rota.core.access import Action
+from rota.core.ids import TaskId
 from rota.core.tasks.values import check_value
 from rota.core.workflow.commands import (
     ForkRun,
@@ -21,6 +22,7 @@ from rota.core.workflow.records import RunRecord
 from rota.core.workflow.states import RUN_ENDED
 from rota.engine.coordinator import Coordinator
 from rota.engine.runs.run_domain import context_of
+from rota.engine.topics import EndOfTask
 from rota.errors import (
     IllegalState,
     Invalid,
@@ -78,12 +80,15 @@ class RunsQuery(PageQuery, frozen=True, kw_only=True):
     status=201,
     other_statuses=(200,),
     errors=(Invalid, WorkflowNotFound, Overloaded),
+    starts_eagerly=True,
 )
-async def start(call: HttpCall[RunRequest, NoQuery]) -> HttpResponse:
-    """Start a run of a workflow.
+async def start(call: HttpCall[RunRequest, WaitForRunQuery]) -> HttpResponse:
+    """Start a run of a workflow, and wait for its end, if asked.
 
     An input that does not fit the definition's schema is refused, and nothing starts. A `key`
-    that is taken already is answered with the run that has it, 200 and `"duplicate": true`.
+    that is taken already is answered with the run that has it, 200 and `"duplicate": true`. With
+    `wait_ms` the answer shows the run as it is then: a caller that goes away meanwhile does not
+    end it.
     """
     asked = call.body
     access.check_unbound(call.caller)
@@ -91,16 +96,32 @@ async def start(call: HttpCall[RunRequest, NoQuery]) -> HttpResponse:
     if version is not None and asked.version not in {None, version}:
         raise invalid_field("version", f"{asked.version} is not that of {asked.workflow!r}")
     run_input = {} if asked.input is None else _value(call, asked.input, "input")
-    shown = await call.coordinator.execute(
-        StartRun(
-            workflow=name,
-            version=version or asked.version,
-            input=run_input,
-            key=asked.key,
-            timeout_ms=asked.timeout_ms,
-        ),
+    command = StartRun(
+        workflow=name,
+        version=version or asked.version,
+        input=run_input,
+        key=asked.key,
+        timeout_ms=asked.timeout_ms,
     )
-    return encoded(shown_run(shown), 200 if shown.is_duplicate else 201)
+    if call.query.wait_ms:
+        view = await _ended(call, command)
+    else:
+        view = shown_run(await call.coordinator.execute(command, is_alone=True))
+    return encoded(view, 200 if view.duplicate else 201)
+
+
+async def _ended(call: HttpCall[RunRequest, WaitForRunQuery], command: StartRun) -> RunView:
+    """Start a run, and show it when it has ended, or after the time that the caller waits."""
+    with call.coordinator.start_run(command) as started:
+        shown = await started.reply
+        ending = started.end_within(call.query.wait_ms)
+        if ending is None or call.coordinator.is_stopping:
+            return shown_run(shown)
+        ended = await call.while_connected(ending)
+    if ended is not None and ended.run is not None:
+        return run_view(ended.run.record, ended.run.context, duplicate=shown.is_duplicate)
+    now = await _current(call, shown.record.id)
+    return msgspec.structs.replace(now, duplicate=shown.is_duplicate)
 
 
 def _value(call: HttpCall[Any, Any], value: Raw, field: str) -> Any:
@@ -120,12 +141,25 @@ async def show(call: HttpCall[None, WaitForRunQuery]) -> RunView:
     """Show a run, or wait for its end."""
     access.check_unbound(call.caller)
     run_id = known_id(call.path["run_id"])
-    if call.query.wait_ms:
-        waiting = call.coordinator.wait_for_end(run_id, wait_ms=call.query.wait_ms)
-        await call.while_connected(waiting)
+    wait_ms = call.query.wait_ms
+    if not wait_ms or call.coordinator.is_stopping:
+        return await _current(call, run_id)
+    with call.coordinator.subscribe(EndOfTask(TaskId(run_id))) as end:
+        record = await call.coordinator.queries.runs.by_id(run_id)
+        if record is None:
+            raise RunNotFound(ids.to_text(run_id))
+        if record.state in RUN_ENDED:
+            return await _current(call, run_id)
+        ended = await call.while_connected(end.within(wait_ms))
+    if ended is not None and ended.run is not None and record.parent_run is None:
+        return shown_run(ended.run)
+    return await _current(call, run_id)
+
+
+async def _current(call: HttpCall[Any, Any], run_id: int) -> RunView:
     record = await call.coordinator.queries.runs.by_id(run_id)
     if record is None:
-        raise RunNotFound(call.path["run_id"])
+        raise RunNotFound(ids.to_text(run_id))
     parents = await _parent_workflows(call.coordinator, [record])
     parent = parents.get(record.parent_run or 0)
     if record.state in RUN_ENDED:
