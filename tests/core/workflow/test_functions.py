@@ -24,6 +24,8 @@ from rota.core.workflow.functions.model import (
     scope_of,
 )
 from rota.core.workflow.functions.reducer import new_run, reduce
+from rota.core.workflow.functions.rewriting import take_over
+from rota.core.workflow.functions.run import CodeRun
 from rota.core.workflow.states import RunState
 from tests.core.workflow.scripts import (
     FUNCTION,
@@ -196,6 +198,45 @@ def test_a_signal_that_a_withdrawn_operation_had_taken_goes_to_the_next(
     value = {"number": 1, "payload": "value"} if is_answered else "value"
     assert (last.path, last.state, last.result) == ("go#2", "done", value)
     assert (1 in run.answerable) == is_answered
+
+
+def raced(signals: int) -> CodeRun:
+    """A run whose function has asked for signals, all of which have come."""
+    run = new_run(FUNCTION, None)
+    reduce(run, RunStarted(0, None))
+    for number in range(signals):
+        name = f"go-{number}"
+        asked = Operation(
+            path=f"{name}#1", kind="event", state="pending", request=EventRequest(name=name)
+        )
+        reduce(run, OperationsReported(1, [asked]))
+        reduce(run, Signalled(2, name, number))
+    return run
+
+
+def withdrawal(number: int) -> Operation:
+    error = {"type": "withdrawn"}
+    return Operation(path=f"go-{number}#1", kind="event", state="failed", error=error)
+
+
+def test_a_withdrawal_reads_no_other_entry_of_the_log() -> None:
+    run = raced(3)
+    end = run.unseen["go-1#1"].place - 1
+    run.log = [entry if place == end else b"unreadable" for place, entry in enumerate(run.log)]
+
+    reduce(run, OperationsReported(3, [withdrawal(1)]))
+
+    assert [kept.payload for kept in run.signals["go-1"]] == [1]
+
+
+def test_a_fork_keeps_the_signal_of_an_operation_that_it_withdraws() -> None:
+    fork = new_run(FUNCTION, None)
+    reduce(fork, RunStarted(0, None))
+    take_over(fork, raced(2).operations())
+
+    reduce(fork, OperationsReported(3, [withdrawal(1)]))
+
+    assert [kept.payload for kept in fork.signals["go-1"]] == [1]
 
 
 @pytest.mark.parametrize(

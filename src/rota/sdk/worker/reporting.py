@@ -14,26 +14,24 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
 from rota.errors import (
     Conflict,
-    Invalid,
     NotFound,
     RotaError,
-    StaleIncarnation,
     TooLarge,
     Unavailable,
-    WorkerNotFound,
 )
 from rota.messages import LeaseView, ProgressItem, ResultItem
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.outcomes import REFUSED_RESULT, failure
 from rota.sdk.timing import RetryBackoff
+from rota.sdk.worker.delivery import ReportDelivery
 from rota.sdk.worker.log_reporting import LogReporter
 from rota.sdk.worker.poller import OnRefused
 from rota.sdk.worker.runners.in_process import Attempt
@@ -47,7 +45,6 @@ log = library_logger("rota.worker")
 
 MAX_REPORT_ITEMS = 5_000
 MAX_REPORT_BYTES = 8 * 1024 * 1024
-RETRY_MOST_S = 2.0
 MOST_UNDER_WAY = 2  # reports over a stream; a call is awaited
 GATHER_S = 0.005  # how long a small report waits for more results
 
@@ -72,7 +69,7 @@ class Reporter:
         self.find_stream: Callable[[], CoordinatorStream | None] = lambda: None
         self._client = client
         self._logs = logs
-        self._on_refused = on_refused
+        self._delivery = ReportDelivery[Finished, Counter[str]](self, on_refused=on_refused)
         self._on_delivered = on_delivered
         self._under_way = 0
         self._many = (concurrency + 1) // 2
@@ -123,7 +120,7 @@ class Reporter:
                 if not batch or self.session is None:
                     continue
                 self._under_way += 1
-                report = group.create_task(self._deliver(self.session, batch))
+                report = group.create_task(self._delivery.deliver(self.session, batch))
                 report.add_done_callback(self._note_delivered)
                 if self.find_stream() is None:
                     await report
@@ -150,28 +147,11 @@ class Reporter:
             self._is_asleep = True
         return batch
 
-    async def _deliver(self, session: WorkerSession, batch: list[Finished]) -> None:
-        backoff = RetryBackoff(most_s=RETRY_MOST_S)
-        while not session.is_over:
-            try:
-                late = await self._report(session, [item for _, item in batch])
-            except (WorkerNotFound, StaleIncarnation) as error:
-                self._on_refused(session, error)
-            except (Invalid, TooLarge) as error:
-                await self._deliver_apart(session, batch, error)
-                return
-            except RotaError as error:
-                if not session.is_over:
-                    log.warning("results_delayed", reason=error.detail)
-                    await asyncio.sleep(backoff.wait_s())
-            else:
-                self._note_accepted(session, batch)
-                if late:
-                    log.info("results_late", **late)
-                return
+    # --- as `ReportDelivery` asks for it ----------------------------------------------------------
 
-    async def _report(self, session: WorkerSession, items: list[ResultItem]) -> Counter[str]:
+    async def send(self, session: WorkerSession, batch: Sequence[Finished]) -> Counter[str]:
         """Send one report; returns how many of its results came too late, by outcome."""
+        items = [item for _, item in batch]
         if self._logs.has_waiting:
             await self._logs.send_ended({item.task_id for item in items})
         stream = self.find_stream()
@@ -184,32 +164,35 @@ class Reporter:
         )
         return Counter(one.outcome for one in answer.outcomes if one.outcome != "accepted")
 
-    def _note_accepted(self, session: WorkerSession, batch: list[Finished]) -> None:
-        if session.is_over:
-            return
-        pending = self.pending
-        for lease, _ in batch:
-            # The same task may be here again, under a newer fence.
-            if pending.get(lease.task_id) is lease:
-                del pending[lease.task_id]
-
-    async def _deliver_apart(
-        self, session: WorkerSession, batch: list[Finished], error: RotaError
+    def accept(
+        self, session: WorkerSession, batch: Sequence[Finished], answer: Counter[str]
     ) -> None:
-        """Find the result that the coordinator refuses, and report an error in its place."""
-        if len(batch) > 1:
-            middle = len(batch) // 2
-            await self._deliver(session, batch[:middle])
-            await self._deliver(session, batch[middle:])
-            return
-        lease, item = batch[0]
+        if not session.is_over:
+            for lease, _ in batch:
+                self._drop_pending(lease)
+        if answer:
+            log.info("results_late", **answer)
+
+    def _drop_pending(self, lease: LeaseView) -> None:
+        # The same task may be here again, under a newer fence.
+        if self.pending.get(lease.task_id) is lease:
+            del self.pending[lease.task_id]
+
+    def refuse(self, item: Finished, error: RotaError) -> Finished | None:
+        """Report an error in place of a result that the coordinator refuses."""
+        lease, result = item
         log.error("result_refused", task_id=lease.task_id, task=lease.name, reason=error.detail)
-        if _is_refusal(item):
+        if _is_refusal(result):
             self.pending.pop(lease.task_id, None)
-            return
+            return None
         text = f"the result of {lease.name!r} was refused: {error.detail}"
-        substitute = failure(lease, REFUSED_RESULT, text, retryable=False)
-        await self._deliver(session, [(lease, substitute)])
+        return lease, failure(lease, REFUSED_RESULT, text, retryable=False)
+
+    def note_delay(self, error: RotaError) -> None:
+        log.warning("results_delayed", reason=error.detail)
+
+    def lose(self, batch: Sequence[Finished]) -> None:
+        """Do nothing: `clear` drops the results of a session that is over."""
 
 
 class ProgressReporter:

@@ -33,6 +33,7 @@ from rota.core.workflow.functions.run import (
     KeptSignal,
     PendingOperation,
     UnseenEnd,
+    decode_entry,
     encode_value,
     item_token,
 )
@@ -229,7 +230,9 @@ def end(
             ended_at_ms=run.now_ms,
         )
     )
-    run.unseen[pending.path] = UnseenEnd(place, is_failed)
+    request = pending.request
+    asked = request if isinstance(request, EventRequest) else None
+    run.unseen[pending.path] = UnseenEnd(place, is_failed, asked)
     run.decisions.append(EndOperation(pending.token, "failed" if is_failed else "done"))
     waits = run.waits
     if waits is not None:
@@ -280,13 +283,10 @@ def withdraw(run: CodeRun, operation: Operation) -> None:
 def give_back_signal(run: CodeRun, path: str) -> None:
     """Forget an end that no function has seen; a signal that it has taken is kept for the next."""
     unseen = run.unseen.pop(path, None)
-    if unseen is None or unseen.is_failed:
+    asked = None if unseen is None or unseen.is_failed else unseen.asked
+    if unseen is None or asked is None:
         return
-    entries = run.operations()
-    asked = next(one.request for one in entries if one.path == path and one.request)
-    if not isinstance(asked, EventRequest):
-        return
-    result = entries[unseen.place - 1].result
+    result = decode_entry(run.log[unseen.place - 1]).result
     if asked.is_answered:  # it keeps its number, and the key under which it is answered
         number = result["number"]
         key = run.answerable.pop(number, None)

@@ -10,7 +10,13 @@ from typing import Any
 
 from rota.core.workflow.decisions import DropOperations, RestartFunction
 from rota.core.workflow.functions import operations
-from rota.core.workflow.functions.model import WITHDRAWN, Divergence, Operation, scope_of
+from rota.core.workflow.functions.model import (
+    WITHDRAWN,
+    Divergence,
+    EventRequest,
+    Operation,
+    scope_of,
+)
 from rota.core.workflow.functions.run import CodeRun, UnseenEnd
 
 UNDO = "undo/"  # before the path of the operation that is undone
@@ -127,19 +133,20 @@ def before(run: CodeRun, path: str) -> list[Operation] | None:
 
 def take_over(run: CodeRun, entries: list[Operation]) -> None:
     """Begin with the log of another run."""
-    asked: set[str] = set()
+    asked: dict[str, EventRequest | None] = {}
     for one in entries:
         place = run.append(one)
         match one.state:
             case "pending":
-                asked.add(one.path)
+                asked[one.path] = one.request if isinstance(one.request, EventRequest) else None
                 run.count += 1
                 run.reported += 1
             case "failed" if one.error is not None and one.error.get("type") == WITHDRAWN:
                 run.unseen.pop(one.path, None)
                 run.reported += 1
             case "done" | "failed" if one.path in asked:
-                run.unseen[one.path] = UnseenEnd(place, one.state == "failed")
+                is_failed = one.state == "failed"
+                run.unseen[one.path] = UnseenEnd(place, is_failed, asked[one.path])
             case "delivered":
                 run.unseen.pop(one.path, None)
                 run.reported += 1

@@ -16,6 +16,7 @@ from rota.core.workflow.events import Compensation, RunStarted, TimerKind
 from rota.core.workflow.functions.model import (
     CodeDefinition,
     Divergence,
+    EventRequest,
     Operation,
     OperationKind,
     Request,
@@ -70,6 +71,7 @@ class GroupWaits(Struct):
 class UnseenEnd(Struct, frozen=True, gc=False):
     place: int  # in the log, from 1
     is_failed: bool
+    asked: EventRequest | None = None  # of one that has taken a signal
 
 
 class CodeRun(Struct):
@@ -146,7 +148,7 @@ class CodeRun(Struct):
         self.log_bytes = sum(map(len, self.log))
         self.first = length - len(self.log)
         self.unseen = {
-            one.path: UnseenEnd(place, one.state == "failed")
+            one.path: UnseenEnd(place, one.state == "failed", self.unseen[one.path].asked)
             for place, one in enumerate(entries, 1)
             if one.path in self.unseen and one.state in {"done", "failed"}
         }

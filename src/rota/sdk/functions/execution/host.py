@@ -199,8 +199,8 @@ class _LeaseCommitter:
         self._commit = commit
         self._lease = lease
 
-    async def commit(self, after: int, operations: Sequence[Operation]) -> str | None:
-        return await self._commit(self._lease, after, operations)
+    def commit(self, after: int, operations: Sequence[Operation]) -> Awaitable[str | None]:
+        return self._commit(self._lease, after, operations)
 
 
 def _use_artifacts(runtime: FunctionRuntime, client: Client, lease: LeaseView) -> None:

@@ -29,6 +29,7 @@ from rota.core.workflow.functions.model import (
 )
 from rota.sdk.context import Execution
 from rota.sdk.functions.errors import LeaseLost, Restarted, Suspended, error_of
+from rota.sdk.functions.execution import divergence
 from rota.sdk.functions.execution.branches import BRANCH, Branches, FunctionBranch
 from rota.sdk.functions.execution.log import (
     FunctionLog,
@@ -36,7 +37,7 @@ from rota.sdk.functions.execution.log import (
     LogEntry,
     RecordedOperation,
 )
-from rota.sdk.functions.execution.scopes import SCOPE, Scopes, is_undo, scope_of
+from rota.sdk.functions.execution.scopes import SCOPE, Scopes, scope_of
 
 ARTIFACT = "$artifact"  # the field of a result that is too large for the log
 _ARTIFACT_START = b'{"$artifact":'
@@ -49,7 +50,7 @@ Body = Callable[[], Awaitable[Raw]]
 class Committer(Protocol):
     """The coordinator, as a running function needs it."""
 
-    async def commit(self, after: int, operations: Sequence[Operation]) -> str | None:
+    def commit(self, after: int, operations: Sequence[Operation]) -> Awaitable[str | None]:
         """Commit operations; returns why the run was cancelled. Raises `LeaseLost`."""
 
 
@@ -116,7 +117,8 @@ class FunctionRuntime:
         self._outbox: list[Operation] = []
         self._in_flight = 0  # entries that are being committed
         self._due = 0  # entries, of those reported and to report, that an effect must wait for
-        self._commit: asyncio.Future[None] | None = None
+        self._commit: asyncio.Future[str | None] | None = None
+        self._commit_waiters: list[asyncio.Future[None]] = []
         self._direct = 0  # deliveries without a turn of the loop
         self._undos: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         self._is_cancel_seen = False
@@ -211,12 +213,11 @@ class FunctionRuntime:
 
     async def _end_of_commit(self) -> None:
         """Wait until nothing is being committed: the last report follows what was."""
-        commit = self._commit
-        if commit is not None:
-            try:
-                await asyncio.shield(commit)
-            except LeaseLost as error:
-                self._lose(error)
+        if self._commit is not None:
+            # Not the commit itself: a branch that is cancelled must not cancel it.
+            ended: asyncio.Future[None] = self.loop.create_future()
+            self._commit_waiters.append(ended)
+            await ended
         self.check_open()
 
     def _cancellation(self) -> dict[str, Any]:
@@ -351,41 +352,19 @@ class FunctionRuntime:
 
     def _diverge(self, path: str, kind: OperationKind, line: int) -> None:
         """Stop a function that does something else than its log says."""
-        scope = scope_of(path)
-        recorded = self.log.recorded.get(path)
-        expected = recorded or next(iter(self.log.unvisited(scope)), None)
-        was = f"{expected.first.kind} {expected.first.path}" if expected else "something else"
-        report = Divergence(
-            message=f"the log of the run has {was!r}, and the code asks for '{kind} {path}'",
-            path=path if recorded else (expected.first.path if expected else path),
-            recorded=self.log.unvisited_within(scope),
-            attempted=f"{kind} {path}",
-            recorded_line=expected.first.line if expected else None,
-            attempted_line=line or None,
-            version=self._version,
-        )
-        self._stop_diverged(report)
+        self._stop_diverged(divergence.at_call(self.log, path, kind, line, version=self._version))
 
     def _diverged_at_end(self) -> FunctionReport | None:
         """The report of a function that ended before it did everything its log has."""
-        left = [one for one in self.log.unvisited() if not is_undo(one.first.path)]
-        if not left:
+        found = divergence.at_end(self.log, version=self._version)
+        if found is None:
             return None
-        first = left[0].first
         self._outbox = []
-        return self._report(
-            divergence=Divergence(
-                message=f"the code ended, and the log of the run has '{first.kind} {first.path}'",
-                path=first.path,
-                recorded=self.log.unvisited_within(""),
-                recorded_line=first.line,
-                version=self._version,
-            )
-        )
+        return self._report(divergence=found)
 
-    def _stop_diverged(self, divergence: Divergence) -> None:
+    def _stop_diverged(self, found: Divergence) -> None:
         self._outbox = []  # what a diverged function has seen counts as unseen
-        self._stop(self._report(divergence=divergence))
+        self._stop(self._report(divergence=found))
         self.unwind()
 
     # --- operations -------------------------------------------------------------------------------
@@ -460,23 +439,10 @@ class FunctionRuntime:
             return
         self.changed_arguments.append(path)
         if self._is_strict:
-            self._diverge_in_arguments(found, path, kind, line)
-            raise Suspended
-
-    def _diverge_in_arguments(
-        self, found: RecordedOperation, path: str, kind: OperationKind, line: int
-    ) -> None:
-        self._stop_diverged(
-            Divergence(
-                message=f"'{kind} {path}' has other arguments than those that were recorded",
-                path=path,
-                recorded=self.log.unvisited_within(scope_of(path)),
-                attempted=f"{kind} {path}",
-                recorded_line=found.first.line,
-                attempted_line=line or None,
-                version=self._version,
+            self._stop_diverged(
+                divergence.in_arguments(self.log, found, path, kind, line, version=self._version)
             )
-        )
+            raise Suspended
 
     def record_now(self, operation: Operation, line: int) -> None:
         """Note an operation that is done at once, and that the log does not have."""
@@ -638,29 +604,32 @@ class FunctionRuntime:
             self._begin_commit()
 
     def _begin_commit(self) -> None:
-        self._commit = asyncio.ensure_future(self._send())
-        self._commit.add_done_callback(self._end_commit)
-
-    async def _send(self) -> None:
         operations, self._outbox = self._outbox, []
         self._in_flight = len(operations)
         assert self._committer is not None
-        cancelled = await self._committer.commit(self.reported, operations)
-        self.reported += self._in_flight
-        self._in_flight = 0
-        self._commit = None
-        if cancelled is not None:
-            self.cancelled = self.cancelled or cancelled
+        try:
+            commit = asyncio.ensure_future(self._committer.commit(self.reported, operations))
+        except Exception as error:  # noqa: BLE001 - what cannot be sent cannot be committed
+            self._lose(error)
+            return
+        self._commit = commit
+        commit.add_done_callback(self._end_commit)
 
-    def _end_commit(self, commit: "asyncio.Future[None]") -> None:
-        if self._commit is commit:
-            self._commit = None
+    def _end_commit(self, commit: "asyncio.Future[str | None]") -> None:
+        self._commit = None
+        waiters, self._commit_waiters = self._commit_waiters, []
+        error = None if commit.cancelled() else commit.exception()
         if commit.cancelled():
             self.unwind()
+        elif error is not None:
+            self._lose(error)
         else:
-            error = commit.exception()
-            if error is not None:
-                self._lose(error)
+            self.reported += self._in_flight
+            self._in_flight = 0
+            self.cancelled = self.cancelled or commit.result()
+        for one in waiters:
+            if not one.done():  # its branch may have been cancelled
+                one.set_result(None)
         self.branches.note_change()
 
     def _lose(self, error: BaseException) -> None:

@@ -188,6 +188,11 @@ class _Attempt:
         self._call = call
         self._function = function
         self._signature = signature
+        self._is_async = (
+            signature.is_async
+            if function is call.function
+            else inspect.iscoroutinefunction(function)  # of a task, or one that a test puts there
+        )
         self._arguments = arguments
         self._number = 1
         self._long_waits = 0
@@ -241,12 +246,16 @@ class _Attempt:
 
     async def _run_once(self, timeout_ms: int | None) -> tuple[Raw, BaseException | None]:
         """Call the function; returns its result as JSON, or its error."""
-        limit = asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000)
+        limit: asyncio.Timeout | None = None
         try:
-            async with limit:
+            if timeout_ms is None:
                 value = await self._called()
+            else:
+                limit = asyncio.timeout(timeout_ms / 1000)
+                async with limit:
+                    value = await self._called()
         except TimeoutError as error:
-            if limit.expired():
+            if limit is not None and limit.expired():
                 return NULL, StepTimeoutError(f"{self._path} ran past its {timeout_ms} ms")
             return NULL, error
         except (asyncio.CancelledError, GeneratorExit):
@@ -268,13 +277,13 @@ class _Attempt:
 
     async def _called(self) -> Any:
         call = self._call
-        context = contextvars.copy_context()
-        if inspect.iscoroutinefunction(self._function):
+        if self._is_async:
             token = SCOPE.set(_IN_STEP)
             try:
                 return await self._function(*call.args, **call.kwargs)
             finally:
                 SCOPE.reset(token)
+        context = contextvars.copy_context()
         context.run(SCOPE.set, _IN_STEP)
         loop = asyncio.get_running_loop()
         value = await loop.run_in_executor(
