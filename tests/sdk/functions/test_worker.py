@@ -1,5 +1,6 @@
 """Functions in real workers: over streams, by polling, embedded, in memory and replayed."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from rota import FunctionHandle, Rota, Run, RunCancelled, RunFailed
 from rota.sdk.client import calls, function_calls
 from rota.sdk.functions import workflow
+from tests.sdk.relaying import relayed
 from tests.sdk.serving import PATIENCE_S, Server, working
 
 
@@ -90,6 +92,61 @@ def test_a_function_is_replayed_by_another_worker(server: Server) -> None:
     assert result == [20, [1, 2, 3], "later"]
     assert shop.begun == 2
     assert again.is_duplicate
+
+
+def test_a_report_whose_answer_is_lost_is_sent_again_and_counts_once(server: Server) -> None:
+    with relayed(server.url) as relay:
+        app, ran = Rota(relay.url), list[str]()
+
+        def charge() -> str:
+            ran.append("charge")
+            relay.lose_next_answer()  # that to the report of this step
+            return "charged"
+
+        def ship() -> str:
+            ran.append("ship")
+            return "shipped"
+
+        @app.workflow(name="lossy", queue="lossy")
+        async def lossy(ctx: Run) -> list[str]:
+            first = await ctx.step(charge)
+            return [first, await ctx.step(ship)]
+
+        with working(app, transport="websocket"):
+            relay.wait_opened()
+            handle = lossy.start()
+            result = handle.result(PATIENCE_S)
+        log, _ = app.client.run(function_calls.whole_log(handle.id))
+        app.close()
+
+    assert relay.lost_answer.is_set()
+    assert (result, ran) == (["charged", "shipped"], ["charge", "ship"])
+    assert [one.path for one in log] == ["charge#1", "ship#1"]
+
+
+def test_a_report_that_is_refused_ends_its_own_function_alone(server: Server) -> None:
+    app = Rota(server.url)
+    begun = threading.Barrier(2)
+
+    @app.workflow(name="wrong", queue="refused", max_attempts=1)
+    async def wrong(ctx: Run) -> None:
+        await ctx.step(begun.wait, PATIENCE_S)
+        ctx.publish("too large", "x" * 3 * 1024 * 1024)
+        await ctx.step(begun.reset)
+
+    @app.workflow(name="right", queue="refused")
+    async def right(ctx: Run) -> str:
+        await ctx.step(begun.wait, PATIENCE_S)
+        return await ctx.step(lambda: "right")
+
+    with working(app, transport="websocket"):
+        refused, accepted = wrong.start(), right.start()
+        result = accepted.result(PATIENCE_S)
+        with pytest.raises(RunFailed):
+            refused.result(PATIENCE_S)
+    app.close()
+
+    assert result == "right"
 
 
 @pytest.fixture(scope="module")

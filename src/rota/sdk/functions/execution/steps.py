@@ -11,7 +11,7 @@ import hashlib
 import inspect
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -26,6 +26,7 @@ from rota.sdk.functions.errors import TIMEOUT, UNKNOWN_OUTCOME, error_of, raised
 from rota.sdk.functions.execution.log import LogEntry
 from rota.sdk.functions.execution.runtime import FunctionRuntime
 from rota.sdk.functions.execution.scopes import SCOPE, UNDO_SCOPE
+from rota.sdk.functions.execution.step_threads import StepThreads
 from rota.sdk.outcomes import Discard, RateLimited, Retry, Snooze
 from rota.sdk.task import Task
 
@@ -285,10 +286,8 @@ class _Attempt:
                 SCOPE.reset(token)
         context = contextvars.copy_context()
         context.run(SCOPE.set, _IN_STEP)
-        loop = asyncio.get_running_loop()
-        value = await loop.run_in_executor(
-            _threads(), lambda: context.run(self._function, *call.args, **call.kwargs)
-        )
+        function = partial(context.run, self._function, *call.args, **call.kwargs)
+        value = await _threads.run(function)
         if inspect.iscoroutine(value):  # a callable object or partial of an async function
             return await value
         return value
@@ -379,15 +378,7 @@ class _InStep:
 
 
 _IN_STEP: Any = _InStep()
-_pool: ThreadPoolExecutor | None = None
-
-
-def _threads() -> ThreadPoolExecutor:
-    """The threads in which steps run that are plain functions."""
-    global _pool  # noqa: PLW0603 - made with the first such step of the process
-    if _pool is None:
-        _pool = ThreadPoolExecutor(STEP_THREADS, thread_name_prefix="rota-step")
-    return _pool
+_threads = StepThreads(limit=STEP_THREADS)
 
 
 # --- undoing --------------------------------------------------------------------------------------
