@@ -1,8 +1,9 @@
 """The measurements of durable functions, with one worker process.
 
 The functions of `benchmarks.app` have no-op steps. Callers start runs over HTTP and wait for their
-ends. Rates count from the first start to the last end, by the coordinator's own clock. DBOS runs
-functions of as many steps in the same run of the benchmark, queued and called directly.
+ends in the same call, as `execute` of the SDK does. Rates count from the first start to the last
+end, by the coordinator's own clock. DBOS runs functions of as many steps in the same run of the
+benchmark, queued and called directly.
 """
 
 import statistics
