@@ -38,6 +38,7 @@ MOST_IMPORTS = 20  # of our own modules, by one module
 WIDE_MODULES = {
     "rota": "the names that programs import",
     "rota.engine.coordinator": "puts the parts of the engine together",
+    "rota.engine.queries.queries": "lists the reads of every noun",
     "rota.gateways.http.endpoints": "lists every resource",
     "rota.node": "puts store, engine and gateways together",
     "rota.sdk.app": "the face of the SDK: tasks, groups, schedules, workflows, locks, values",
@@ -47,6 +48,7 @@ FEWEST_LINES = 40  # of a module with a single importer
 FRAGMENTS = {
     "rota.engine.policies": "the one place where settings become rules",
     "rota.messages.events": "the wire has a file for each noun",
+    "rota.sdk.client.webhook_calls": "the calls have a file for each noun",
 }
 # Modules that no other imports: entry points of a process, and commands that are loaded by name.
 ENTRY_POINTS = {
@@ -56,6 +58,7 @@ ENTRY_POINTS = {
     "rota.cli.main": "the command `rota`",
     "rota.sdk.worker.runners.process_child": "the child process that runs a handler",
     "rota.testing.plugin": "the pytest plugin",
+    "rota.webhooks": "what receivers of signed requests import",
 }
 COMMANDS = "rota.cli.commands."  # loaded by name when they are called, so that `rota` starts fast
 WIDEST_LINE = 100  # of a page, tables, pictures and code excepted

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any
 
 import msgspec
@@ -27,7 +27,7 @@ Schema = dict[str, Any]
 # Where they are defined.
 STRUCTURES = (
     messages,
-    *(import_module(one.name) for one in iter_modules(messages.__path__, "rota.messages.")),
+    *(import_module(one.name) for one in walk_packages(messages.__path__, "rota.messages.")),
     health,
     operations,
     events,

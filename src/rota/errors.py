@@ -18,6 +18,7 @@ RotaError
 │   ├── KeyNotFound            the key has no value, or its value has expired
 │   ├── ServiceNotFound        no worker ever registered for it, and no operator created it
 │   ├── ScheduleNotFound       never made, or deleted
+│   ├── WebhookNotFound        never made, or deleted
 │   ├── MemberNotFound         not a member of the service, or not any more
 │   └── TokenNotFound          never created, or revoked already
 ├── MethodNotAllowed      405  the path has no such method
@@ -241,6 +242,13 @@ class ScheduleNotFound(NotFound):
         super().__init__(
             f"schedule {name!r} not found; `rota schedules ls` lists them", schedule=name
         )
+
+
+class WebhookNotFound(NotFound):
+    code = "webhook_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"webhook {name!r} not found; `rota webhooks ls` lists them", webhook=name)
 
 
 class MemberNotFound(NotFound):

@@ -151,6 +151,32 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = 3.0
 
+    stuck_after_ms: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            description="A queue whose tasks cannot start for this long, and will not without a "
+            "worker or an operator, is reported as stuck.",
+        ),
+    ] = 60_000
+    outbound_allow: Annotated[
+        str,
+        Meta(
+            description="Hosts (also *.DOMAIN), addresses and networks, separated by commas, that "
+            "webhooks and pushed tasks may reach although they are not public."
+        ),
+    ] = ""
+    outbound_only_allowed: Annotated[
+        bool, Meta(description="Webhooks and pushed tasks reach only what `outbound_allow` lists.")
+    ] = False
+    outbound_ca: Annotated[
+        str | None,
+        Meta(
+            description="File with certificate authorities, in PEM form, that are trusted for "
+            "webhooks and pushed tasks besides those of the system."
+        ),
+    ] = None
+
     zmq_host: Annotated[str, Meta(description="Address to listen on for ZeroMQ.")] = "127.0.0.1"
     zmq_port: Annotated[
         Annotated[int, Meta(ge=0, le=65535)] | None,

@@ -107,6 +107,12 @@ def reason_of(error: object) -> str:
     return str(error)
 
 
+def check_authorities(ca_file: str, setting: str) -> None:
+    """Refuse a file that cannot be read, or that has no certificate."""
+    _check_readable(ca_file, setting)
+    _check_certificates(ca_file, setting)
+
+
 def _check_readable(file: str, setting: str) -> None:
     try:
         with Path(file).open("rb"):

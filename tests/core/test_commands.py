@@ -44,7 +44,8 @@ from rota.core.commands import (
     decode_command,
     encode_command,
 )
-from rota.core.events import PruneEvents
+from rota.core.dispatch.stuck_queues import NoteStuckQueues, StuckLane
+from rota.core.events import LoggedEvent, PruneEvents
 from rota.core.flows.commands import (
     ChangeSettings,
     CloseLimit,
@@ -87,6 +88,15 @@ from rota.core.shards.commands import (
 from rota.core.tasks.keys import KeySpace
 from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import Backoff, NewTask, TaskError
+from rota.core.webhooks.commands import (
+    DeleteWebhook,
+    DeliveryReport,
+    PutWebhook,
+    QueueDeliveries,
+    ReportDeliveries,
+    TakenEvents,
+)
+from rota.core.webhooks.model import WebhookSpec
 from rota.core.workers.model import WorkerState
 from rota.core.workflow.commands import (
     AddBranches,
@@ -331,6 +341,40 @@ EXAMPLES: list[Command] = [
     LookAtBlocked(),
     RecountLimits(),
     WatchTargets(),
+    NoteStuckQueues(
+        stuck=(StuckLane(queue="mail", name="send", queued=3, code="no_workers", text="t"),),
+        freed=("other",),
+    ),
+    PutWebhook(
+        name="ops",
+        spec=WebhookSpec(url="https://x/", queues=("mail",), format="slack"),
+        secret="s",
+        new_secret="n",
+        new_uid="u",
+    ),
+    DeleteWebhook(name="ops"),
+    QueueDeliveries(
+        taken=(
+            TakenEvents(
+                webhook="ops",
+                uid="u",
+                cursor=7,
+                events=(
+                    LoggedEvent(
+                        seq=7, at_ms=1, type="task-failed", subject="t", data={"queue": "mail"}
+                    ),
+                ),
+                has_gap=True,
+            ),
+        )
+    ),
+    ReportDeliveries(
+        reports=(
+            DeliveryReport(
+                webhook="ops", uid="u", seq=7, attempt=1, code=500, error="e", retry_after_ms=5
+            ),
+        )
+    ),
     ChangeSettings(
         queue="mail",
         change=QueueChange(max_running=3, rate=QueueRate(limit=5), weights={"t": 2.0}),

@@ -57,6 +57,7 @@ TITLES = {
     "/workers": "Workers",
     "/memory": "Memory",
     "/locks": "Locks",
+    "/webhooks": "Webhooks",
     "/access": "Access",
     "/events": "Events",
     "/system": "System",

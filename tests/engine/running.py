@@ -26,9 +26,11 @@ from rota.core.replies import Beat, CommandBase, Granted, Outcomes, Registered, 
 from rota.core.tasks.model import NewTask, TaskRecord
 from rota.core.workers.model import WorkerRecord
 from rota.engine.coordinator import Coordinator
+from rota.engine.dispatch.stuck_watch import StuckWatch
 from rota.engine.metrics.sampler import GaugeSampler
 from rota.engine.replicas.membership import ReplicaMembership
 from rota.engine.scheduler import DutyScheduler
+from rota.engine.webhooks.deliverer import WebhookDeliverer
 from rota.settings import Settings
 from rota.store.database import Database, Transaction
 from rota.store.leadership import Elections, LeadershipView
@@ -227,6 +229,8 @@ def standing_still() -> Iterator[None]:
     with (
         patch.object(DutyScheduler, "start", lambda _: None),
         patch.object(GaugeSampler, "start", lambda _: None),
+        patch.object(WebhookDeliverer, "start", lambda _: None),
+        patch.object(StuckWatch, "start", lambda _: None),
         patch.object(ReplicaMembership, "start_beating", lambda _: None),
     ):
         yield

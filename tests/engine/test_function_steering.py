@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from rota.core import limits
+from rota.core.ids import to_text
 from rota.core.tasks.model import TaskError
 from rota.core.workflow.commands import LookAtReply, LookAtStream, SignalRun
 from rota.core.workflow.functions.model import (
@@ -27,6 +28,7 @@ from tests.engine.functions import (
     resumption_of,
     step,
 )
+from tests.engine.recording import told
 from tests.engine.running import Engine, done
 
 CANCELLED = {"type": "cancelled", "message": "the function"}
@@ -350,6 +352,8 @@ async def test_an_approval_answers_one_question(functions: Functions) -> None:
     asking = asked("x/ship#1", "approval", ApprovalRequest(title="Ship?", form=form))
     await functions.stop(worker, task, asking, waits=[["x/ship#1"]])
 
+    (told_of,) = await told(functions.engine, "run-approval-asked")
+    assert (told_of.subject, told_of.data["approval"]) == (to_text(run_id), "ship")
     with pytest.raises(Invalid):
         await functions.answer(run_id, "ship", {"approved": True})
     with pytest.raises(NothingToApprove):

@@ -28,6 +28,17 @@ transitions: []
 """
 
 
+ASKS = """
+name: asks
+initial_node: sign
+nodes:
+  sign: {approval: {title: "may it?"}}
+  hold: {wait_for: {event: go}}
+transitions:
+  - {from: sign, to: hold}
+"""
+
+
 @pytest.fixture
 async def flows(tmp_path: Path) -> AsyncIterator[Flows]:
     async with running(tmp_path / "rota.db") as engine:
@@ -145,3 +156,14 @@ async def test_beats_tell_nothing(engine: Engine) -> None:
         await engine.turn(100)
 
     assert engine.coordinator.last_seq == before
+
+
+async def test_a_run_that_waits_for_a_person_is_told_of_and_one_that_waits_for_a_signal_is_not(
+    flows: Flows,
+) -> None:
+    run_id = await flows.start(ASKS)
+    await flows.signal(run_id, "sign", {"approved": True})
+
+    (asked,) = await told(flows.engine, "run-approval-asked")
+    assert asked.subject == to_text(run_id)
+    assert (asked.data["workflow"], asked.data["approval"]) == ("asks", "sign")

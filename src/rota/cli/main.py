@@ -42,6 +42,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "memory": LazyCommand("kv", "List, get, put and delete values."),
     "locks": LazyCommand("locks", "List, show and release locks."),
     "events": LazyCommand("events", "List the newest events, or follow new ones."),
+    "webhooks": LazyCommand("notifications.webhooks", "List, show, put, test and delete webhooks."),
     "top": LazyCommand("top", "Show tasks, queues, workers and runs, live."),
     "token": LazyCommand("tokens", "Create, list and revoke access tokens."),
     "migrate": LazyCommand("store", "Bring the store's schema up to date."),

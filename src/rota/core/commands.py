@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr, replace
 
 from rota.core import limits
 from rota.core.access import AccessToken, Caller
+from rota.core.dispatch.stuck_queues import NoteStuckQueues
 from rota.core.events import PruneEvents
 from rota.core.flows.commands import FlowCommand
 from rota.core.ids import TaskId
@@ -37,6 +38,7 @@ from rota.core.shards.commands import SaveCheckpoint, ShardCommand
 from rota.core.tasks.keys import KeySpace
 from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import NewTask, TaskError, TaskState
+from rota.core.webhooks.commands import WebhookCommand
 from rota.core.workers.model import WorkerState
 from rota.core.workflow.commands import ForkRun, RunCommand, SignalRun, StartRun
 from rota.errors import Invalid, RotaError, UnknownCommand
@@ -317,7 +319,7 @@ TaskCommand = (
     | PruneHistory
 )
 
-HousekeepingCommand = PruneEvents | KeepMinutes
+HousekeepingCommand = PruneEvents | KeepMinutes | NoteStuckQueues
 Command = (
     TaskCommand
     | RunCommand
@@ -329,6 +331,7 @@ Command = (
     | HousekeepingCommand
     | BeatReplica
     | FlowCommand
+    | WebhookCommand
 )
 
 

@@ -144,6 +144,17 @@ EVENT_KINDS: dict[str, EventKind] = {
         subject="queue",
         data=("target_wait_ms", "missed_for_ms"),
     ),
+    "queue-stuck": EventKind(
+        meaning="Tasks of a queue cannot start for `stuck_after_ms`, and will not without a worker "
+        "or an operator: see `reason` and `text`. A paused queue is not stuck.",
+        subject="queue",
+        data=("reason", "text", "name", "queued"),
+    ),
+    "queue-unstuck": EventKind(
+        meaning="Tasks of a queue can start again, or none waits any more.",
+        subject="queue",
+        data=("stuck_for_ms",),
+    ),
     "limit-changed": EventKind(
         meaning="An operator set, pinned or unpinned a limit. Values that tasks declare are no "
         "events.",
@@ -177,6 +188,11 @@ EVENT_KINDS: dict[str, EventKind] = {
         meaning="A function has done so much that its run comes near the limit of operations.",
         subject="run",
         data=(*_RUN, "operations"),
+    ),
+    "run-approval-asked": EventKind(
+        meaning="A run waits for a person: a signal named `approval` answers it.",
+        subject="run",
+        data=(*_RUN, "approval"),
     ),
     "run-paused": EventKind(
         meaning="A run starts no more tokens. With an `error`, its function has diverged.",
@@ -246,6 +262,19 @@ EVENT_KINDS: dict[str, EventKind] = {
     ),
     "token-revoked": EventKind(
         meaning="An access token was revoked. Shown to callers that manage tokens.", subject="token"
+    ),
+    "webhook-put": EventKind(
+        meaning="A webhook was made or changed. Shown to callers that manage webhooks.",
+        subject="webhook",
+    ),
+    "webhook-deleted": EventKind(
+        meaning="A webhook was deleted. Shown to callers that manage webhooks.", subject="webhook"
+    ),
+    "webhook-disabled": EventKind(
+        meaning="A webhook delivers no more: every request failed for a day (`failing`), or its "
+        "receiver answered 410 (`gone`). Shown to callers that manage webhooks.",
+        subject="webhook",
+        data=("reason", "failures"),
     ),
     "memory-set": EventKind(meaning="A value was kept.", subject="key", data=("version",)),
     "memory-deleted": EventKind(
@@ -324,7 +353,7 @@ def may_see(caller: Caller, event: LoggedEvent) -> bool:
             return caller.queues is None or event.subject in caller.queues
         case "shards" | "member":
             return caller.services is None or event.subject in caller.services
-        case "token":
+        case "token" | "webhook":
             return may_operate(caller)
         case _:
             # Runs, values and locks are shared by all queues, so a bound token sees none.

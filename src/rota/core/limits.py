@@ -131,6 +131,25 @@ MAX_EVENTS_BEHIND = 10_000  # events that wait for a stream; one that is further
 MAX_EVENT_TEXT = 1_000  # characters of an error in an event; the task or run has it whole
 MAX_SINGLE_EVENTS = 10  # tasks of a queue with an event each in one commit; more share one
 
+MAX_WEBHOOKS = 100  # webhooks of one coordinator
+MAX_WEBHOOK_EVENTS = 50  # patterns of events, of queues or of workflows of one webhook
+MAX_PENDING_DELIVERIES = 1_000  # of one webhook that wait; later events wait in the event log
+MAX_ENDED_DELIVERIES = 50  # ended deliveries of one webhook that are kept, the newest ones
+MAX_DELIVERY_ATTEMPTS = 16  # requests for one delivery; with the pauses between them about 8 hours
+MAX_DELIVERY_PAUSE_MS = 3_600_000  # between two attempts of one delivery
+MAX_DELIVERIES_AT_ONCE = 16  # requests of all webhooks under way
+MAX_DELIVERIES_OF_WEBHOOK = 4  # of those, of one webhook; 1 while it fails
+WEBHOOK_TIMEOUT_MS = 15_000  # for one request of a webhook, with the lookup of its name
+WEBHOOK_DISABLED_AFTER_MS = 24 * 3600 * 1000  # of failures alone until a webhook is disabled
+MAX_WEBHOOK_BODY_BYTES = 64 * 1024  # of the body of a delivery; longer data is left out
+MAX_OUTBOUND_URL_LENGTH = 2_000  # characters of a URL that the coordinator calls
+MAX_OUTBOUND_CONNECTIONS = 128  # requests of the coordinator to other servers under way
+MAX_OUTBOUND_OF_HOST = 32  # of those, to one host and port
+MAX_OUTBOUND_HEAD_BYTES = 64 * 1024  # of the head of an answer to such a request
+MIN_SECRET_BYTES = 24  # of a secret that signs requests
+MAX_SECRET_BYTES = 64  # of a secret that signs requests
+WEBHOOK_TOLERANCE_MS = 300_000  # by which the time of a signed request may differ, by default
+
 MAX_ARTIFACT_ROW_BYTES = 64 * 1024 * 1024  # of an artifact where several coordinators share a store
 
 MAX_LOCK_WAITERS = 1_000  # callers in line for one lock

@@ -49,6 +49,7 @@ PAGES = (
     "services",
     "memory",
     "locks",
+    "webhooks",
     "access",
     "events",
     "system",

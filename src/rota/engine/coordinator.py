@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from rota.core.commands import Command, LeaseWork, SubmitTasks
 from rota.core.ids import TaskId
 from rota.core.locks import AcquireLock
+from rota.core.outbound.targets import policy_of
 from rota.core.replies import CommandBase, Granted
 from rota.core.shards.members import Assignment
 from rota.core.workflow.commands import StartRun
@@ -36,6 +37,7 @@ from rota.engine.metrics.disk_watch import DiskWatch
 from rota.engine.metrics.metrics import Metrics
 from rota.engine.metrics.sampler import GaugeSampler
 from rota.engine.metrics.time_series import HOUR_MS
+from rota.engine.outbound.client import OutboundClient
 from rota.engine.policies import policies_of
 from rota.engine.queries.queries import Queries
 from rota.engine.replicas.held import NO_LEADER
@@ -117,6 +119,10 @@ class Coordinator:
             is_keeper=lambda: self._leading is not None,
             disk=DiskWatch(database, self._metrics, low_bytes=settings.store_disk_low_bytes),
         )
+        self.outbound = OutboundClient(
+            policy_of(settings.outbound_allow, is_closed=settings.outbound_only_allowed),
+            ca_file=settings.outbound_ca,
+        )
         self._parts = EngineParts(
             database=database,
             settings=settings,
@@ -127,6 +133,7 @@ class Coordinator:
             rules=self.rules,
             dice=dice,
             blobs=blobs,
+            outbound=self.outbound,
             replica=self.membership.name,
             is_inline=inline,
         )
@@ -176,6 +183,7 @@ class Coordinator:
         # Only now, because the last batches may bring work for the waiting lease calls.
         self.release_waiting()
         self.queries.close()
+        self.outbound.close()
 
     def begin_stop(self) -> None:
         """Accept no more work, and end all waits, because the coordinator is about to stop."""
@@ -363,7 +371,7 @@ class Coordinator:
         """Run all duties once, now. Tests that turn the clock call this."""
         await self.membership.tick()
         if self._leading is not None:
-            await self._leading.duties.run_all()
+            await self._leading.tick()
         await self._sampler.sample()
 
     def metrics(self) -> Metrics:

@@ -11,10 +11,13 @@ from rota.engine.clock import Clock
 from rota.engine.commit.pipeline import Pipeline
 from rota.engine.commit.request import Delivery, QueuedCommand
 from rota.engine.commit.writer import InlineWriter, ThreadWriter, Writer
+from rota.engine.dispatch.stuck_watch import StuckWatch
 from rota.engine.duties import INBOX
 from rota.engine.metrics.metrics import Metrics
+from rota.engine.outbound.client import OutboundClient
 from rota.engine.queries.queries import Queries
 from rota.engine.scheduler import DutyScheduler
+from rota.engine.webhooks.deliverer import WebhookDeliverer
 from rota.settings import Settings
 from rota.store.database import Database
 from rota.store.tasks.lanes import Lanes
@@ -35,6 +38,7 @@ class EngineParts(Struct, frozen=True, kw_only=True):
     rules: Rules
     dice: Callable[[], float]
     blobs: Blobs | None
+    outbound: OutboundClient
     replica: str  # the name of this coordinator
     is_inline: bool  # no threads, for tests
 
@@ -80,6 +84,22 @@ class Leading:
             ),
         )
 
+        self.webhooks = WebhookDeliverer(
+            execute,
+            parts.queries.webhooks,
+            parts.queries.events,
+            parts.outbound,
+            clock=parts.clock,
+            last_seq=lambda: pipeline.last_seq,
+        )
+        self.stuck_watch = StuckWatch(
+            execute,
+            parts.queries.dashboard,
+            parts.queries.queues,
+            stuck_after_ms=parts.settings.stuck_after_ms,
+            clock=parts.clock,
+        )
+
     def recover(self, *, is_start: bool) -> None:
         """Load the state of the store. Blocks on the store. `is_start`: no caller waits yet."""
         self.pipeline.recover(is_start=is_start)
@@ -87,9 +107,19 @@ class Leading:
     def start(self) -> None:
         self.writer.start(asyncio.get_running_loop())
         self.duties.start()
+        self.webhooks.start()
+        self.stuck_watch.start()
+
+    async def tick(self) -> None:
+        """Do once, now, what is done as time passes. For tests that turn the clock."""
+        await self.duties.run_all()
+        await self.stuck_watch.look()
+        await self.webhooks.run_once()
 
     async def stop(self) -> None:
         """Execute all accepted commands, then end."""
+        await self.stuck_watch.stop()
+        await self.webhooks.stop()
         await self.duties.stop()
         await self.writer.stop()
         self.pipeline.close()

@@ -64,6 +64,8 @@ from rota.core.tasks.model import (
     TaskRecord,
     TaskState,
 )
+from rota.core.webhooks.commands import WebhookShown
+from rota.core.webhooks.model import WebhookRecord, WebhookSpec, WebhookState
 from rota.core.workers.model import Health, WorkerRecord, WorkerState
 from rota.core.workflow.commands import (
     ArtifactStaged,
@@ -232,6 +234,13 @@ LIMIT = LimitState(
     opens_at_ms=3,
 )
 
+WEBHOOK = WebhookRecord(
+    name="ops",
+    spec=WebhookSpec(url="https://x/"),
+    secret="s",
+    cursor=2**62,
+    state=WebhookState(uid="u", created_at_ms=1, updated_at_ms=2),
+)
 REPLIES: list[CommandReply] = [
     SubmissionStatuses([SubmissionStatus(task=RECORD, position=3, is_duplicate=True)]),
     SubmissionStatuses([SubmissionStatus(task=HUGE_RECORD)]),
@@ -303,6 +312,7 @@ REPLIES: list[CommandReply] = [
     ScheduleShown(SCHEDULE, is_new=True),
     FiringShown(FIRING),
     SchedulesSynced(changed=("a",), unchanged=("b",), pinned=("c",), orphaned=("d",)),
+    WebhookShown(record=WEBHOOK, is_new=True, has_new_secret=True),
 ]
 FOLLOWER_FRAMES: list[FollowerFrame] = [
     Forward(1, PauseQueue("mail", paused=True), can_wait=True),

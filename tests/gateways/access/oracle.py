@@ -438,6 +438,25 @@ HTTP: tuple[Rule, ...] = (
         before="schedule",
     ),
     rule("POST /api/schedules/preview", READERS, A, body={"cron": "0 3 * * *"}),
+    # --- webhooks
+    rule("GET /api/webhooks", ADMINS, X),
+    rule(
+        "PUT /api/webhooks/{name}",
+        ADMINS,
+        X,
+        "/api/webhooks/{webhook}",
+        body={"url": "http://receiver.invalid/"},
+        answers=(200, 201),
+    ),
+    rule("GET /api/webhooks/{name}", ADMINS, X, "/api/webhooks/{webhook}", before="webhook"),
+    rule(
+        "POST /api/webhooks/{name}/test",
+        ADMINS,
+        X,
+        "/api/webhooks/{webhook}/test",
+        before="webhook",
+    ),
+    rule("DELETE /api/webhooks/{name}", ADMINS, X, "/api/webhooks/{webhook}", before="webhook"),
     # --- values and locks
     rule("GET /api/memory", ALL, X),
     rule("PUT /api/memory/{key}", KEEPERS, X, body={"value": 1}),

@@ -33,6 +33,7 @@ Headers = dict[str, str]
 SHARED: dict[str, tuple[str, Json]] = {
     "key": ("memory", {"value": 1}),
     "limit": ("limits", {"limit": 5, "per_ms": 1_000}),
+    "webhook": ("webhooks", {"url": "http://receiver.invalid/"}),
 }
 
 
@@ -156,6 +157,7 @@ class World:
             "key": key,
             "lock": lock,
             "schedule": await self.schedule(queue, f"{prefix}-schedule-{worker}", prefix),
+            "webhook": await self.webhook(f"{prefix}-webhook-{worker}", prefix),
             "token": token_id,
             "secret": self.root["authorization"].removeprefix("Bearer "),
         }
@@ -205,6 +207,11 @@ class World:
         await self.call(self.root, "POST", f"/api/schedules/{name}/run")
         return name
 
+    async def webhook(self, name: str, prefix: str = "a") -> str:
+        body = {"url": f"http://receiver.invalid/{prefix}-path", "description": f"{prefix}-for"}
+        await self.call(self.root, "PUT", f"/api/webhooks/{name}", body)
+        return name
+
     async def failed_task(self, queue: str, prefix: str = "a") -> str:
         task_id = await self.task(queue, prefix, max_attempts=1)
         await self.call(self.root, "POST", f"/api/jobs/{task_id}/start")
@@ -236,9 +243,10 @@ class World:
             case "run":
                 start = {"workflow": place["workflow"]}
                 place["run"] = (await self.call(root, "POST", "/api/runs", start))["id"]
-            case "key" | "limit":
+            case "key" | "limit" | "webhook":
                 noun, body = SHARED[what]
-                await self.call(root, "PUT", f"/api/{noun}/{place['key']}", body)
+                name = place.get(what, place["key"])
+                await self.call(root, "PUT", f"/api/{noun}/{name}", body)
             case "schedule":
                 await self.schedule(QUEUE_A, place["schedule"])
             case "token":
@@ -274,6 +282,7 @@ class World:
             "schedule": await look(
                 f"/api/schedules/{place['schedule']}", "task", "paused", "updated_at_ms", "firings"
             ),
+            "webhook": await look(f"/api/webhooks/{place['webhook']}", "url", "updated_at_ms"),
             "token": place["token"] in (await self.client.get("/api/tokens", headers=root)).text,
         }
 

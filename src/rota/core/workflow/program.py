@@ -8,16 +8,17 @@ from typing import Any
 
 from rota.core.ids import to_text
 from rota.core.workflow.commands import SignalRun
-from rota.core.workflow.decisions import RunDecision
+from rota.core.workflow.decisions import RunDecision, SetTokenState
 from rota.core.workflow.definition.model import Definition, Graph
-from rota.core.workflow.events import RunEvent
+from rota.core.workflow.events import FunctionStopped, OperationsReported, RunEvent
 from rota.core.workflow.functions import reducer as functions
 from rota.core.workflow.functions import signals as function_signals
-from rota.core.workflow.functions.model import CodeDefinition
+from rota.core.workflow.functions.model import CodeDefinition, name_of
 from rota.core.workflow.functions.run import CodeRun, Function
 from rota.core.workflow.runtime import reducer as graphs
 from rota.core.workflow.runtime import signals as graph_signals
 from rota.core.workflow.runtime.run import Run
+from rota.core.workflow.states import TokenState
 from rota.errors import ScopeNotFound
 
 AnyDefinition = Definition | CodeDefinition
@@ -52,6 +53,30 @@ def check_signal(run: AnyRun, command: SignalRun) -> None:
         function_signals.check(run, command)
     else:
         graph_signals.check(run, command)
+
+
+def asked_approvals(run: AnyRun, event: RunEvent, decisions: list[RunDecision]) -> list[str]:
+    """The approvals that a run has begun to wait for by this event."""
+    if isinstance(run, CodeRun):
+        match event:
+            case OperationsReported(operations=reported):
+                pass
+            case FunctionStopped(report=report):
+                reported = report.operations
+            case _:
+                return []
+        asked = [one.path for one in reported if one.kind == "approval" and one.path in run.pending]
+        return [name_of(path) for path in asked]
+    if not run.graph.approvals:
+        return []
+    waiting = [
+        run.tokens[one.number].node
+        for one in decisions
+        if isinstance(one, SetTokenState)
+        and one.state is TokenState.WAITING_FOR_EVENT
+        and one.number in run.tokens
+    ]
+    return [node for node in waiting if node in run.graph.approvals]
 
 
 def run_with_scopes(run: AnyRun, run_id: int, scope: int) -> Run:

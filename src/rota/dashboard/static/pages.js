@@ -30,6 +30,8 @@ page({ path: "/services", title: "Services", load: () => import("./pages/service
 page({ path: "/services/:name", title: ({ name }) => name, load: () => import("./pages/service.js") });
 page({ path: "/memory", title: "Memory", load: () => import("./pages/memory.js"), nav: { label: "Memory", order: 74, key: "b" } });
 page({ path: "/locks", title: "Locks", load: () => import("./pages/locks.js"), nav: { label: "Locks", order: 76, key: "k" } });
+page({ path: "/webhooks", title: "Webhooks", load: () => import("./pages/webhooks.js"), nav: { label: "Webhooks", order: 83, key: "h" } });
+page({ path: "/webhooks/:name", title: ({ name }) => name, load: () => import("./pages/webhook.js") });
 page({ path: "/access", title: "Access", load: () => import("./pages/access.js"), nav: { label: "Access", order: 85, key: "a" } });
 page({ path: "/events", title: "Events", load: () => import("./pages/events.js"), nav: { label: "Events", order: 80, key: "e" } });
 page({ path: "/system", title: "System", load: () => import("./pages/system.js"), nav: { label: "System", order: 90, key: "y" } });

@@ -13,6 +13,7 @@ const TONES = {
   open: "red", half_open: "amber", closed: "green",
   lost: "orange", released: "grey", snoozed: "violet",
   fired: "green", dropped: "orange", refused: "red",
+  delivered: "green", waiting: "amber", failing: "red", disabled: "red",
 };
 
 export const tone = (state) => TONES[state] || "grey";

@@ -30,6 +30,7 @@ from rota.engine.runs.run_domain import RunDomain
 from rota.engine.schedules.schedule_domain import ScheduleDomain
 from rota.engine.sessions import SessionDomain
 from rota.engine.shards.shard_domain import ShardDomain
+from rota.engine.webhooks.webhook_domain import WebhookDomain
 from rota.errors import RotaError
 
 DOMAINS: tuple[type[Domain], ...] = (
@@ -39,6 +40,7 @@ DOMAINS: tuple[type[Domain], ...] = (
     ScheduleDomain,  # after both, because it submits tasks and starts runs by their rules
     KvDomain,  # independent of the others
     LockDomain,  # independent of the others
+    WebhookDomain,  # independent of the others
     DispatchDomain,  # assigns the tasks that are queued by then
     FlowDomain,  # writes the limits that started and ended tasks have changed
     ReplicaDomain,  # independent of the others

@@ -33,6 +33,7 @@ from rota.core.schedules.commands import ScheduleReply
 from rota.core.sessions import ClearNotifications
 from rota.core.shards.commands import BeatMember, SaveCheckpoint, ShardReply
 from rota.core.shards.members import Assignment
+from rota.core.webhooks.commands import WebhookReply
 from rota.core.workflow.commands import (
     LookAtOperations,
     LookAtReply,
@@ -49,7 +50,15 @@ CHEAP_LINES = 50  # the same for the log lines of a report
 CHEAP_SHARDS = 1_000  # the same for the shards that a member's beat lists
 
 Outcome = (
-    Reply | RunReply | ShardReply | ScheduleReply | KvReply | LockAnswer | FlowReply | RotaError
+    Reply
+    | RunReply
+    | ShardReply
+    | ScheduleReply
+    | KvReply
+    | LockAnswer
+    | FlowReply
+    | WebhookReply
+    | RotaError
 )
 ReplyCallback = Callable[[Any], None]  # takes the outcome, or the exception
 

@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, assert_never, get_args
 
-from rota.core.commands import KeepMinutes
+from rota.core.commands import HousekeepingCommand, KeepMinutes
 from rota.core.context import Context
 from rota.core.decisions import (
     AddTask,
@@ -23,6 +23,8 @@ from rota.core.decisions import (
     RequeueTask,
     ReviveTask,
 )
+from rota.core.dispatch import stuck_queues
+from rota.core.dispatch.stuck_queues import NoteStuckQueues
 from rota.core.events import Event, EventBatch, PruneEvents, healths_now
 from rota.core.replies import Done
 from rota.core.snapshot import Snapshot
@@ -32,6 +34,7 @@ from rota.engine.events import task_events
 from rota.engine.shards.changes import ServiceChanges
 from rota.store.dashboard import DashboardStore
 from rota.store.events import EventStore
+from rota.store.tasks.queues import QueueStore
 
 PRUNED_PER_STEP = 10_000  # events examined in one transaction, so that none is long
 
@@ -41,14 +44,30 @@ Data = dict[str, Any]
 class HistoryDomain(Domain):
     """What a batch leaves for later: its public events, and the minutes of the charts."""
 
-    COMMANDS = frozenset({PruneEvents, KeepMinutes})
+    COMMANDS = frozenset(get_args(HousekeepingCommand))
     CONCERNS_ALL = True
 
-    def reduce(self, command: PruneEvents | KeepMinutes) -> Done:
+    def reduce(self, command: HousekeepingCommand) -> Done:
         tx = self.batch.tx
-        if isinstance(command, PruneEvents):
-            return Done(EventStore(tx).prune(command, step=PRUNED_PER_STEP))
-        return Done(DashboardStore(tx).put_minutes(command))
+        match command:
+            case PruneEvents():
+                return Done(EventStore(tx).prune(command, step=PRUNED_PER_STEP))
+            case KeepMinutes():
+                return Done(DashboardStore(tx).put_minutes(command))
+            case NoteStuckQueues():
+                return Done(self._note_stuck(command))
+            case _:
+                assert_never(command)
+
+    def _note_stuck(self, command: NoteStuckQueues) -> int:
+        """Record the queues that have become stuck, and those that are stuck no more."""
+        queues, now_ms = QueueStore(self.batch.tx), self.batch.context.now_ms
+        before = queues.stuck()
+        after, events = stuck_queues.note(before, command, now_ms)
+        for queue in before.keys() ^ after.keys():
+            queues.set_stuck(queue, after.get(queue))
+        self.batch.events += events
+        return len(events)
 
     def write(self) -> None:
         """Write the batch's events after the last of the log, in the batch's own transaction."""

@@ -64,6 +64,10 @@ class DashboardQueries:
         """Return every lane that has a live task, with the reason why its tasks wait; cached."""
         return await self._waiting.get()
 
+    async def lanes_now(self) -> list[Backlog]:
+        """Return the same as `backlog`, read now."""
+        return await self._read(self._backlog)
+
     def _backlog(self, tx: Transaction) -> list[Backlog]:
         queues = QueueStore(tx)
         by_lane, paused = queues.lane_counts(), queues.paused()

@@ -15,6 +15,7 @@ from rota.engine.queries.schedules import ScheduleQueries
 from rota.engine.queries.services import ServiceQueries
 from rota.engine.queries.sessions import SessionQueries
 from rota.engine.queries.tasks import TaskQueries
+from rota.engine.queries.webhooks import WebhookQueries
 from rota.engine.queries.workers import WorkerQueries
 from rota.engine.queries.workflows import RunQueries, WorkflowQueries
 from rota.store.access import TokenStore
@@ -51,6 +52,7 @@ class Queries:
         self.locks = LockQueries(reader, steady_clock=steady_clock)
         self.sessions = SessionQueries(reader)
         self.events = EventLog(reader)
+        self.webhooks = WebhookQueries(reader)
         self.dashboard = DashboardQueries(reader, clock=clock, health=shard_policy.health)
         self.autoscaling = AutoscalingQueries(reader, metrics, clock=clock)
 

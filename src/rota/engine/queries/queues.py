@@ -57,6 +57,10 @@ class QueueQueries:
         self._metrics = metrics
         self._clock = clock
 
+    async def stuck(self) -> dict[str, int]:
+        """Return the queues that are known to be stuck, and since when."""
+        return await self._read(lambda tx: QueueStore(tx).stuck())
+
     async def all(self) -> list[QueueFigures]:
         """Return the figures of each queue, by name."""
         return await self._read(self._all)

@@ -66,6 +66,7 @@ from rota.core.workflow.functions.run import CodeRun
 from rota.core.workflow.program import (
     AnyDefinition,
     Program,
+    asked_approvals,
     check_signal,
     input_schema,
     max_depth,
@@ -334,6 +335,9 @@ class RunAdvancer:
         dropped: list[tuple[int, str, int]] = []
         for one in decisions:
             self._apply_decision(live, one, links, timers, dropped)
+        for approval in asked_approvals(live.run, event, decisions):
+            asked = run_event("run-approval-asked", live.record, approval=approval)
+            self._batch.events.append(asked)
         live.number += 1
         run_id = live.record.id
         self._runs.append(run_id, live.number, event, decisions, links)

@@ -8,6 +8,7 @@ from rota.gateways.http.resources import (
     locks,
     operations,
     schedules,
+    webhooks,
 )
 from rota.gateways.http.resources.services import checkpoints, members, services
 from rota.gateways.http.resources.tasks import (
@@ -51,6 +52,7 @@ ENDPOINTS = (
     *kv.routes.endpoints,
     *locks.routes.endpoints,
     *events.routes.endpoints,
+    *webhooks.routes.endpoints,
     *services.routes.endpoints,
     *members.routes.endpoints,
     *checkpoints.routes.endpoints,

@@ -75,3 +75,16 @@ SELECT lane, count(*) FROM lease GROUP BY lane
 -- name: scheduled_by_lane
 -- Number of scheduled tasks in each lane.
 SELECT t.lane, count(*) FROM scheduled AS s CROSS JOIN task AS t ON t.id = s.id GROUP BY t.lane
+
+-- name: stuck
+-- The queues that are known to be stuck, and since when.
+SELECT queue, since_ms FROM stuck_queue
+
+-- name: add_stuck
+-- Note that a queue is stuck.
+INSERT INTO stuck_queue (queue, since_ms) VALUES (:queue, :since_ms)
+    ON CONFLICT (queue) DO NOTHING
+
+-- name: drop_stuck
+-- Note that a queue is stuck no more.
+DELETE FROM stuck_queue WHERE queue = :queue

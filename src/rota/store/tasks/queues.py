@@ -58,6 +58,19 @@ class QueueStore:
             found[lane] = found.get(lane, LaneCounts())._replace(scheduled=count)
         return found
 
+    # --- stuck queues -----------------------------------------------------------------------------
+
+    def stuck(self) -> dict[str, int]:
+        """The queues that are known to be stuck, and since when."""
+        return dict(self._tx.rows("queues.stuck"))
+
+    def set_stuck(self, queue: str, since_ms: int | None) -> None:
+        """Note since when a queue is stuck; None: it is not."""
+        if since_ms is None:
+            self._tx.pipeline("queues.drop_stuck", queue=queue)
+        else:
+            self._tx.pipeline("queues.add_stuck", queue=queue, since_ms=since_ms)
+
 
 class InboxStore:
     def __init__(self, tx: Transaction) -> None:

@@ -47,6 +47,7 @@ from rota.core.schedules.commands import (
 from rota.core.shards.commands import ShardReply
 from rota.core.shards.members import Assignment
 from rota.core.tasks.model import NewTask, TaskRecord
+from rota.core.webhooks.commands import WebhookReply, WebhookShown
 from rota.core.workflow.commands import (
     ArtifactStaged,
     OperationsNoted,
@@ -60,7 +61,9 @@ from rota.core.workflow.commands import (
 )
 from rota.engine.replicas.link.errors import decode_hook, encode_hook
 
-CommandReply = Reply | RunReply | ShardReply | ScheduleReply | KvReply | LockAnswer | FlowReply
+CommandReply = (
+    Reply | RunReply | ShardReply | ScheduleReply | KvReply | LockAnswer | FlowReply | WebhookReply
+)
 
 JSON_OBJECT = b"{"
 R = TypeVar("R")
@@ -113,6 +116,7 @@ REPLY_TAGS: dict[type[Struct], str] = {
     ScheduleShown: "schedule",
     FiringShown: "firing",
     SchedulesSynced: "schedules",
+    WebhookShown: "webhook",
 }
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)

@@ -1,0 +1,1 @@
+"""Webhooks inside a batch, and the delivery of events by the leader."""

@@ -1,0 +1,1 @@
+"""What the coordinator sends to other servers, on the wire."""

@@ -1,0 +1,1 @@
+"""What the coordinator sends to other servers: webhooks and their deliveries."""
