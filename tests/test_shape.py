@@ -48,7 +48,6 @@ FEWEST_LINES = 40  # of a module with a single importer
 FRAGMENTS = {
     "rota.engine.policies": "the one place where settings become rules",
     "rota.messages.events": "the wire has a file for each noun",
-    "rota.sdk.client.webhook_calls": "the calls have a file for each noun",
 }
 # Modules that no other imports: entry points of a process, and commands that are loaded by name.
 ENTRY_POINTS = {

@@ -19,6 +19,7 @@ RotaError
 │   ├── ServiceNotFound        no worker ever registered for it, and no operator created it
 │   ├── ScheduleNotFound       never made, or deleted
 │   ├── WebhookNotFound        never made, or deleted
+│   ├── PushNotFound           the tasks of the queue are left to its workers
 │   ├── MemberNotFound         not a member of the service, or not any more
 │   └── TokenNotFound          never created, or revoked already
 ├── MethodNotAllowed      405  the path has no such method
@@ -249,6 +250,16 @@ class WebhookNotFound(NotFound):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"webhook {name!r} not found; `rota webhooks ls` lists them", webhook=name)
+
+
+class PushNotFound(NotFound):
+    code = "push_not_found"
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(
+            f"the tasks of queue {queue!r} are not pushed; `rota queues push` lets them be",
+            queue=queue,
+        )
 
 
 class MemberNotFound(NotFound):

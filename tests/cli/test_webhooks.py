@@ -1,4 +1,4 @@
-"""`rota webhooks`, against a served coordinator."""
+"""`rota webhooks` and `rota queues push`, against a served coordinator."""
 
 from pathlib import Path
 
@@ -63,3 +63,24 @@ def test_an_address_that_is_not_public_is_refused(rota: Command) -> None:
 
     assert refused.exit_code == ExitCode.UNUSABLE
     assert "not public" in refused.stderr
+
+
+def test_the_tasks_of_a_queue_are_pushed_and_pushed_no_more(rota: Command, tmp_path: Path) -> None:
+    (tmp_path / "headers").write_text("Authorization: Bearer hidden\n\nX-Key: k\n")
+    new = rota("queues", "push", "fn", "--concurrency", "3")
+    headers = str(tmp_path / "headers")
+    made = rota("queues", "push", "fn", "--to", URL, "--timeout", "5s", "--header-file", headers)
+    changed = document(rota("queues", "push", "fn", "--concurrency", "3", "--json"))
+    shown = rota("queues", "push", "fn")
+    off = rota("queues", "push", "fn", "--off")
+    unknown = rota("queues", "push", "fn")
+
+    assert new.exit_code == ExitCode.UNUSABLE
+    assert "--to" in new.stderr
+    assert "secret" in made.stdout
+    assert (changed["url"], changed["timeout_ms"], changed["concurrency"]) == (URL, 5_000, 3)
+    assert changed["headers"] == ["Authorization", "X-Key"]
+    assert "hidden" not in shown.stdout
+    assert "whsec_" not in shown.stdout
+    assert off.stdout == "queue fn is pushed no more\n"
+    assert unknown.exit_code == ExitCode.FAILED

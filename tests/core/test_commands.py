@@ -63,6 +63,7 @@ from rota.core.flows.queue_settings import QueueRate
 from rota.core.ids import TaskId
 from rota.core.kv import DeleteValue, PutValue, SweepValues
 from rota.core.locks import AcquireLock, LeaveLockQueue, ReleaseLock, RenewLock, SweepLocks
+from rota.core.outbound.push import ClosePush, DropPush, PushSpec, PutPush
 from rota.core.replicas import BeatReplica, Replica
 from rota.core.schedules.commands import (
     BackfillSchedule,
@@ -353,6 +354,14 @@ EXAMPLES: list[Command] = [
         new_uid="u",
     ),
     DeleteWebhook(name="ops"),
+    PutPush(
+        queue="fn",
+        spec=PushSpec(url="https://x/", headers={"a": "b"}, concurrency=3),
+        secret="s",
+        new_secret="n",
+    ),
+    DropPush(queue="fn"),
+    ClosePush(queue="fn", until_ms=7),
     QueueDeliveries(
         taken=(
             TakenEvents(

@@ -75,3 +75,31 @@ async def test_the_form_changes_what_is_set(tmp_path: Path) -> None:
         shown = (await api.get("/api/webhooks/ops")).json()
         assert shown["events"] == ["run-*", "task-failed"]
         assert (shown["queues"], shown["format"], shown["enabled"]) == (["mail"], "slack", True)
+
+
+async def test_a_queue_is_pushed_from_its_settings(tmp_path: Path) -> None:
+    async with (
+        receiving() as receiver,
+        served(tmp_path, outbound_allow="127.0.0.1") as api,
+        visiting(api) as visit,
+    ):
+        await api.submit(queue="fn")
+        page = await visit.open("/queues?queue=fn")
+        await page.get_by_role("button", name="push …").click()
+        form = page.get_by_role("dialog")
+        await form.get_by_label("URL that its tasks are posted to").fill(receiver.url)
+        await form.get_by_label("header fields").fill("no header")
+        await form.get_by_role("button", name="push").click()
+        await expect(form.get_by_role("alert")).to_contain_text("Name: value")
+        await form.get_by_label("header fields").fill("X-Key: abc")
+        await form.get_by_role("button", name="push").click()
+        await expect(page.get_by_text("Copy the secret now")).to_be_visible()
+        await receiver.wait_for(1)
+        await expect(page.get_by_text(receiver.url)).to_be_visible()
+        if folder := os.environ.get("ROTA_PICTURES"):
+            await page.screenshot(path=f"{folder}/push.png", full_page=True)
+        await page.get_by_role("button", name="push no more").click()
+        await page.get_by_role("dialog").get_by_role("button", name="push no more").click()
+
+        await expect(page.get_by_text("no, workers lease its tasks")).to_be_visible()
+        assert receiver.requests[0].headers["x-key"] == "abc"

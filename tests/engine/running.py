@@ -28,6 +28,7 @@ from rota.core.workers.model import WorkerRecord
 from rota.engine.coordinator import Coordinator
 from rota.engine.dispatch.stuck_watch import StuckWatch
 from rota.engine.metrics.sampler import GaugeSampler
+from rota.engine.outbound.pusher import PushRunner
 from rota.engine.replicas.membership import ReplicaMembership
 from rota.engine.scheduler import DutyScheduler
 from rota.engine.webhooks.deliverer import WebhookDeliverer
@@ -231,6 +232,7 @@ def standing_still() -> Iterator[None]:
         patch.object(GaugeSampler, "start", lambda _: None),
         patch.object(WebhookDeliverer, "start", lambda _: None),
         patch.object(StuckWatch, "start", lambda _: None),
+        patch.object(PushRunner, "start", lambda _: None),
         patch.object(ReplicaMembership, "start_beating", lambda _: None),
     ):
         yield

@@ -1,4 +1,4 @@
-"""Deliveries of webhooks while coordinators are killed: each event arrives, under one id."""
+"""Deliveries and pushed tasks while coordinators are killed: each arrives, under one id."""
 
 import json
 import signal
@@ -51,7 +51,8 @@ def receiving(inbox: Inbox) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             event = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            inbox.note(event["subject"], self.headers["webhook-id"])
+            subject = event.get("subject") or event["task_id"]
+            inbox.note(subject, self.headers["webhook-id"])
             self.send_response(204)
             self.end_headers()
 
@@ -110,4 +111,24 @@ def test_every_event_arrives_when_the_leader_is_killed_and_another_takes_over(
         inbox.wait_for(failed)
 
     assert inbox.ids.keys() == failed
+    assert {len(ids) for ids in inbox.ids.values()} == {1}
+
+
+def test_every_pushed_task_ends_when_the_coordinator_is_killed_again_and_again(
+    tmp_path: Path,
+) -> None:
+    inbox, submitted = Inbox(), set[str]()
+    with receiving(inbox) as url, scene(tmp_path, flags=FLAGS) as staged:
+        staged.call("PUT", "/api/queues/fn/push", {"url": url, "concurrency": 5})
+
+        for _ in range(KILLS):
+            tasks = [{"name": "work", "queue": "fn", "max_attempts": 100}] * FAILURES
+            submitted |= {one["id"] for one in staged.call("POST", "/api/tasks", tasks)}
+            staged.restart_coordinator(signal.SIGKILL)
+        inbox.wait_for(submitted)
+        for task_id in submitted:
+            ended = staged.call("GET", f"/api/tasks/{task_id}?wait_ms=30000")
+            assert ended["state"] == "succeeded"
+
+    assert inbox.ids.keys() == submitted
     assert {len(ids) for ids in inbox.ids.values()} == {1}

@@ -1,12 +1,15 @@
-"""Webhooks and their deliveries in the store."""
+"""Webhooks, their deliveries, and pushed queues in the store."""
 
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rota.core import limits
 from rota.core.events import LoggedEvent
+from rota.core.outbound.push import PushRecord, PushSpec
 from rota.core.webhooks.model import WebhookDelivery, WebhookRecord, WebhookSpec, WebhookState
+from rota.store.outbound.push import PushStore
 from rota.store.outbound.webhooks import PendingDeliveries, WebhookStore
 from rota.store.tasks.queues import QueueStore
 from tests.store.opened import Opened
@@ -85,3 +88,17 @@ def test_stuck_queues_are_noted_and_dropped(store: Opened) -> None:
     queues.set_stuck("b", None)
 
     assert queues.stuck() == {"a": 1}
+
+
+def test_a_pushed_queue_comes_back_as_it_was_put(store: Opened) -> None:
+    pushes = PushStore(store.tx)
+    spec = PushSpec(url="https://x/", headers={"a": "b"}, concurrency=3)
+    whole = PushRecord(
+        queue="fn\0", spec=spec, secret="whsec_x", changed_at_ms=1, closed_until_ms=2**62
+    )
+    pushes.put(replace(whole, secret="other"))
+    pushes.put(whole)
+    pushes.put(replace(whole, queue="gone"))
+    pushes.delete("gone")
+
+    assert pushes.all() == {"fn\0": whole}

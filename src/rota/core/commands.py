@@ -18,6 +18,7 @@ from rota.core.flows.commands import FlowCommand
 from rota.core.ids import TaskId
 from rota.core.kv import KvCommand, PutValue
 from rota.core.locks import LockCommand
+from rota.core.outbound.push import PushCommand
 from rota.core.replicas import BeatReplica
 from rota.core.replies import (
     Beat,
@@ -332,6 +333,7 @@ Command = (
     | BeatReplica
     | FlowCommand
     | WebhookCommand
+    | PushCommand
 )
 
 

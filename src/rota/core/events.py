@@ -155,6 +155,17 @@ EVENT_KINDS: dict[str, EventKind] = {
         subject="queue",
         data=("stuck_for_ms",),
     ),
+    "queue-push-changed": EventKind(
+        meaning="An admin changed where the tasks of a queue are pushed to, or ended that.",
+        subject="queue",
+        data=("pushed",),
+    ),
+    "queue-push-closed": EventKind(
+        meaning="Tasks of a queue are not pushed for a while, because the server is busy. Not "
+        "repeated while it is closed.",
+        subject="queue",
+        data=("until_ms",),
+    ),
     "limit-changed": EventKind(
         meaning="An operator set, pinned or unpinned a limit. Values that tasks declare are no "
         "events.",

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, assert_never, cast, overload
 
 from msgspec.structs import replace
 
+from rota.core import limits
 from rota.core.commands import Command, LeaseWork, SubmitTasks
 from rota.core.ids import TaskId
 from rota.core.locks import AcquireLock
@@ -119,9 +120,12 @@ class Coordinator:
             is_keeper=lambda: self._leading is not None,
             disk=DiskWatch(database, self._metrics, low_bytes=settings.store_disk_low_bytes),
         )
-        self.outbound = OutboundClient(
-            policy_of(settings.outbound_allow, is_closed=settings.outbound_only_allowed),
-            ca_file=settings.outbound_ca,
+        policy = policy_of(settings.outbound_allow, is_closed=settings.outbound_only_allowed)
+        self.outbound = OutboundClient(policy, ca_file=settings.outbound_ca)
+        # Tasks have their own room, so that they hold up no notification.
+        most = limits.MAX_PUSHES_AT_ONCE
+        self._pushing = OutboundClient(
+            policy, ca_file=settings.outbound_ca, most=most, most_of_host=most
         )
         self._parts = EngineParts(
             database=database,
@@ -134,6 +138,7 @@ class Coordinator:
             dice=dice,
             blobs=blobs,
             outbound=self.outbound,
+            pushing=self._pushing,
             replica=self.membership.name,
             is_inline=inline,
         )
@@ -184,6 +189,7 @@ class Coordinator:
         self.release_waiting()
         self.queries.close()
         self.outbound.close()
+        self._pushing.close()
 
     def begin_stop(self) -> None:
         """Accept no more work, and end all waits, because the coordinator is about to stop."""

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
+from rota.core import limits
 from rota.core.context import Rules
 from rota.core.replies import CommandBase, Done, Taken
 from rota.engine.clock import Clock
@@ -15,6 +16,7 @@ from rota.engine.dispatch.stuck_watch import StuckWatch
 from rota.engine.duties import INBOX
 from rota.engine.metrics.metrics import Metrics
 from rota.engine.outbound.client import OutboundClient
+from rota.engine.outbound.pusher import PushParts, PushRunner
 from rota.engine.queries.queries import Queries
 from rota.engine.scheduler import DutyScheduler
 from rota.engine.webhooks.deliverer import WebhookDeliverer
@@ -38,7 +40,8 @@ class EngineParts(Struct, frozen=True, kw_only=True):
     rules: Rules
     dice: Callable[[], float]
     blobs: Blobs | None
-    outbound: OutboundClient
+    outbound: OutboundClient  # for notifications
+    pushing: OutboundClient  # for tasks
     replica: str  # the name of this coordinator
     is_inline: bool  # no threads, for tests
 
@@ -92,6 +95,17 @@ class Leading:
             clock=parts.clock,
             last_seq=lambda: pipeline.last_seq,
         )
+        self.push = PushRunner(
+            PushParts(
+                execute=execute,
+                client=parts.pushing,
+                clock=parts.clock,
+                node_id=parts.replica,
+                slots=asyncio.Semaphore(limits.MAX_PUSHES_AT_ONCE),
+            ),
+            parts.queries.queues,
+            last_seq=lambda: pipeline.last_seq,
+        )
         self.stuck_watch = StuckWatch(
             execute,
             parts.queries.dashboard,
@@ -107,6 +121,7 @@ class Leading:
     def start(self) -> None:
         self.writer.start(asyncio.get_running_loop())
         self.duties.start()
+        self.push.start()
         self.webhooks.start()
         self.stuck_watch.start()
 
@@ -118,6 +133,7 @@ class Leading:
 
     async def stop(self) -> None:
         """Execute all accepted commands, then end."""
+        await self.push.stop()
         await self.stuck_watch.stop()
         await self.webhooks.stop()
         await self.duties.stop()

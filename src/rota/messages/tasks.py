@@ -154,6 +154,7 @@ class QueueView(Answer, frozen=True, kw_only=True):
     target_wait_ms: int | None = None
     # Since when a task waits longer than `target_wait_ms`; null: none does.
     target_missed_ms: int | None = None
+    is_pushed: bool = False  # its tasks are pushed over HTTP; `GET /api/queues/{queue}/push`
 
 
 class QueuePage(Answer, frozen=True, kw_only=True):

@@ -28,6 +28,7 @@ from rota.core.flows.queue_settings import QueueRate, QueueSettings
 from rota.core.ids import TaskId
 from rota.core.kv import KvEntry
 from rota.core.locks import LockAnswer
+from rota.core.outbound.push import PushRecord, PushShown, PushSpec
 from rota.core.replies import (
     Beat,
     Changed,
@@ -234,6 +235,7 @@ LIMIT = LimitState(
     opens_at_ms=3,
 )
 
+PUSH = PushRecord(queue="fn", spec=PushSpec(url="https://x/"), secret="s", changed_at_ms=1)
 WEBHOOK = WebhookRecord(
     name="ops",
     spec=WebhookSpec(url="https://x/"),
@@ -312,6 +314,7 @@ REPLIES: list[CommandReply] = [
     ScheduleShown(SCHEDULE, is_new=True),
     FiringShown(FIRING),
     SchedulesSynced(changed=("a",), unchanged=("b",), pinned=("c",), orphaned=("d",)),
+    PushShown(record=PUSH, is_new=True),
     WebhookShown(record=WEBHOOK, is_new=True, has_new_secret=True),
 ]
 FOLLOWER_FRAMES: list[FollowerFrame] = [

@@ -438,6 +438,29 @@ HTTP: tuple[Rule, ...] = (
         before="schedule",
     ),
     rule("POST /api/schedules/preview", READERS, A, body={"cron": "0 3 * * *"}),
+    # --- pushed queues
+    rule(
+        "PUT /api/queues/{queue}/push",
+        ADMINS,
+        X,
+        "/api/queues/{pushed_queue}/push",
+        body={"url": "http://receiver.invalid/"},
+        answers=(200, 201),
+    ),
+    rule(
+        "GET /api/queues/{queue}/push",
+        ADMINS,
+        X,
+        "/api/queues/{pushed_queue}/push",
+        before="pushed_queue",
+    ),
+    rule(
+        "DELETE /api/queues/{queue}/push",
+        ADMINS,
+        X,
+        "/api/queues/{pushed_queue}/push",
+        before="pushed_queue",
+    ),
     # --- webhooks
     rule("GET /api/webhooks", ADMINS, X),
     rule(

@@ -31,9 +31,10 @@ LONG_GONE_MS = 1
 Headers = dict[str, str]
 # Shared by all queues: where it is put, and as what.
 SHARED: dict[str, tuple[str, Json]] = {
-    "key": ("memory", {"value": 1}),
-    "limit": ("limits", {"limit": 5, "per_ms": 1_000}),
-    "webhook": ("webhooks", {"url": "http://receiver.invalid/"}),
+    "key": ("memory/{}", {"value": 1}),
+    "limit": ("limits/{}", {"limit": 5, "per_ms": 1_000}),
+    "webhook": ("webhooks/{}", {"url": "http://receiver.invalid/"}),
+    "pushed_queue": ("queues/{}/push", {"url": "http://receiver.invalid/"}),
 }
 
 
@@ -157,6 +158,7 @@ class World:
             "key": key,
             "lock": lock,
             "schedule": await self.schedule(queue, f"{prefix}-schedule-{worker}", prefix),
+            "pushed_queue": await self.pushed(f"{prefix}-pushed-{worker}", prefix),
             "webhook": await self.webhook(f"{prefix}-webhook-{worker}", prefix),
             "token": token_id,
             "secret": self.root["authorization"].removeprefix("Bearer "),
@@ -207,6 +209,11 @@ class World:
         await self.call(self.root, "POST", f"/api/schedules/{name}/run")
         return name
 
+    async def pushed(self, queue: str, prefix: str = "a") -> str:
+        body = {"url": f"http://receiver.invalid/{prefix}-path"}
+        await self.call(self.root, "PUT", f"/api/queues/{queue}/push", body)
+        return queue
+
     async def webhook(self, name: str, prefix: str = "a") -> str:
         body = {"url": f"http://receiver.invalid/{prefix}-path", "description": f"{prefix}-for"}
         await self.call(self.root, "PUT", f"/api/webhooks/{name}", body)
@@ -243,10 +250,10 @@ class World:
             case "run":
                 start = {"workflow": place["workflow"]}
                 place["run"] = (await self.call(root, "POST", "/api/runs", start))["id"]
-            case "key" | "limit" | "webhook":
-                noun, body = SHARED[what]
+            case "key" | "limit" | "webhook" | "pushed_queue":
+                path, body = SHARED[what]
                 name = place.get(what, place["key"])
-                await self.call(root, "PUT", f"/api/{noun}/{name}", body)
+                await self.call(root, "PUT", f"/api/{path.format(name)}", body)
             case "schedule":
                 await self.schedule(QUEUE_A, place["schedule"])
             case "token":
@@ -282,6 +289,7 @@ class World:
             "schedule": await look(
                 f"/api/schedules/{place['schedule']}", "task", "paused", "updated_at_ms", "firings"
             ),
+            "push": await look(f"/api/queues/{place['pushed_queue']}/push", "url", "changed_at_ms"),
             "webhook": await look(f"/api/webhooks/{place['webhook']}", "url", "updated_at_ms"),
             "token": place["token"] in (await self.client.get("/api/tokens", headers=root)).text,
         }

@@ -8,13 +8,14 @@ import msgspec
 
 from rota.cli.connection import connected
 from rota.cli.inputs import duration_ms, rate
-from rota.cli.render.formatting import duration, rate_text, relative
+from rota.cli.render.formatting import absolute, duration, rate_text, relative
 from rota.cli.render.output import Facts, Table, show, table
 from rota.core import limits
-from rota.errors import QueueNotFound
+from rota.errors import PushNotFound, QueueNotFound
 from rota.messages import QueuePage, QueueView
 from rota.messages.limits import QueuePatch, TenantPage, TenantView
-from rota.sdk.client import calls, limit_calls
+from rota.messages.outbound.push import PushPut, PushView
+from rota.sdk.client import calls, limit_calls, outbound_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall
 
@@ -50,6 +51,93 @@ def show_one(client: Client, name: str, *, as_json: bool) -> None:
     tenants = client.run(limit_calls.list_tenants(name))
     report = QueueReport(**msgspec.structs.asdict(found[0]), tenants=tenants)
     show(report, as_json=as_json, render=_report)
+
+
+@queues.command("push")
+@click.argument("name")
+@click.option("--to", "receiver", help="The URL that its tasks are posted to.")
+@click.option("--off", is_flag=True, help="Push no more: leave the tasks to workers.")
+@click.option("--timeout", help="For one request: 30s, 5m.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, limits.MAX_PUSH_CONCURRENCY),
+    help="Tasks that are pushed at once.",
+)
+@click.option(
+    "--header-file",
+    type=click.File(),
+    help="File with header fields of every request, one `Name: value` in each line.",
+)
+@click.option(
+    "--secret-file",
+    type=click.File(),
+    help="File with the secret that signs the requests; by default one is made.",
+)
+@connected
+def push(client: Client, name: str, *, as_json: bool, **given: Any) -> None:
+    """Push the tasks of a queue over HTTP, change how, or show where to."""
+    if given["off"]:
+        gone = client.run(outbound_calls.delete_push(name))
+        show(gone, as_json=as_json, render=lambda one: f"queue {one.queue} is pushed no more")
+        return
+    fields = _push_fields(client, name, given)
+    if fields is None:
+        show(client.run(outbound_calls.get_push(name)), as_json=as_json, render=_push_facts)
+        return
+    made = client.run(outbound_calls.put_push(name, PushPut(**fields)))
+    show(made, as_json=as_json, render=_push_facts)
+
+
+def _push_fields(client: Client, queue: str, given: dict[str, Any]) -> dict[str, Any] | None:
+    """What is to be set: what is given, and the rest as it is; None: nothing is given."""
+    wanted: dict[str, Any] = {}
+    if given["receiver"] is not None:
+        wanted["url"] = given["receiver"]
+    if given["timeout"] is not None:
+        wanted["timeout_ms"] = duration_ms("--timeout", given["timeout"])
+    if given["concurrency"] is not None:
+        wanted["concurrency"] = given["concurrency"]
+    if given["header_file"] is not None:
+        wanted["headers"] = _headers(given["header_file"].read())
+    if given["secret_file"] is not None:
+        wanted["secret"] = given["secret_file"].read().strip()
+    if not wanted:
+        return None
+    try:
+        known = client.run(outbound_calls.get_push(queue))
+    except PushNotFound:
+        if "url" not in wanted:
+            raise click.UsageError(
+                f"the tasks of queue {queue!r} are not pushed yet: give the URL with --to"
+            ) from None
+        return wanted
+    kept = {field: getattr(known, field) for field in ("url", "timeout_ms", "concurrency")}
+    return kept | wanted
+
+
+def _headers(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise click.UsageError("--header-file: each line is of the form `Name: value`")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _push_facts(view: PushView) -> Facts:
+    return Facts(
+        [
+            ("queue", view.queue),
+            ("pushed to", view.url),
+            ("timeout", duration(view.timeout_ms)),
+            ("at once", view.concurrency),
+            ("headers", ", ".join(view.headers) or None),
+            ("worker", view.worker_id),
+            ("closed until", absolute(view.closed_until_ms)),
+            ("secret", view.secret and f"{view.secret}  (copy it now, it is not shown again)"),
+        ]
+    )
 
 
 def _add_verb(name: str, call: Callable[[str], ApiCall[QueueView]], description: str) -> None:

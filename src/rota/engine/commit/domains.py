@@ -25,12 +25,12 @@ from rota.engine.dispatch.dispatch_domain import DispatchDomain
 from rota.engine.events.recorder import HistoryDomain
 from rota.engine.flows.flow_domain import FlowDomain
 from rota.engine.kv.domains import KvDomain, LockDomain
+from rota.engine.outbound.domains import PushDomain, WebhookDomain
 from rota.engine.replicas.domain import ReplicaDomain
 from rota.engine.runs.run_domain import RunDomain
 from rota.engine.schedules.schedule_domain import ScheduleDomain
 from rota.engine.sessions import SessionDomain
 from rota.engine.shards.shard_domain import ShardDomain
-from rota.engine.webhooks.webhook_domain import WebhookDomain
 from rota.errors import RotaError
 
 DOMAINS: tuple[type[Domain], ...] = (
@@ -41,6 +41,7 @@ DOMAINS: tuple[type[Domain], ...] = (
     KvDomain,  # independent of the others
     LockDomain,  # independent of the others
     WebhookDomain,  # independent of the others
+    PushDomain,  # independent of the others
     DispatchDomain,  # assigns the tasks that are queued by then
     FlowDomain,  # writes the limits that started and ended tasks have changed
     ReplicaDomain,  # independent of the others

@@ -28,6 +28,7 @@ from rota.core.events import EventBatch
 from rota.core.flows.commands import FlowReply
 from rota.core.kv import KvReply
 from rota.core.locks import LockAnswer
+from rota.core.outbound.push import PushReply
 from rota.core.replies import Granted, Reply
 from rota.core.schedules.commands import ScheduleReply
 from rota.core.sessions import ClearNotifications
@@ -58,6 +59,7 @@ Outcome = (
     | LockAnswer
     | FlowReply
     | WebhookReply
+    | PushReply
     | RotaError
 )
 ReplyCallback = Callable[[Any], None]  # takes the outcome, or the exception

@@ -1,1 +1,1 @@
-"""The guarded HTTP client with which the coordinator calls other servers."""
+"""Calls to other servers: the guarded HTTP client, its domains of a batch, and pushed tasks."""

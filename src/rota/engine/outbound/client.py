@@ -74,8 +74,15 @@ class OutboundFailed(Exception):  # noqa: N818 - read at the raise site
 
 class OutboundClient:
     def __init__(
-        self, policy: OutboundPolicy, *, ca_file: str | None = None, resolve: Resolve | None = None
+        self,
+        policy: OutboundPolicy,
+        *,
+        ca_file: str | None = None,
+        resolve: Resolve | None = None,
+        most: int = limits.MAX_OUTBOUND_CONNECTIONS,
+        most_of_host: int = limits.MAX_OUTBOUND_OF_HOST,
     ) -> None:
+        """`most`: requests under way at once, in all and to one host and port."""
         if ca_file is not None:
             check_authorities(ca_file, "outbound_ca")
         self.policy = policy
@@ -83,6 +90,8 @@ class OutboundClient:
         self._resolve = resolve or self._look_up
         self._threads: ThreadPoolExecutor | None = None
         self._tls: ssl.SSLContext | None = None
+        self._most = most
+        self._most_of_host = most_of_host
         self._under_way: Counter[tuple[str, int]] = Counter()
 
     def close(self) -> None:
@@ -96,14 +105,10 @@ class OutboundClient:
         except Invalid as error:
             raise OutboundFailed(str(error)) from error
         key = target.host, target.port
-        if self._under_way.total() >= limits.MAX_OUTBOUND_CONNECTIONS:
-            raise OutboundFailed(
-                f"{limits.MAX_OUTBOUND_CONNECTIONS} requests to other servers are under way"
-            )
-        if self._under_way[key] >= limits.MAX_OUTBOUND_OF_HOST:
-            raise OutboundFailed(
-                f"{limits.MAX_OUTBOUND_OF_HOST} requests to {target.place} are under way"
-            )
+        if self._under_way.total() >= self._most:
+            raise OutboundFailed(f"{self._most} requests to other servers are under way")
+        if self._under_way[key] >= self._most_of_host:
+            raise OutboundFailed(f"{self._most_of_host} requests to {target.place} are under way")
         encoded = encode_request(target, request)
         self._under_way[key] += 1
         try:

@@ -13,11 +13,13 @@ from rota.core.flows.queue_settings import (
     QueueSettings,
     targets,
 )
+from rota.core.outbound.push import PushRecord
 from rota.engine.clock import Clock
 from rota.engine.metrics.metrics import Metrics
 from rota.engine.metrics.rates import QueueRates
 from rota.engine.queries.reader import StoreReader
 from rota.store.database import Transaction
+from rota.store.outbound.push import PushStore
 from rota.store.tasks.flows import FlowStore
 from rota.store.tasks.queues import LaneCounts, QueueStore
 
@@ -43,6 +45,7 @@ class QueueFigures(Struct, frozen=True, kw_only=True):
     aging_ms: int | None = None
     target_wait_ms: int | None = None
     target_missed_ms: int | None = None  # since when it waits longer; None: it does not
+    is_pushed: bool = False
 
 
 class QueueNames(Struct, frozen=True, kw_only=True):
@@ -56,6 +59,10 @@ class QueueQueries:
         self._lanes = reader.lanes
         self._metrics = metrics
         self._clock = clock
+
+    async def pushed(self) -> dict[str, PushRecord]:
+        """Return the queues whose tasks are pushed, by name."""
+        return await self._read(lambda tx: PushStore(tx).all())
 
     async def stuck(self) -> dict[str, int]:
         """Return the queues that are known to be stuck, and since when."""
@@ -74,6 +81,7 @@ class QueueQueries:
             if number in by_lane:
                 by_queue.setdefault(lane.queue, []).append(by_lane[number])
         settings, missed = FlowStore(tx).settings(), queues.missed_targets()
+        pushed = PushStore(tx).all()
         return [
             _figures(
                 name,
@@ -82,6 +90,7 @@ class QueueQueries:
                 settings.get(name, DEFAULT_SETTINGS),
                 is_paused=name in paused,
                 missed_ms=missed.get(name),
+                is_pushed=name in pushed,
                 now_ms=now_ms,
             )
             for name, lanes in sorted(by_queue.items())
@@ -117,6 +126,7 @@ def _figures(
     *,
     is_paused: bool,
     missed_ms: int | None,
+    is_pushed: bool,
     now_ms: int,
 ) -> QueueFigures:
     since = [lane.oldest_since_ms for lane in lanes if lane.oldest_since_ms is not None]
@@ -138,6 +148,7 @@ def _figures(
         aging_ms=settings.aging_ms,
         target_wait_ms=settings.target_wait_ms,
         target_missed_ms=missed_ms,
+        is_pushed=is_pushed,
     )
 
 

@@ -1,1 +1,1 @@
-"""Webhooks inside a batch, and the delivery of events by the leader."""
+"""The delivery of events to webhooks by the leader."""

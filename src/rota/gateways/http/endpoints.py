@@ -17,6 +17,7 @@ from rota.gateways.http.resources.tasks import (
     jobs,
     key_limits,
     logs,
+    push,
     queues,
     tasks,
 )
@@ -35,6 +36,7 @@ ENDPOINTS = (
     *tasks.routes.endpoints,
     *logs.routes.endpoints,
     *queues.routes.endpoints,
+    *push.routes.endpoints,
     *key_limits.routes.endpoints,
     *scale.routes.endpoints,
     *workers.routes.endpoints,

@@ -12,7 +12,7 @@ from rota.cli.render.output import ExitCode, Facts, Table, confirm, show, visibl
 from rota.core.webhooks.model import WebhookFormat
 from rota.errors import WebhookNotFound
 from rota.messages.outbound.webhooks import WebhookPage, WebhookPut, WebhookTest, WebhookView
-from rota.sdk.client import webhook_calls
+from rota.sdk.client import outbound_calls
 from rota.sdk.client.client import Client
 
 SHOWN_DELIVERIES = 10
@@ -28,7 +28,7 @@ def webhooks() -> None:
 @connected
 def ls(client: Client, *, as_json: bool) -> None:
     """List the webhooks and how their receivers take them."""
-    show(client.run(webhook_calls.list_webhooks()), as_json=as_json, render=_table)
+    show(client.run(outbound_calls.list_webhooks()), as_json=as_json, render=_table)
 
 
 @webhooks.command("show")
@@ -36,7 +36,7 @@ def ls(client: Client, *, as_json: bool) -> None:
 @connected
 def show_one(client: Client, name: str, *, as_json: bool) -> None:
     """Show a webhook and its last deliveries."""
-    found = client.run(webhook_calls.get_webhook(name))
+    found = client.run(outbound_calls.get_webhook(name))
     show(found, as_json=as_json, render=_facts)
     if not as_json and found.deliveries:
         click.echo()
@@ -86,14 +86,14 @@ def put(client: Client, name: str, secret_file: Any, *, as_json: bool, **given: 
         raise click.UsageError(f"webhook {name!r} is new: give its URL with --to")
     if secret_file is not None:
         fields["secret"] = secret_file.read().strip()
-    made = client.run(webhook_calls.put_webhook(name, WebhookPut(**fields)))
+    made = client.run(outbound_calls.put_webhook(name, WebhookPut(**fields)))
     show(made, as_json=as_json, render=_line)
 
 
 def _before(client: Client, name: str) -> dict[str, Any]:
     """What is set for a webhook; nothing for a new one."""
     try:
-        known = client.run(webhook_calls.get_webhook(name))
+        known = client.run(outbound_calls.get_webhook(name))
     except WebhookNotFound:
         return {}
     return {field: getattr(known, field) for field in KEPT_FIELDS}
@@ -104,7 +104,7 @@ def _before(client: Client, name: str) -> dict[str, Any]:
 @connected
 def send_test(client: Client, name: str, *, as_json: bool) -> None:
     """Send a test event to the receiver now; exit code 1 if it does not take it."""
-    answer = client.run(webhook_calls.send_test(name))
+    answer = client.run(outbound_calls.send_test(name))
     show(answer, as_json=as_json, render=_test_line)
     if not answer.ok:
         raise SystemExit(ExitCode.FAILED)
@@ -118,7 +118,7 @@ def delete(client: Client, name: str, *, yes: bool, as_json: bool) -> None:
     """Delete a webhook; what waits is not delivered."""
     if not yes:
         confirm(f"delete webhook {name!r}?")
-    gone = client.run(webhook_calls.delete_webhook(name))
+    gone = client.run(outbound_calls.delete_webhook(name))
     show(gone, as_json=as_json, render=lambda one: f"webhook {visible(one.name)} is deleted")
 
 

@@ -4,6 +4,7 @@ import { html, useState } from "../lib.js";
 import { may } from "../session.js";
 import { Bar, Button, Facts, Panel, Time } from "../ui.js";
 import { QueueForm } from "./queue_form.js";
+import { Push } from "./queue_push.js";
 import { Tenants } from "./queue_tenants.js";
 import { FAIRNESS, pace } from "./rates.js";
 
@@ -16,6 +17,7 @@ export function SettingsMark({ queue }) {
   if (queue.rate) words.push(pace(queue.rate));
   if (queue.max_queued !== null) words.push(`at most ${whole(queue.max_queued)} queued`);
   if (shares(queue).length) words.push(plural(shares(queue).length, "weight"));
+  if (queue.is_pushed) words.push("pushed over HTTP");
   if (queue.target_wait_ms) words.push(`target ${period(queue.target_wait_ms)}`);
   return html`${words.length > 0 && html`<span class="sub mark">${words.join(" · ")}</span>`}${queue.target_missed_ms && html`<span class="sub mark error-text">${missed(queue)}</span>`}`;
 }
@@ -36,6 +38,7 @@ export function Settings({ queue, reload }) {
     ["rate of starts", queue.rate ? html`<span class="number">${pace(queue.rate)}</span>` : none],
     ["fairness", FAIRNESS[queue.fairness]],
     ["weights", shares(queue).length ? html`<span class="chips">${shares(queue).map(([name, weight]) => html`<span class="chip" key=${name}>${name} ${weight}</span>`)}</span>` : html`<span class="soft">all tenants (<code>fair_key</code>) have the same share</span>`],
+    ["pushed to", html`<${Push} queue=${queue} reload=${reload} />`],
   ]} /></div>${isEdited && html`<${QueueForm} queue=${queue} close=${() => setEdited(false)} reload=${reload} />`}<//><${Tenants} queue=${queue} />`;
 }
 

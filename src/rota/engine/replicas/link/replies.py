@@ -25,6 +25,7 @@ from rota.core.flows.queue_settings import QueueSettings
 from rota.core.ids import TaskId
 from rota.core.kv import KvEntry, KvReply
 from rota.core.locks import LockAnswer
+from rota.core.outbound.push import PushReply, PushShown
 from rota.core.replies import (
     Beat,
     Changed,
@@ -62,7 +63,15 @@ from rota.core.workflow.commands import (
 from rota.engine.replicas.link.errors import decode_hook, encode_hook
 
 CommandReply = (
-    Reply | RunReply | ShardReply | ScheduleReply | KvReply | LockAnswer | FlowReply | WebhookReply
+    Reply
+    | RunReply
+    | ShardReply
+    | ScheduleReply
+    | KvReply
+    | LockAnswer
+    | FlowReply
+    | WebhookReply
+    | PushReply
 )
 
 JSON_OBJECT = b"{"
@@ -117,6 +126,7 @@ REPLY_TAGS: dict[type[Struct], str] = {
     FiringShown: "firing",
     SchedulesSynced: "schedules",
     WebhookShown: "webhook",
+    PushShown: "push",
 }
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=encode_hook)

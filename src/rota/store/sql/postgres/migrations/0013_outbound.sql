@@ -24,3 +24,13 @@ CREATE TABLE stuck_queue (
   queue    text   COLLATE "C" PRIMARY KEY,
   since_ms bigint NOT NULL
 );
+
+-- Queues whose tasks are pushed over HTTP. `document` is what an admin has set. Nothing is pushed
+-- before `closed_until_ms`.
+CREATE TABLE push (
+  queue           text   COLLATE "C" PRIMARY KEY,
+  secret          text   COLLATE "C" NOT NULL,
+  document        bytea  NOT NULL,
+  changed_at_ms   bigint NOT NULL,
+  closed_until_ms bigint NOT NULL
+);

@@ -24,3 +24,13 @@ CREATE TABLE stuck_queue (
   queue    TEXT    PRIMARY KEY,
   since_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- Queues whose tasks are pushed over HTTP. `document` is what an admin has set. Nothing is pushed
+-- before `closed_until_ms`.
+CREATE TABLE push (
+  queue           TEXT    PRIMARY KEY,
+  secret          TEXT    NOT NULL,
+  document        BLOB    NOT NULL,
+  changed_at_ms   INTEGER NOT NULL,
+  closed_until_ms INTEGER NOT NULL
+) WITHOUT ROWID;

@@ -1,9 +1,11 @@
-"""Webhooks inside a batch: load what the commands need, reduce them, write what has changed."""
+"""Webhooks and pushed queues inside a batch: load, reduce the commands, write what has changed."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import get_args
 
+from rota.core.outbound import push
+from rota.core.outbound.push import PushCommand, PushShown, PushTable
 from rota.core.replies import Done
 from rota.core.webhooks import commands
 from rota.core.webhooks.commands import (
@@ -14,6 +16,7 @@ from rota.core.webhooks.commands import (
 )
 from rota.core.webhooks.model import WebhookDelivery
 from rota.engine.commit.batch import Batch, Domain
+from rota.store.outbound.push import PushStore
 from rota.store.outbound.webhooks import WebhookStore
 
 
@@ -50,3 +53,29 @@ class WebhookDomain(Domain):
         written: list[WebhookDelivery] = [*table.written.values()]
         self._store.put_deliveries(written)
         self.batch.events += table.events
+
+
+class PushDomain(Domain):
+    """The pushed queues of one batch."""
+
+    COMMANDS = frozenset(get_args(PushCommand))
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        self._store = PushStore(batch.tx)
+        self._table = PushTable(records={})
+
+    def load(self, commands: Sequence[PushCommand]) -> None:
+        if commands:
+            self._table.records = self._store.all()
+
+    def reduce(self, command: PushCommand) -> PushShown | Done:
+        return push.reduce(self._table, command, self.batch.context.now_ms)
+
+    def write(self) -> None:
+        for queue, record in self._table.changed.items():
+            if record is None:
+                self._store.delete(queue)
+            else:
+                self._store.put(record)
+        self.batch.events += self._table.events
