@@ -308,7 +308,8 @@ async def test_a_queue_that_cannot_start_tasks_is_reported_once(hooked: Hooked) 
 
     (stuck,) = bodies(hooked.receiver.requests)
     assert (stuck["type"], stuck["subject"]) == ("queue-stuck", "mail")
-    assert stuck["data"]["reason"] == "no_workers"
+    # Not `no_workers`, which would tell the tenant of a queue about the workers of others.
+    assert stuck["data"]["reason"] == "no_worker_for_queue"
     assert (stuck["data"]["name"], stuck["data"]["queued"]) == ("work", 1)
 
     await hooked.engine.register()

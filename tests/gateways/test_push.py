@@ -9,6 +9,7 @@ import pytest
 
 import rota.webhooks
 from tests.gateways.serving import Api, Json, served
+from tests.gateways.test_access import token
 from tests.gateways.test_kv import refusal
 from tests.outbound.receiving import TIMEOUT_S, Receiver, answer, receiving
 
@@ -303,3 +304,16 @@ async def test_a_body_that_makes_no_sense_is_refused(api: Api, body: Json) -> No
     assert refusal(refused)[:2] == (400, "invalid")
     assert refusal(await api.get("/api/queues/fn/push"))[:2] == (404, "push_not_found")
     assert refusal(await api.delete("/api/queues/fn/push"))[:2] == (404, "push_not_found")
+
+
+async def test_the_worker_that_pushes_belongs_to_the_coordinator(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    async with served(tmp_path, outbound_allow="127.0.0.1") as api:
+        await put(api, receiver)
+        await ended(api, await submit(api))
+        bound = await token(api, "worker", queues=("fn",))
+        body = {"worker_id": "push:fn", "queues": ["fn"]}
+        stolen = await api.post("/api/workers", body, headers=bound)
+
+    assert stolen.status_code == 403

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from rota.core import limits
-from rota.core.dispatch.wait_reasons import Explanation
+from rota.core.dispatch.wait_reasons import NO_WORKERS, Explanation, no_worker_for_queue
 from rota.core.events import Event
 from rota.core.replies import CommandBase, Done
 from rota.core.tasks.model import Lane
@@ -37,9 +37,11 @@ class NoteStuckQueues(CommandBase[Done], frozen=True, kw_only=True, tag="NoteStu
 def stuck_queues(lanes: Iterable[tuple[Lane, int, Explanation]]) -> dict[str, StuckLane]:
     """The queues that cannot start tasks now, given each lane, how many tasks wait, and why."""
     found: dict[str, StuckLane] = {}
-    for lane, queued, why in lanes:
-        if not queued or not why.is_stuck or why.code == PAUSED:
+    for lane, queued, reason in lanes:
+        if not queued or not reason.is_stuck or reason.code == PAUSED:
             continue
+        # The event is shown to tokens of the queue, which must not hear of workers of others.
+        why = no_worker_for_queue(lane.queue) if reason is NO_WORKERS else reason
         known = found.get(lane.queue)
         if known is None or known.queued < queued:
             found[lane.queue] = StuckLane(

@@ -15,6 +15,7 @@ import structlog
 from msgspec import Struct
 
 from rota.core import limits
+from rota.core.access import LOCAL
 from rota.core.commands import (
     BeatWorker,
     LeaseWork,
@@ -224,6 +225,7 @@ class TaskPusher:
                 queues=(self._record.queue,),
                 heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
                 group=GROUP,
+                by=LOCAL,  # so that no tenant can register under its id
             )
         )
         self._has_new_size = False
