@@ -48,6 +48,7 @@ from rota.errors import RotaError
 log = structlog.get_logger("rota.push")
 
 INTERVAL_S = 0.5  # between two looks at what is pushed
+EMPTY_S = 1.0  # the same, while nothing is
 BEAT_S = 2.0
 HEARTBEAT_INTERVAL_MS = 5_000
 LEASE_WAIT_MS = 20_000
@@ -101,12 +102,12 @@ class PushRunner:
             except Exception as error:
                 expected = isinstance(error, RotaError)
                 log.warning("pushed_queues_unknown", exc_info=None if expected else error)
-            await asyncio.sleep(INTERVAL_S)
+            await asyncio.sleep(INTERVAL_S if self._pushers else EMPTY_S)
 
     async def _look(self) -> None:
         """Follow what is set: begin, change and end pushers."""
         last_seq = self._last_seq()
-        if last_seq == self._seen_seq:
+        if self._pushers and last_seq == self._seen_seq:
             return
         wanted = await self._queues.pushed()
         for queue in self._pushers.keys() - wanted.keys():

@@ -47,6 +47,7 @@ from rota.errors import RotaError
 log = structlog.get_logger("rota.webhooks")
 
 INTERVAL_S = 0.5  # between two looks at the event log
+EMPTY_S = 1.0  # between two looks for a webhook, while there is none
 TROUBLE_PAUSE_S = 1.0  # after the end of a request could not be written
 TAKEN_PER_SCAN = 500  # events that one scan of the log takes at most
 CURSOR_KEPT_MS = 30_000  # how often a cursor is written that has moved over unwanted events
@@ -73,6 +74,8 @@ class WebhookDeliverer:
         self._clock = clock
         self._last_seq = last_seq
         self._seen_seq = -1  # of the log at the last look
+        self._is_empty = False  # there was no webhook at the last look
+        self._looked_s = 0.0  # when that was, by the monotonic clock
         self._next_due_ms: int | None = None  # of the deliveries that wait; None: none does
         self._cursors: dict[str, int] = {}  # by uid, ahead of those that are stored
         self._cursors_kept_ms = 0
@@ -93,6 +96,7 @@ class WebhookDeliverer:
 
     async def run_once(self) -> None:
         """Take what is new, and make the requests that are due, until they have ended."""
+        self._is_empty = False
         await self._look()
         while self._under_way:
             await asyncio.wait([*self._under_way.values()], return_when=asyncio.FIRST_COMPLETED)
@@ -116,12 +120,17 @@ class WebhookDeliverer:
         async with self._looking:
             last_seq, now_ms = self._last_seq(), self._clock.now_ms()
             is_due = self._next_due_ms is not None and self._next_due_ms <= now_ms
-            if last_seq == self._seen_seq and not is_due:
+            if self._is_empty:
+                # By time, and not with every event: without a webhook, events cost nothing.
+                if time.monotonic() - self._looked_s < EMPTY_S:
+                    return
+            elif last_seq == self._seen_seq and not is_due:
                 return
             # Noted first: what changes during the reads below asks for another look.
             self._seen_seq = last_seq
             try:
                 board = await self._webhooks.board()
+                self._is_empty, self._looked_s = not board.webhooks, time.monotonic()
                 live = [one for one in board.webhooks if one.is_live]
                 if live and await self._take(live, board):
                     board = await self._webhooks.board()
