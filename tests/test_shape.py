@@ -37,6 +37,7 @@ CROWDED_FOLDERS: dict[str, str] = {}
 MOST_IMPORTS = 20  # of our own modules, by one module
 WIDE_MODULES = {
     "rota": "the names that programs import",
+    "rota.core.commands": "the union of the commands of every noun",
     "rota.engine.coordinator": "puts the parts of the engine together",
     "rota.engine.queries.queries": "lists the reads of every noun",
     "rota.gateways.http.endpoints": "lists every resource",

@@ -17,7 +17,7 @@ from rota.core.tasks.model import NewTask, TaskError
 from rota.core.webhooks.commands import DeleteWebhook, PutWebhook
 from rota.core.webhooks.model import WebhookDelivery, WebhookSpec
 from rota.core.workers.model import WorkerState
-from rota.engine.queries.webhooks import WebhookFigures
+from rota.engine.webhooks.queries import WebhookFigures
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, done, running
 from tests.outbound.receiving import Received, Receiver, answer, receiving

@@ -15,9 +15,9 @@ from rota.engine.queries.schedules import ScheduleQueries
 from rota.engine.queries.services import ServiceQueries
 from rota.engine.queries.sessions import SessionQueries
 from rota.engine.queries.tasks import TaskQueries
-from rota.engine.queries.webhooks import WebhookQueries
 from rota.engine.queries.workers import WorkerQueries
 from rota.engine.queries.workflows import RunQueries, WorkflowQueries
+from rota.engine.webhooks.queries import WebhookQueries
 from rota.store.access import TokenStore
 from rota.store.database import Database
 from rota.store.tasks.lanes import Lanes

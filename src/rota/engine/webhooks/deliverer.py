@@ -41,7 +41,7 @@ from rota.engine.outbound.client import (
     elapsed_ms,
 )
 from rota.engine.outbound.responses import problem_of, retry_after_ms
-from rota.engine.queries.webhooks import NONE_PENDING, WebhookBoard, WebhookQueries
+from rota.engine.webhooks.queries import NONE_PENDING, WebhookBoard, WebhookQueries
 from rota.errors import RotaError
 
 log = structlog.get_logger("rota.webhooks")

@@ -20,8 +20,8 @@ from rota.core.webhooks.model import (
 from rota.core.webhooks.rendering import trial_event
 from rota.engine.outbound.client import OutboundFailed, elapsed_ms
 from rota.engine.outbound.responses import problem_of
-from rota.engine.queries.webhooks import WebhookFigures
 from rota.engine.webhooks.deliverer import request_for
+from rota.engine.webhooks.queries import WebhookFigures
 from rota.errors import Invalid, TooMany, WebhookNotFound
 from rota.gateways.http.routing.endpoint import HttpCall, NoQuery, Routes
 from rota.gateways.http.routing.responses import HttpResponse, encoded
