@@ -306,7 +306,7 @@ def test_a_copy_that_is_killed_is_of_no_use_until_it_is_gone_on_with(
     finally:
         killed.stop()
 
-    with pytest.raises(StoreError, match="not finished"):
+    with pytest.raises(StoreError, match="unfinished copy"):
         Server(tmp_path, store=postgres_url).start()
     other = tmp_path / "other"
     other.mkdir()
