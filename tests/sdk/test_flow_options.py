@@ -86,9 +86,9 @@ def test_double_braces_are_braces(app: Rota) -> None:
 def test_a_template_that_names_no_parameter_is_refused_where_it_is_written(
     app: Rota, options: dict[str, Any]
 ) -> None:
-    with pytest.raises(Invalid, match=r"'send'.*names 'user'.*there are: user_id, region"):
+    with pytest.raises(Invalid, match=r"'send'.*names 'user'.*it has: user_id, region"):
         task_with(app, **options)
-    with pytest.raises(Invalid, match="no parameter"):
+    with pytest.raises(Invalid, match="not a parameter"):
         task_with(app).using(**options)
 
 
@@ -155,7 +155,7 @@ class TestServed:
         handle = app.enqueue("ship", {"customer": "ann"}, fair_key="{customer}")
 
         assert app.client.run(calls.get_task(handle.id)).fair_key == "ann"
-        with pytest.raises(Invalid, match="no parameter"):
+        with pytest.raises(Invalid, match="not a parameter"):
             app.enqueue("ship", {"customer": "ann"}, fair_key="{user}")
-        with pytest.raises(Invalid, match="no parameter"):
+        with pytest.raises(Invalid, match="not a parameter"):
             app.enqueue("ship", 1, fair_key="{user}")

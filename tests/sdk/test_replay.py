@@ -52,7 +52,7 @@ def test_a_changed_value_is_told_with_both(journal: bytes) -> None:
 
     assert first.number == 2
     assert first.words == (
-        'task judge for token 2: payload is {"by":"a","draft":"To be"}, '
+        'task judge is queued for judge[0]: payload is {"by":"a","draft":"To be"}, '
         'instead of {"by":"a","draft":"To be!"}'
     )
 

@@ -345,7 +345,7 @@ def test_tasks_and_callers_add_branches_to_an_open_scope(coordinator: TestCoordi
 
     assert (added.first_index, added.duplicate, again.duplicate) == (1, False, True)
     assert run.result() == {"seen": [2, 10, 1, 0]}
-    with pytest.raises(TaskFailed, match="does not belong to a run"):
+    with pytest.raises(TaskFailed, match="belongs to no run"):
         fetch.enqueue(1).result()
 
 
