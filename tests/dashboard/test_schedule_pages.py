@@ -191,7 +191,7 @@ async def test_a_schedule_that_is_over_says_so(api: Api) -> None:
     async with visiting(api) as visit:
         page = await visit.open(address("once"))
 
-        await expect(page.locator(".why")).to_contain_text("It is over")
+        await expect(page.locator(".why")).to_contain_text("It has ended")
         await expect(page.locator(".facts")).to_contain_text("1 of at most 1")
         await expect(page.locator(".upcoming")).to_have_count(0)
 
