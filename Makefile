@@ -54,14 +54,16 @@ check: setup ## format, lint, types, import contracts, generated pages, fast tes
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/reference.py --check
+	@$(BIN)/python scripts/typescript.py --check
 	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' -q -p no:schemathesis $(QUICK)
 
 format: setup ## put the code into shape
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: setup ## write the generated pages of docs/reference
+docs: setup ## write the generated pages of docs/reference, and the types of the TypeScript client
 	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python scripts/typescript.py
 
 site: setup ## build the documentation as a site in build/site (SITE=--serve serves it)
 	@$(BIN)/python scripts/site.py $(SITE)

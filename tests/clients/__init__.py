@@ -1,0 +1,1 @@
+"""The clients in other languages, run against real coordinators."""

@@ -1,0 +1,71 @@
+"""The TypeScript client: its own tests against a real coordinator, and its generated types."""
+
+import importlib.util
+import json
+import tomllib
+import urllib.request
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.cli.processes import coordinator
+from tests.clients import node
+from tests.clients.node import PACKAGE, Node
+
+ROOT = Path(__file__).parents[2]
+NODES = node.find_nodes()
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("typescript", ROOT / "scripts" / "typescript.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("using", NODES, ids=lambda one: str(one.node))
+def test_the_tests_of_the_package_pass_against_a_coordinator(using: Node, tmp_path: Path) -> None:
+    node.build(using)
+    files = sorted(str(one) for one in (PACKAGE / "build" / "test").glob("*.test.js"))
+
+    with coordinator(tmp_path) as (_, url):
+        done = node.run(using, "--test", *files, variables={"ROTA_TEST_URL": url})
+
+    assert files
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_tests_find_a_node() -> None:
+    assert NODES
+
+
+@pytest.mark.slow
+def test_the_types_are_those_of_the_served_document(tmp_path: Path) -> None:
+    with (
+        coordinator(tmp_path) as (_, url),
+        urllib.request.urlopen(f"{url}/openapi.json", timeout=30) as answer,
+    ):
+        document = json.load(answer)
+
+    text = (PACKAGE / "src" / "api.ts").read_text(encoding="utf-8")
+    assert generator().types_of(document) == text, "run make docs"
+
+
+def test_the_lock_has_hashes_and_no_addresses() -> None:
+    text = (PACKAGE / "package-lock.json").read_text(encoding="utf-8")
+
+    assert "http" not in text
+    packages = json.loads(text)["packages"]
+    assert all("integrity" in one for name, one in packages.items() if name)
+
+
+def test_the_package_has_the_version_of_the_project_and_depends_on_ws_alone() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    assert node.manifest()["version"] == project["version"]
+    assert node.manifest()["license"] == project["license"]
+    assert list(json.loads(json.dumps(node.manifest()["dependencies"]))) == ["ws"]
