@@ -33,6 +33,7 @@ UNREACHABLE = re.compile(
 class Node(NamedTuple):
     """One Node with its npm."""
 
+    name: str
     node: Path
     npm: tuple[str, ...]
 
@@ -50,12 +51,12 @@ def _of_the_wheel() -> Node | None:
     folder = Path(spec.origin).parent
     node = folder / "bin" / "node"
     npm = folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    return Node(node, (str(node), str(npm))) if node.is_file() and npm.is_file() else None
+    return Node("wheel", node, (str(node), str(npm))) if node.is_file() and npm.is_file() else None
 
 
 def _of_the_machine() -> Node | None:
     node, npm = shutil.which("node"), shutil.which("npm")
-    return None if node is None or npm is None else Node(Path(node), (npm,))
+    return None if node is None or npm is None else Node("machine", Path(node), (npm,))
 
 
 def _version(node: Path) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ def generator() -> ModuleType:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("using", NODES, ids=lambda one: str(one.node))
+@pytest.mark.parametrize("using", NODES, ids=lambda one: one.name)
 def test_the_tests_of_the_package_pass_against_a_coordinator(using: Node, tmp_path: Path) -> None:
     node.build(using)
     files = sorted(str(one) for one in (PACKAGE / "build" / "test").glob("*.test.js"))

@@ -36,6 +36,8 @@ export type CallRequest<Name extends keyof Operations> = CallOptions &
     waitMs?: number;
     /** How long the answer may take in all. */
     timeoutMs?: number;
+    /** The caller repeats lost requests by itself. */
+    isRepeatedByCaller?: boolean;
   };
 
 /** A part of a request: optional if it may be empty. */
@@ -254,6 +256,7 @@ interface LooseRequest extends CallOptions {
   isRepeatable?: boolean;
   waitMs?: number;
   timeoutMs?: number;
+  isRepeatedByCaller?: boolean;
 }
 
 function newTask<Payload, Result>(

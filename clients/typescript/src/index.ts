@@ -17,3 +17,8 @@ export {
 export { RunHandle, type RunOf, type SignalOptions, TaskHandle, type TaskOf } from "./handles.js";
 export { defineTask, type TaskDefinition, type TaskOptions } from "./tasks.js";
 export type { CallOptions, WaitOptions } from "./waiting.js";
+export { AttemptStopped, type Handler, type StopCause, type TaskContext } from "./worker/executor.js";
+export type { LeaseTransport } from "./worker/leasing.js";
+export type { LogFields, Logger } from "./worker/logging.js";
+export { Discard, HandlerAnswer, RateLimited, Retry, Snooze } from "./worker/outcomes.js";
+export { type StopReason, Worker, type WorkerOptions } from "./worker/worker.js";
