@@ -90,3 +90,4 @@ audit: ## look for known vulnerabilities in what requirements.lock names
 
 clean: ## remove what the commands above have made
 	rm -rf $(VENV) $(AUDIT) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf clients/typescript/node_modules clients/typescript/build clients/typescript/dist

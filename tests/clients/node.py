@@ -11,13 +11,15 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.docs.pages import blocks
 
 PACKAGE = Path(__file__).parents[2] / "clients" / "typescript"
 OLDEST = (20, 3)
@@ -71,8 +73,46 @@ def build(node: Node) -> None:
     """Install what the package needs, once, and compile it with its tests."""
     with _alone():
         _install(node)
-        compiled = run(node, "node_modules/typescript/bin/tsc", "--project", "tsconfig.test.json")
+        _compile(node, PACKAGE / "tsconfig.test.json")
+
+
+def build_pages(node: Node, pages: Iterable[Path]) -> Path:
+    """Compile the programs of pages, each named by its first line, against the built package.
+
+    They lie inside the package, which may import itself by its name, through its exports.
+    """
+    folder = PACKAGE / "build" / "pages"
+    with _alone():
+        _install(node)
+        _compile(node, PACKAGE / "tsconfig.json")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for page in pages:
+            for block in blocks(page, "typescript"):
+                name = block.text.partition("\n")[0].removeprefix("// ")
+                (folder / name).write_text(block.text, encoding="utf-8")
+        options = {"rootDir": ".", "outDir": "compiled", "declaration": False}
+        project = {"extends": "../../tsconfig.json", "compilerOptions": options, "include": ["."]}
+        (folder / "tsconfig.json").write_text(json.dumps(project), encoding="utf-8")
+        _compile(node, folder / "tsconfig.json")
+    return folder / "compiled"
+
+
+def _compile(node: Node, project: Path) -> None:
+    """Compile unless it was compiled like this before: another process may be running it."""
+    inputs = [project, PACKAGE / "package-lock.json"]
+    for folder in (PACKAGE / "src", PACKAGE / "test", project.parent):
+        inputs += folder.glob("*.ts") if folder == project.parent else folder.rglob("*.ts")
+    digest = hashlib.sha256()
+    for path in sorted(inputs):
+        digest.update(f"{path}\0".encode() + path.read_bytes())
+    stamp = project.with_name("build") if project.parent == PACKAGE else project.parent
+    stamp /= f".compiled-{project.stem}"
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == digest.hexdigest():
+        return
+    compiled = run(node, "node_modules/typescript/bin/tsc", "--project", str(project))
     assert compiled.returncode == 0, compiled.stdout
+    stamp.write_text(digest.hexdigest(), encoding="utf-8")
 
 
 def _install(node: Node) -> None:
@@ -115,6 +155,24 @@ def run(
         check=False,
         timeout=RUN_S,
     )
+
+
+@contextmanager
+def started(
+    node: Node, *arguments: str, variables: Mapping[str, str]
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """A program of Node under way, which is killed at the end."""
+    process = subprocess.Popen(
+        [node.node, *arguments],
+        cwd=PACKAGE,
+        env=_environment(node, variables),
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(RUN_S)
 
 
 def _environment(node: Node, variables: Mapping[str, str]) -> dict[str, str]:

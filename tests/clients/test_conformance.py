@@ -27,7 +27,7 @@ from tests.cli.processes import TIMEOUT_S, coordinator, environment
 from tests.clients import node
 from tests.clients.recording import RecordingRelay, Said, recording
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
 TRANSCRIPT = Path(__file__).parent / "transcripts" / "worker.json"

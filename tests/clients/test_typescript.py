@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import signal
 import tomllib
 import urllib.request
 from pathlib import Path
@@ -13,7 +14,10 @@ from tests.cli.processes import coordinator
 from tests.clients import node
 from tests.clients.node import PACKAGE, Node
 
+pytestmark = pytest.mark.timeout(300)  # the first of them installs packages
+
 ROOT = Path(__file__).parents[2]
+HOW_TO = ROOT / "docs" / "how-to" / "use-from-typescript.md"
 NODES = node.find_nodes()
 
 
@@ -30,7 +34,8 @@ def generator() -> ModuleType:
 @pytest.mark.parametrize("using", NODES, ids=lambda one: one.name)
 def test_the_tests_of_the_package_pass_against_a_coordinator(using: Node, tmp_path: Path) -> None:
     node.build(using)
-    files = sorted(str(one) for one in (PACKAGE / "build" / "test").glob("*.test.js"))
+    sources = sorted((PACKAGE / "test").glob("*.test.ts"))
+    files = [str(PACKAGE / "build" / "test" / f"{one.stem}.js") for one in sources]
 
     with coordinator(tmp_path) as (_, url):
         done = node.run(using, "--test", *files, variables={"ROTA_TEST_URL": url})
@@ -69,3 +74,23 @@ def test_the_package_has_the_version_of_the_project_and_depends_on_ws_alone() ->
     assert node.manifest()["version"] == project["version"]
     assert node.manifest()["license"] == project["license"]
     assert list(json.loads(json.dumps(node.manifest()["dependencies"]))) == ["ws"]
+
+
+@pytest.mark.slow
+def test_the_programs_of_the_pages_compile_and_run(tmp_path: Path) -> None:
+    using = NODES[0]
+    programs = node.build_pages(using, [HOW_TO, PACKAGE / "README.md"])
+
+    with coordinator(tmp_path) as (_, url):
+        variables = {"ROTA_URL": url}
+        with node.started(using, str(programs / "worker.js"), variables=variables) as worker:
+            submitted = node.run(using, str(programs / "submit.js"), variables=variables)
+            worker.send_signal(signal.SIGTERM)
+            left = worker.wait(node.RUN_S)
+        alone = node.run(using, str(programs / "example.js"), variables=variables)
+        paused = node.run(using, str(programs / "pause.js"), variables=variables)
+
+    assert submitted.stdout == "resized: 2001 bytes\n"
+    assert left == 0
+    assert "hello world\n" in alone.stdout
+    assert "default" in paused.stdout
