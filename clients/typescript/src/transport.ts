@@ -7,7 +7,7 @@
  * safe when it arrives twice.
  */
 import { errorOf, RotaError, Unavailable } from "./errors.js";
-import { jittered, pause } from "./timing.js";
+import { jittered, MAX_TIMER_MS, pause } from "./timing.js";
 
 export const DEFAULT_URL = "http://127.0.0.1:7070";
 /** How long an answer may take, on top of the wait that the request asks for. */
@@ -125,7 +125,11 @@ export class Transport {
 
   private async sendTo(address: string, request: TransportRequest): Promise<unknown> {
     request.signal?.throwIfAborted();
-    const timeoutMs = request.timeoutMs ?? ANSWER_TIMEOUT_MS + (request.waitMs ?? 0);
+    const body = request.body === undefined ? null : writeBody(request.body);
+    const timeoutMs = Math.min(
+      request.timeoutMs ?? ANSWER_TIMEOUT_MS + (request.waitMs ?? 0),
+      MAX_TIMER_MS,
+    );
     const controller = new AbortController();
     const abort = (): void => controller.abort(request.signal?.reason);
     const timer = setTimeout(
@@ -138,10 +142,10 @@ export class Transport {
         method: request.method,
         headers: {
           accept: "application/json",
-          ...(request.body === undefined ? {} : { "content-type": "application/json" }),
+          ...(body === null ? {} : { "content-type": "application/json" }),
           ...this.headers,
         },
-        body: request.body === undefined ? null : JSON.stringify(request.body),
+        body,
         signal: controller.signal,
         redirect: "manual",
       });
@@ -155,6 +159,15 @@ export class Transport {
       clearTimeout(timer);
       request.signal?.removeEventListener("abort", abort);
     }
+  }
+}
+
+function writeBody(body: unknown): string {
+  try {
+    return JSON.stringify(body);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new RotaError("invalid", `the request cannot be written as JSON: ${reason}`, { cause: error });
   }
 }
 

@@ -218,6 +218,10 @@ test("errors have the code and the facts of the answer", async () => {
   });
 });
 
+test("a payload that JSON cannot write is refused before anything is sent", async () => {
+  await assert.rejects(newClient().submit("x", { number: 1n }), (error) => hasCode(error, "invalid"));
+});
+
 test("lists are read page by page", async () => {
   const client = newClient();
   const queue = unique("q");
