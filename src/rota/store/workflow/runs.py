@@ -72,11 +72,18 @@ class RunStore:
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
-        self.waits = WaitStore(tx)
+        self._waits: WaitStore | None = None
         self._added: list[Sequence[object]] = []
         self._states: dict[int, Sequence[object]] = {}  # the last one of each run
         self._parent_tokens: dict[int, int] = {}
         self._entries: list[tuple[Sequence[object], dict[str, int]]] = []
+
+    @property
+    def waits(self) -> WaitStore:
+        """What runs wait for; few batches change it."""
+        if self._waits is None:
+            self._waits = WaitStore(self._tx)
+        return self._waits
 
     def flush(self) -> None:
         """Write the collected rows. Until then they cannot be read."""
@@ -90,7 +97,8 @@ class RunStore:
         if self._parent_tokens:
             rows = [(token, run_id) for run_id, token in self._parent_tokens.items()]
             self._tx.pipeline_many("runs.set_parent_token", ("token", "id"), rows)
-        self.waits.flush()
+        if self._waits is not None:
+            self._waits.flush()
         self._added, self._states, self._entries, self._parent_tokens = [], {}, [], {}
 
     def last_id(self) -> int:
