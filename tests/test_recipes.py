@@ -40,6 +40,7 @@ GIVEN = {
     "concurrency": Concurrency("seven"),
     "rate": [Rate("seven", limit=7)],
     "fair_key": "seven",
+    "headers": {"seven": "7"},
 }
 
 

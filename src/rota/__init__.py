@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from rota.sdk.kv import Memory as Memory
     from rota.sdk.locks import Lock as Lock
     from rota.sdk.locks import LockNotAcquired as LockNotAcquired
+    from rota.sdk.middleware.hooks import EnqueuedCall as EnqueuedCall
+    from rota.sdk.middleware.hooks import HandlerCall as HandlerCall
+    from rota.sdk.middleware.hooks import Middleware as Middleware
+    from rota.sdk.middleware.hooks import StepExecution as StepExecution
     from rota.sdk.outcomes import Cancelled as Cancelled
     from rota.sdk.outcomes import Discard as Discard
     from rota.sdk.outcomes import RateLimited as RateLimited
@@ -84,6 +88,7 @@ _NAMES = {
     "rota.sdk.handles": "PendingHandle TaskCancelled TaskFailed TaskHandle",
     "rota.sdk.kv": "Memory",
     "rota.sdk.locks": "Lock LockNotAcquired",
+    "rota.sdk.middleware.hooks": "EnqueuedCall HandlerCall Middleware StepExecution",
     "rota.sdk.outcomes": "Cancelled Discard RateLimited Retry Snooze",
     "rota.sdk.replay": "replay",
     "rota.sdk.run": "RunCancelled RunFailed RunHandle",

@@ -45,6 +45,7 @@ def test_a_task_that_says_no_key_has_that_of_its_row() -> None:
         (b"{}", "invalid"),
         (content(priority="high"), "invalid"),
         (content(delay_ms=1, run_at_ms=1), "invalid"),
+        (content(headers={f"h{number}": "v" * 512 for number in range(5)}), "invalid"),
         (content(payload="x" * MOST_BYTES), "too_large"),
         (content(payload=msgspec.Raw(b"[" * 100 + b"]" * 100)), "invalid"),
     ],

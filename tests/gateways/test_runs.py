@@ -43,6 +43,40 @@ async def bench(api: Api) -> Bench:
     return await Bench.at(api)
 
 
+# --- headers -------------------------------------------------------------------------------------
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(
+    ("head", "field", "expected"),
+    [
+        (TRACEPARENT, None, {"traceparent": TRACEPARENT}),
+        (TRACEPARENT, {"traceparent": "given"}, {"traceparent": "given"}),
+        (TRACEPARENT.upper(), None, None),
+        ("00-short", None, None),
+        (TRACEPARENT + "x" * 600, None, None),
+        (None, None, None),
+    ],
+)
+async def test_the_tasks_of_a_run_have_the_traceparent_of_its_request_or_its_headers(
+    bench: Bench, head: str | None, field: Json, expected: Json
+) -> None:
+    await bench.put(ONE)
+    body = {"workflow": "one", "input": {"x": 1}}
+    if field is not None:
+        body["headers"] = field
+
+    headers = {} if head is None else {"traceparent": head}
+    answer = await bench.api.post("/api/runs", body, headers=headers)
+    (lease,) = await bench.worker.lease()
+    task = (await bench.api.get(f"/api/tasks/{lease['task_id']}")).json()
+
+    assert answer.status_code == 201
+    assert lease.get("headers") == expected
+    assert task.get("headers") == expected
+
+
 # --- starting and looking ------------------------------------------------------------------------
 
 

@@ -5,9 +5,29 @@ import logging
 import os
 from pathlib import Path
 
-from rota import Rota, current
+from rota import HandlerCall, Middleware, Rota, current
 
-app = Rota("http://127.0.0.1:1")  # tests give it another way
+
+class ProcessNoting(Middleware):
+    """Notes the process in which the last handler was called."""
+
+    pid = 0
+
+    def on_execute(self, _: HandlerCall) -> None:
+        self.pid = os.getpid()
+
+
+noting = ProcessNoting()
+app = Rota("http://127.0.0.1:1", middleware=[noting])  # tests give it another way
+
+
+@app.task(run_in="process")
+def headers_in_process() -> dict[str, object]:
+    return {
+        "headers": dict(current().headers),
+        "pid": os.getpid(),
+        "hooked_in": noting.pid,
+    }
 
 
 @app.task(run_in="process")

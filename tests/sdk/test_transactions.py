@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from rota import Invalid, Rota, TaskFailed, TaskState
+from rota import EnqueuedCall, Invalid, Middleware, Rota, TaskFailed, TaskState
+from rota.sdk.client import calls
 from tests.databases.schemas import url
 from tests.sdk.programs import PROGRAMS, Note, Program
 from tests.sdk.serving import Server, working
@@ -80,6 +81,27 @@ def test_what_is_committed_runs_once(world: World, program: Program) -> None:
     handle.result(PATIENCE_S)
     assert handle.status() is TaskState.SUCCEEDED
     assert (world.ran.count(number), world.rows(number)) == (1, 1)
+
+
+def test_middleware_adds_headers_to_a_task_of_a_transaction(world: World) -> None:
+    class Tagging(Middleware):
+        def on_enqueue(self, calls: Sequence[EnqueuedCall]) -> None:
+            for one in calls:
+                one.headers["transaction"] = one.key or "none"
+
+    tagging = Tagging()
+    world.app.use_middleware(tagging)
+    try:
+        with psycopg.connect(url()) as connection:
+            handle = world.note.enqueue(next(numbers), conn=connection)
+    finally:
+        world.app.remove_middleware(tagging)
+    handle.result(PATIENCE_S)
+
+    found = handle.find()
+    assert found is not None
+    task = world.app.client.run(calls.get_task(found.id))
+    assert task.headers == {"transaction": task.key}
 
 
 def test_what_is_rolled_back_never_exists(world: World, program: Program) -> None:

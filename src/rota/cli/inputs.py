@@ -87,6 +87,14 @@ def labels_of(given: tuple[str, ...]) -> dict[str, str] | list[str]:
     return list(given)
 
 
+def headers_of(option: str, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [one.partition("=") for one in given]
+    for name, sign, _ in pairs:
+        if not name or not sign:
+            raise click.UsageError(f"{option}: give a name and a value, as NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
 # --- limits ---------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from msgspec import Meta, Struct
 from rota.core import limits
 from rota.core.commands import AttemptLines, FenceNumber, Progress, Result, TaskNumber
 from rota.core.replies import OutcomeName
+from rota.core.tasks.headers import Headers
 from rota.core.tasks.model import Labels, Name
 from rota.core.workers.model import Health, WorkerState
 from rota.messages.base import Answer, Incarnation, Request
@@ -123,6 +124,7 @@ class StreamedLease(Struct, frozen=True, gc=False, array_like=True):
     key: str | None = None
     labels: Labels | None = None
     run_id: str | None = None
+    headers: Headers | None = None
 
 
 class StreamLeases(Answer, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from msgspec import Meta, Raw
 from rota.core import limits
 from rota.core.flows.model import Concurrencies, Rates
 from rota.core.flows.queue_settings import Fairness, QueueRate
+from rota.core.tasks.headers import Headers
 from rota.core.tasks.logs import LogLevel
 from rota.core.tasks.model import Backoff, Labels, Name, TaskError, TaskState
 from rota.core.tasks.unique import Debounce, Unique
@@ -52,6 +53,7 @@ class TaskView(Answer, frozen=True, kw_only=True):
     on_expiry: Literal["fail", "discard"] = "fail"
     unique: Unique | None = None
     debounce: Debounce | None = None
+    headers: Headers | None = None
     created_at_ms: int
     started_at_ms: int | None = None  # of the attempt that runs, or finished it
     finished_at_ms: int | None = None

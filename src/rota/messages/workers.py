@@ -6,6 +6,7 @@ from msgspec import Meta, Raw
 
 from rota.core import limits
 from rota.core.dispatch.autoscaling import Term
+from rota.core.tasks.headers import Headers
 from rota.core.tasks.logs import LogLevel, TimeMs
 from rota.core.tasks.model import Labels, Name, TaskError
 from rota.core.workers.model import Health, WorkerState
@@ -135,6 +136,7 @@ class LeaseView(Answer, frozen=True, kw_only=True):
     labels: Labels | None = None
     created_at_ms: int = 0
     run_id: str | None = None  # the run it belongs to, to attach artifacts to; null: none
+    headers: Headers | None = None  # as the task was submitted with, or its run; null: none
 
 
 class LeaseAnswer(Answer, frozen=True, kw_only=True):

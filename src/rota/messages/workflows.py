@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from rota.core import limits
+from rota.core.tasks.headers import Headers
 from rota.core.tasks.model import Name
 from rota.core.workflow.commands import MAX_VERSION
 from rota.core.workflow.decisions import RunDecision
@@ -59,6 +60,8 @@ class RunRequest(Request, frozen=True, kw_only=True):
     key: Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)] | None = None
     # Instead of the definition's.
     timeout_ms: Annotated[int, Meta(ge=1, le=limits.MAX_TIMEOUT_MS)] | None = None
+    # Of every task of the run, for middleware; absent: those of the request's `traceparent`.
+    headers: Headers | None = None
 
 
 class RunResumption(Request, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ import inspect
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -29,6 +29,7 @@ from typing import (
 import msgspec
 
 from rota.core import limits
+from rota.core.tasks.model import NewTask
 from rota.errors import Invalid
 from rota.sdk.arguments import check_templates, has_templates, with_filled_keys
 from rota.sdk.client import calls
@@ -38,6 +39,8 @@ from rota.sdk.encoding import decoder_of, encode
 from rota.sdk.groups.starter import GroupStarter
 from rota.sdk.handles import PendingHandle, TaskHandle
 from rota.sdk.inbox import inbox_of, with_key
+from rota.sdk.middleware.chain import MiddlewareChain
+from rota.sdk.middleware.hooks import Middleware
 from rota.sdk.schedules.app_schedules import AppSchedules
 from rota.sdk.task import (
     BatchPolicy,
@@ -119,7 +122,8 @@ class Rota(GroupStarter):
     False it is not checked, which gives the token to any machine on the way, and is warned of.
 
     `name` is how the coordinator knows the schedules of this app; by default it is the module of
-    the first task with a schedule.
+    the first task with a schedule. `middleware` surrounds what the app enqueues and executes, the
+    first one outermost.
 
     `schema` concerns tasks that are enqueued with `conn`: the schema that Rota has in that database
     (`ROTA_SCHEMA`, or else `rota`). `notify` has no effect any more, and will be removed.
@@ -136,10 +140,12 @@ class Rota(GroupStarter):
         verify: Verify = True,
         name: str | None = None,
         embedded: bool = False,
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         if notify is not None:
             warnings.warn(NOTIFY_HAS_GONE, DeprecationWarning, stacklevel=2)
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.middleware = MiddlewareChain(middleware) if middleware else None
         self.functions: dict[str, CodeWorkflow[..., Any]] = {}  # workflows in code, by name
         self._schedules = AppSchedules(name)
         self._inbox = inbox_of(schema)
@@ -151,6 +157,21 @@ class Rota(GroupStarter):
         self._client: Client | None = None
         self._is_own_client = True
         self._workers = BackgroundWorkers(self, concurrency=concurrency)
+
+    # --- middleware -----------------------------------------------------------------------------
+
+    def use_middleware(self, *middleware: Middleware) -> None:
+        """Install middleware, inside that which is installed already; calls from now on pass it."""
+        with self._lock:
+            installed = () if self.middleware is None else self.middleware.installed
+            self.middleware = MiddlewareChain((*installed, *middleware))
+
+    def remove_middleware(self, middleware: Middleware) -> None:
+        """Undo `use_middleware`; without effect on middleware that is not installed."""
+        with self._lock:
+            installed = () if self.middleware is None else self.middleware.installed
+            rest = [one for one in installed if one is not middleware]
+            self.middleware = MiddlewareChain(rest) if rest else None
 
     # --- tasks ----------------------------------------------------------------------------------
 
@@ -362,7 +383,8 @@ class Rota(GroupStarter):
         if conn is None:
             return self.client.run(self._submit(submissions))
         keyed = self._with_keys(submissions)
-        self._inbox.put(conn, [one.new_task for one in keyed])
+        with self._enqueueing(keyed) as tasks:
+            self._inbox.put(conn, tasks)
         return self._pending(keyed)
 
     @overload
@@ -379,7 +401,8 @@ class Rota(GroupStarter):
         if conn is None:
             return await self.client.arun(self._submit(submissions))
         keyed = self._with_keys(submissions)
-        await self._inbox.aput(conn, [one.new_task for one in keyed])
+        with self._enqueueing(keyed) as tasks:
+            await self._inbox.aput(conn, tasks)
         return self._pending(keyed)
 
     @overload
@@ -421,6 +444,19 @@ class Rota(GroupStarter):
 
     def _submit(self, submissions: Iterable[Submission[R]]) -> Exchange[list[TaskHandle[R]]]:
         self._workers.cover()
+        if self.middleware is None:
+            return (yield from self._send(submissions))
+        given = list(submissions)
+        with self.middleware.enqueueing([one.new_task for one in given]) as enqueued:
+            sent: list[Submission[R]] = [
+                Submission(task, one.decoder)
+                for task, one in zip(enqueued.tasks, given, strict=True)
+            ]
+            handles = yield from self._send(sent)
+            enqueued.note(handles)
+        return handles
+
+    def _send(self, submissions: Iterable[Submission[R]]) -> Exchange[list[TaskHandle[R]]]:
         handles: list[TaskHandle[R]] = []
         for batch in _batches(submissions):
             receipts = yield calls.submit_for_receipts([one.new_task for one in batch])
@@ -441,6 +477,16 @@ class Rota(GroupStarter):
                 field="conn",
             )
         return [Submission(with_key(one.new_task), one.decoder) for one in submissions]
+
+    @contextlib.contextmanager
+    def _enqueueing(self, keyed: Iterable[Submission[Any]]) -> Iterator[list[NewTask]]:
+        """The tasks of a transaction, inside the middleware, which learns no ids."""
+        tasks = [one.new_task for one in keyed]
+        if self.middleware is None:
+            yield tasks
+            return
+        with self.middleware.enqueueing(tasks) as enqueued:
+            yield enqueued.tasks
 
     def _pending(self, keyed: Iterable[Submission[R]]) -> list[PendingHandle[R]]:
         return [

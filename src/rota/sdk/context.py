@@ -7,7 +7,7 @@ context, as `asyncio.to_thread` does.
 
 import asyncio
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -105,6 +105,11 @@ class TaskContext:
     @property
     def labels(self) -> Labels | None:
         return self._lease.labels
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The texts that travel beside the payload, such as the context of a trace."""
+        return self._lease.headers or {}
 
     @property
     def attempt(self) -> int:

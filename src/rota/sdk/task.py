@@ -28,6 +28,7 @@ from msgspec import Meta, Struct
 
 from rota.core import limits
 from rota.core.flows.model import Concurrency, Rate, check_limits
+from rota.core.tasks.headers import check_headers
 from rota.core.tasks.model import Backoff, NewTask
 from rota.core.tasks.unique import Debounce, Unique
 from rota.errors import Invalid
@@ -40,6 +41,7 @@ from rota.sdk.arguments import (
 )
 from rota.sdk.client.client import Client
 from rota.sdk.handles import PendingHandle, TaskHandle
+from rota.sdk.middleware.chain import MiddlewareChain
 from rota.sdk.options.durations import Duration, in_milliseconds
 from rota.sdk.options.other_names import (
     METHODS_ELSEWHERE,
@@ -80,6 +82,7 @@ class Options(TypedDict, total=False):
     debounce: Debounce | Mapping[str, Any]
     concurrency: Concurrency | Sequence[Concurrency]  # how many tasks of a key run at once
     rate: Rate | Sequence[Rate]  # how many tasks of a key start in a period
+    headers: Mapping[str, str]  # texts beside the payload, for middleware
     fair_key: str  # the tenant of the task, between which its queue is fair
 
 
@@ -108,6 +111,7 @@ class App(Protocol):
     """What tasks, workflows and workers need of the app that they belong to."""
 
     tasks: "dict[str, Task[..., Any]]"
+    middleware: MiddlewareChain | None  # None: there is none
 
     @property
     def client(self) -> Client: ...
@@ -329,6 +333,8 @@ def template_of(name: str, options: Options, base: NewTask | None = None) -> New
     except msgspec.ValidationError as error:
         raise Invalid(f"task {name!r}: {error}", task=name) from None
     check_limits(checked.concurrency, checked.rate)
+    if checked.headers is not None:
+        check_headers(checked.headers)
     if base is None:
         return checked
     changes = {field: getattr(checked, field) for field in given}

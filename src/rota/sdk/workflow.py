@@ -30,12 +30,13 @@ from rota.core.workflow.definition.model import (
 from rota.core.workflow.definition.parser import convert
 from rota.core.workflow.definition.readings import warnings_of
 from rota.errors import Invalid
-from rota.messages import RunRequest, WorkflowView
+from rota.messages import RunRequest, RunView, WorkflowView
 from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange
 from rota.sdk.definitions import invalid, yaml_of
 from rota.sdk.encoding import encode
+from rota.sdk.middleware.chain import starting
 from rota.sdk.options.durations import Duration, in_milliseconds, optional_milliseconds
 from rota.sdk.run import RunHandle
 from rota.sdk.task import App, Task
@@ -303,7 +304,7 @@ class Workflow:
             key=key,
             timeout_ms=optional_milliseconds(timeout_ms, "timeout_ms"),
         )
-        view = yield run_calls.start_run(request)
+        view = yield from starting(self._app.middleware, request, _start_run)
         return RunHandle.of(view, lambda: self._app.client)
 
     def _deployed_version(self) -> int | None:
@@ -313,6 +314,11 @@ class Workflow:
         client, definition, view = self._deployed
         is_current = client is self._app.client and definition is self.definition
         return view.version if is_current else None
+
+
+def _start_run(request: RunRequest) -> Exchange[RunView]:
+    view: RunView = yield run_calls.start_run(request)
+    return view
 
 
 def _plain(value: Any) -> Any:

@@ -174,6 +174,7 @@ def _lease(
         priority=new_task.priority,
         key=new_task.key,
         labels=new_task.labels,
+        headers=new_task.headers,
     )
 
 

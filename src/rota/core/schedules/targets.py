@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from rota.core.schedules.firing import PlannedFiring
 from rota.core.schedules.model import ScheduleSpec, ScheduleState
+from rota.core.tasks.headers import check_headers
 from rota.core.tasks.model import NewTask
 from rota.core.workflow.commands import StartRun, named_version
 from rota.errors import Invalid
@@ -19,9 +20,7 @@ def check_target(spec: ScheduleSpec) -> None:
     if (spec.task is None) == (spec.run is None):
         raise Invalid("give either task or run", field="task")
     if spec.task is not None:
-        for field in ("key", "run_at_ms"):
-            if getattr(spec.task, field) is not None:
-                raise Invalid(f"task.{field}: the schedule decides this", field=field)
+        _check_task(spec.task)
         if spec.with_times:
             _check_object(spec.task.payload, "task.payload")
     if spec.run is not None:
@@ -37,6 +36,14 @@ def check_target(spec: ScheduleSpec) -> None:
             raise Invalid(f"run.input: {error}", field="input") from None
         if spec.with_times:
             _check_object(spec.run.input, "run.input")
+
+
+def _check_task(task: NewTask) -> None:
+    for field in ("key", "run_at_ms"):
+        if getattr(task, field) is not None:
+            raise Invalid(f"task.{field}: the schedule decides this", field=field)
+    if task.headers is not None:
+        check_headers(task.headers)
 
 
 def _check_object(value: Raw, field: str) -> None:

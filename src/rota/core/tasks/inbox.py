@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 
 from rota.core import limits
 from rota.core.flows.model import check_limits
+from rota.core.tasks.headers import check_headers
 from rota.core.tasks.keys import check_key_size, check_unique
 from rota.core.tasks.model import NULL, Lane, NewTask, TaskError
 from rota.core.tasks.values import check_value
@@ -39,6 +40,8 @@ def read_item(key: str, content: bytes, *, most_bytes: int) -> InboxItem:
         check_key_size(task.queue, task.key or key)
         check_unique(task)
         check_limits(task.concurrency, task.rate)
+        if task.headers is not None:
+            check_headers(task.headers)
         check_value(task.payload, "payload", most_bytes=most_bytes)
     except RotaError as error:
         return refused(_readable_part(key, content, most_bytes), error)

@@ -14,6 +14,7 @@ from msgspec import Meta, Raw, Struct
 from rota.core import limits
 from rota.core.flows.model import Concurrencies, FairKey, FlowSpec, Rates, flow_spec
 from rota.core.ids import TaskId
+from rota.core.tasks.headers import Headers
 from rota.core.tasks.unique import Debounce, Release, Unique, debounced_due_ms
 
 Name = Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_LENGTH)]
@@ -160,6 +161,8 @@ class NewTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     unique: Unique | None = None
     # Tasks in quick succession become one; not together with `delay_ms` and `run_at_ms`.
     debounce: Debounce | None = None
+    # Texts beside the payload for middleware, such as `traceparent`; all attempts get them.
+    headers: Headers | None = None
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -179,6 +182,7 @@ class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_expiry: Literal["fail", "discard"] = "fail"
     unique: Unique | None = None
     debounce: Debounce | None = None
+    headers: Headers | None = None
 
 
 FAIL = "fail"  # the default of `on_expiry`
@@ -216,6 +220,7 @@ def options_of(task: NewTask) -> TaskOptions:
         and task.fair_key is None
         and task.unique is None
         and task.debounce is None
+        and task.headers is None
         and task.on_expiry == FAIL
     ):
         return DEFAULT_OPTIONS
@@ -233,6 +238,7 @@ def options_of(task: NewTask) -> TaskOptions:
         on_expiry=task.on_expiry,
         unique=task.unique,
         debounce=task.debounce,
+        headers=task.headers,
     )
 
 

@@ -27,6 +27,7 @@ from rota.core.ids import TaskId, next_ids, to_text
 from rota.core.replies import Submitted, Taken
 from rota.core.snapshot import Snapshot, added_task
 from rota.core.tasks import attempts
+from rota.core.tasks.headers import check_headers
 from rota.core.tasks.inbox import (
     UNACCEPTED,
     InboxItem,
@@ -71,14 +72,21 @@ def held_key_of(task: NewTask, *, now_ms: int) -> HeldKey | None:
     return None if task.debounce is None else debounce_key(task.debounce)
 
 
+def _check_sizes(task: NewTask) -> None:
+    if task.key is not None:
+        check_key_size(task.queue, task.key)
+    if task.headers is not None:
+        check_headers(task.headers)
+
+
 def submit(
     snapshot: Snapshot, command: SubmitTasks, context: Context
 ) -> tuple[list[Decision], Submitted]:
     """Accept each task once: for a key that its queue knows, return the task it names."""
     has_limits = has_unique = False
     for task in command.tasks:
-        if task.key is not None:
-            check_key_size(task.queue, task.key)
+        if task.key is not None or task.headers is not None:
+            _check_sizes(task)
         if task.concurrency is not None or task.rate is not None:
             has_limits = True
             check_limits(task.concurrency, task.rate)

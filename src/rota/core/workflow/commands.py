@@ -119,6 +119,7 @@ class StartRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="StartRun")
     input: Any = None
     key: str | None = None
     timeout_ms: int | None = None
+    headers: dict[str, str] | None = None  # of every task of the run
 
 
 class ForkRun(CommandBase[RunShown], frozen=True, kw_only=True, tag="ForkRun"):

@@ -38,6 +38,7 @@ class RunStarted(Struct, frozen=True, tag="RunStarted"):
     parent_id: str | None = None
     # Of a fork of a function: what the other run had done before the operation it is forked from.
     log: list[Operation] | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET  # of every task of the run; unset: none
 
 
 class TaskEnded(Struct, frozen=True, tag="TaskEnded"):

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from msgspec import UNSET
+
 from rota.core.decisions import Decision, FinishTask, RequeueTask
 from rota.core.quotas import Usage
 from rota.core.workflow.program import AnyRun, Program
@@ -28,6 +30,12 @@ class LiveRun:
     has_waits: bool = False  # False: none was ever stored
     links: dict[int, int] = field(default_factory=dict)  # token -> task or run
     ran_on: int = 0  # the incarnation of the worker that ran its function last
+
+    @property
+    def headers(self) -> dict[str, str] | None:
+        """The headers of the tasks of the run."""
+        started = self.run.started
+        return None if started is None or started.headers is UNSET else started.headers
 
     def changed_waits(self, *, was_ended: bool) -> WaitChanges:
         """Return what the last event has changed of what the run waits for.

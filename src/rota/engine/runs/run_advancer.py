@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, assert_never
 
 import msgspec
+from msgspec import UNSET
 
 from rota.core.decisions import FinishTask
 from rota.core.events import Event
@@ -218,6 +219,7 @@ class RunAdvancer:
             rules=RULES,
             slice_steps=STEPS_PER_SLICE,
             run_id=to_text(record.id),
+            headers=command.headers or UNSET,
         )
         return self.start(record, started)
 
@@ -365,7 +367,7 @@ class RunAdvancer:
         match decision:
             case DispatchTask():
                 task_id = TaskId(self.new_id())
-                made = self._tasks.dispatch(live.record.id, decision, task_id, links)
+                made = self._tasks.dispatch(live, decision, task_id, links)
                 live.links[decision.number] = made
             case CancelTask():
                 cancelled = live.links.pop(decision.number, None)
@@ -410,7 +412,7 @@ class RunAdvancer:
             tasks = asked_tasks(run, decision)
         for task in tasks:
             task_id = TaskId(self.new_id())
-            live.links[task.number] = self._tasks.dispatch(live.record.id, task, task_id, links)
+            live.links[task.number] = self._tasks.dispatch(live, task, task_id, links)
             if runs_function(task.number) and live.ran_on:
                 self._batch.preferred[task_id] = live.ran_on
 
@@ -485,6 +487,7 @@ class RunAdvancer:
             slice_steps=STEPS_PER_SLICE,
             run_id=to_text(child_id),
             parent_id=to_text(parent.id),
+            headers=live.headers or UNSET,
         )
         self._todo.append((child_id, started))
         return child_id

@@ -16,6 +16,7 @@ from rota.core.tasks.model import NewTask, TaskState
 from rota.core.workflow.decisions import DispatchTask
 from rota.core.workflow.events import FunctionStopped, TaskEnded
 from rota.core.workflow.functions.model import FUNCTION_TOKEN, FunctionReport
+from rota.engine.runs.cache import LiveRun
 from rota.errors import StaleLease
 from rota.store.tasks.tasks import TaskStore
 
@@ -33,7 +34,7 @@ class RunTasks:
         self._unwanted: dict[TaskId, None] = {}
 
     def dispatch(
-        self, run_id: int, decision: DispatchTask, task_id: TaskId, links: dict[str, int]
+        self, live: LiveRun, decision: DispatchTask, task_id: TaskId, links: dict[str, int]
     ) -> int:
         """Make a task of a run, and name it in the links of the journal entry."""
         task = NewTask(
@@ -48,9 +49,10 @@ class RunTasks:
             concurrency=decision.concurrency,
             rate=decision.rate,
             fair_key=decision.fair_key,
+            headers=live.headers,
         )
         self._added.append(AddTask(task_id, task, self._context.now_ms))
-        self._made[task_id] = (run_id, decision.number)
+        self._made[task_id] = (live.record.id, decision.number)
         self._links[task_id] = links
         links[str(decision.number)] = task_id
         return task_id

@@ -38,6 +38,7 @@ from rota.sdk.functions.execution.runtime import FunctionRuntime
 from rota.sdk.functions.execution.threads import run_in_thread
 from rota.sdk.functions.handles import FunctionHandle
 from rota.sdk.functions.operations import CodeTarget, Operations
+from rota.sdk.middleware.chain import starting
 from rota.sdk.task import App, Task
 
 log = structlog.get_logger("rota.worker")
@@ -218,6 +219,14 @@ class CodeWorkflow(CodeTarget[P, R]):
         }
         run_input = self.encode_input(args, kwargs)
         request = RunRequest(workflow=self.name, input=run_input, **given)
+        return (
+            yield from starting(
+                self.app.middleware, request, lambda request: self._sent(request, wait_ms=wait_ms)
+            )
+        )
+
+    def _sent(self, request: RunRequest, *, wait_ms: int) -> Exchange[RunView]:
+        """The calls that start a run, and store the definition if need be."""
         version = self.deployed_version
         if version is None:
             version = yield from self._deploying_if_allowed()
@@ -337,7 +346,8 @@ class ResumptionTask(Task[[Raw], FunctionReport]):
 
     def __init__(self, workflow: CodeWorkflow[..., Any]) -> None:
         async def resume(_: Raw) -> FunctionReport:
-            return await FUNCTION_HOST.get().run(workflow, EXECUTION.get())
+            host, middleware = FUNCTION_HOST.get(), workflow.app.middleware
+            return await host.run(workflow, EXECUTION.get(), middleware=middleware)
 
         name = task_of(workflow.name)
         super().__init__(workflow.app, resume, name=name, run_in="loop", options={})

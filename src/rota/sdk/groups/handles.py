@@ -12,6 +12,7 @@ from rota.sdk.client import run_calls
 from rota.sdk.client.requests import Exchange, wait_for_end
 from rota.sdk.encoding import encode
 from rota.sdk.groups.generated import GeneratedRun
+from rota.sdk.middleware.chain import starting
 from rota.sdk.options.durations import Duration, optional_milliseconds
 from rota.sdk.run import RunFailed, RunHandle, output_of
 from rota.sdk.task import App
@@ -143,9 +144,14 @@ def start(
         key=key,
         timeout_ms=optional_milliseconds(timeout_ms, "timeout_ms"),
     )
-    try:
-        view: RunView = yield run_calls.start_run(request)
-    except WorkflowNotFound:
-        yield run_calls.put_workflow(workflow.definition)
-        view = yield run_calls.start_run(request)
+
+    def send(request: RunRequest) -> Exchange[RunView]:
+        try:
+            view: RunView = yield run_calls.start_run(request)
+        except WorkflowNotFound:
+            yield run_calls.put_workflow(workflow.definition)
+            view = yield run_calls.start_run(request)
+        return view
+
+    view = yield from starting(app.middleware, request, send)
     return RunHandle.of(view, lambda: app.client)

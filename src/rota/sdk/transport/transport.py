@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from rota.errors import RotaError, Unavailable
+from rota.errors import Unavailable
 
 JSON = "application/json"
 ANSWER_TIMEOUT_S = 30.0  # on top of the wait that the request asks the coordinator for
@@ -72,16 +72,17 @@ def drive(
     perform: Callable[[Any], Any],
     pause: Callable[[float], object] = time.sleep,
 ) -> T:
+    """Carry out the steps of an exchange, which sees every error, also an interruption."""
     try:
         step = next(exchange)
         while True:
-            if isinstance(step, float):
-                pause(step)
-                step = next(exchange)
-                continue
+            answer = None
             try:
-                answer = perform(step)
-            except RotaError as error:
+                if isinstance(step, float):
+                    pause(step)
+                else:
+                    answer = perform(step)
+            except BaseException as error:  # noqa: BLE001 - the exchange raises it again
                 step = exchange.throw(error)
             else:
                 step = exchange.send(answer)
@@ -94,13 +95,13 @@ async def adrive(exchange: Generator[Any, Any, T], perform: Callable[[Any], Awai
     try:
         step = next(exchange)
         while True:
-            if isinstance(step, float):
-                await asyncio.sleep(step)
-                step = next(exchange)
-                continue
+            answer = None
             try:
-                answer = await perform(step)
-            except RotaError as error:
+                if isinstance(step, float):
+                    await asyncio.sleep(step)
+                else:
+                    answer = await perform(step)
+            except BaseException as error:  # noqa: BLE001 - the exchange raises it again
                 step = exchange.throw(error)
             else:
                 step = exchange.send(answer)

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from msgspec import Struct
 
 from rota.cli.connection import connected
-from rota.cli.inputs import concurrency_fields, json_value, labels_of, rate_fields
+from rota.cli.inputs import concurrency_fields, headers_of, json_value, labels_of, rate_fields
 from rota.cli.options import duration_option, wait_timeout_option
 from rota.cli.render.output import ExitCode, Refusal, is_terminal, note, show, visible
 from rota.core.tasks.model import FINISHED
@@ -85,6 +85,12 @@ MAX_TRIES_WHEN_OVERLOADED = 60
     "for more.",
 )
 @click.option("--fair-key", help="Tenant: the tenants of a queue share its starts.")
+@click.option(
+    "--header",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Text beside the payload, for middleware; repeat for more.",
+)
 @click.option("--label", multiple=True, help="KEY=VALUE, or a word; repeat for more.")
 @click.option(
     "--file",
@@ -142,6 +148,8 @@ def new_task(name: str, fields: dict[str, Any]) -> NewTask:
     described = dict(fields, name=name)
     if "label" in described:
         described["labels"] = labels_of(described.pop("label"))
+    if "header" in described:
+        described["headers"] = headers_of("--header", described.pop("header"))
     for option in ("backoff", "unique", "debounce"):
         if option in described:
             described[option] = msgspec.json.decode(

@@ -219,6 +219,7 @@ def _facts(task: "TaskDetails") -> Facts:
             ("worker", task.worker_id),
             ("key", task.key),
             ("labels", msgspec.json.encode(task.labels).decode() if task.labels else None),
+            ("headers", msgspec.json.encode(task.headers).decode() if task.headers else None),
             ("created", absolute(task.created_at_ms)),
             ("runs at", absolute(task.run_at_ms)),
             ("started", absolute(task.started_at_ms)),

@@ -74,6 +74,7 @@ const About = ({ task, story }) => html`<${Panel} title="About"><div class="body
   ["fair key", task.fair_key && html`<code>${task.fair_key}</code>`],
   ["key", task.key && html`<code>${task.key}</code>`],
   ["labels", labels(task)],
+  ["headers", task.headers && html`<code>${JSON.stringify(task.headers)}</code>`],
   ["run", task.run_id && html`<a class="mono" href=${`/runs/${segment(task.run_id)}`}>${task.run_id}</a>`],
   ["fence", story?.fence],
 ]} /></div><//>`;

@@ -61,6 +61,8 @@ def added_task(item: AddTask, *, duplicate: bool = False) -> TaskView:
         view = msgspec.structs.replace(
             view, concurrency=task.concurrency, rate=task.rate, fair_key=task.fair_key
         )
+    if task.headers is not None:
+        view = msgspec.structs.replace(view, headers=task.headers)
     if (
         item.due_at_ms is None
         and task.run_at_ms is None
@@ -115,6 +117,7 @@ def task_view(
         on_expiry=options.on_expiry,
         unique=options.unique,
         debounce=options.debounce,
+        headers=options.headers,
         created_at_ms=task.created_at_ms,
         started_at_ms=task.started_at_ms,
         finished_at_ms=task.finished_at_ms,
@@ -142,6 +145,7 @@ def lease_view(task: TaskRecord) -> LeaseView:
         labels=options.labels,
         created_at_ms=task.created_at_ms,
         run_id=None if task.run is None else to_text(task.run),
+        headers=options.headers,
     )
 
 

@@ -266,7 +266,7 @@ def lease_rows(leases: Iterable[TaskRecord]) -> list[tuple[Any, ...]]:
 
 def _full_row(task: TaskRecord) -> tuple[Any, ...]:
     options = task.options
-    return (
+    row = (
         task.id,
         task.fence,
         task.lane.name,
@@ -282,3 +282,4 @@ def _full_row(task: TaskRecord) -> tuple[Any, ...]:
         options.labels,
         None if task.run is None else to_text(task.run),
     )
+    return row if options.headers is None else (*row, options.headers)

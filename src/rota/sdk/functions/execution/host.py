@@ -25,6 +25,7 @@ from rota.sdk.context import EXECUTION, Execution
 from rota.sdk.encoding import encode
 from rota.sdk.functions.execution.log import FunctionResumption, LoggedOperation
 from rota.sdk.functions.execution.runtime import ARTIFACT, FunctionRuntime
+from rota.sdk.middleware.chain import MiddlewareChain
 
 MOST_SUSPENDED = 1_000  # functions that wait in the memory of one worker
 JSON = "application/json"
@@ -75,8 +76,14 @@ class FunctionHost:
         """How many suspended functions are in memory."""
         return len(self._suspended)
 
-    async def run(self, function: RunnableFunction, execution: Execution) -> FunctionReport:
-        """Run the function of a leased task until it stops."""
+    async def run(
+        self,
+        function: RunnableFunction,
+        execution: Execution,
+        *,
+        middleware: MiddlewareChain | None = None,
+    ) -> FunctionReport:
+        """Run the function of a leased task until it stops; middleware surrounds its steps."""
         lease = execution.lease
         resumption = _decode(lease.payload)
         committer = _LeaseCommitter(self._commit, lease)
@@ -88,6 +95,7 @@ class FunctionHost:
             ended = resumption.ended or ()
         # The function may have begun under an earlier task: its context follows the current one.
         runtime.execution = execution
+        runtime.middleware = middleware
         EXECUTION.set(ResumedExecution(runtime))
         _use_artifacts(runtime, execution.client, lease)
         body = function.body(runtime, resumption.input)

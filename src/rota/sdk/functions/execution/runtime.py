@@ -38,6 +38,7 @@ from rota.sdk.functions.execution.log import (
     RecordedOperation,
 )
 from rota.sdk.functions.execution.scopes import SCOPE, Scopes, scope_of
+from rota.sdk.middleware.chain import MiddlewareChain
 
 ARTIFACT = "$artifact"  # the field of a result that is too large for the log
 _ARTIFACT_START = b'{"$artifact":'
@@ -91,6 +92,7 @@ class FunctionRuntime:
         # Whether an earlier task has run the code that runs now, which logs its lines again.
         self.is_replaying = bool(self.log.recorded)
         self.execution: Execution | None = None  # the task that runs the function now
+        self.middleware: MiddlewareChain | None = None  # around its steps
         self.scopes = Scopes()
         self.branches = Branches(self._rest)
         self.cancelled: str | None = None

@@ -277,20 +277,32 @@ class _Attempt:
         return Raw(content), None
 
     async def _called(self) -> Any:
-        call = self._call
+        call, function = self._call, self._in_middleware()
         if self._is_async:
             token = SCOPE.set(_IN_STEP)
             try:
-                return await self._function(*call.args, **call.kwargs)
+                return await function(*call.args, **call.kwargs)
             finally:
                 SCOPE.reset(token)
         context = contextvars.copy_context()
         context.run(SCOPE.set, _IN_STEP)
-        function = partial(context.run, self._function, *call.args, **call.kwargs)
-        value = await _threads.run(function)
+        value = await _threads.run(partial(context.run, function, *call.args, **call.kwargs))
         if inspect.iscoroutine(value):  # a callable object or partial of an async function
             return await value
         return value
+
+    def _in_middleware(self) -> Callable[..., Any]:
+        """The function of the step, inside the middleware of its app."""
+        runtime, function = self._runtime, self._function
+        if runtime.middleware is None or runtime.execution is None:
+            return function
+        return runtime.middleware.around_step(
+            function,
+            runtime.execution,
+            name=name_of_function(self._call.function),
+            path=self._path,
+            attempt=self._number,
+        )
 
     def _wait_ms(self, error: BaseException) -> int | None:
         """How long to wait before the next attempt; None: there is none."""

@@ -28,7 +28,7 @@ from rota.core.tasks.logs import LogLine
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.arguments import InvalidArguments
 from rota.sdk.client.client import Client
-from rota.sdk.context import EXECUTION
+from rota.sdk.context import EXECUTION, Execution
 from rota.sdk.outcomes import (
     INVALID_ARGUMENTS,
     UNREADABLE_RESULT,
@@ -137,6 +137,18 @@ class BatchAttempt(Attempt):
             one.batch = self
 
 
+def handler_of(attempt: Attempt) -> Callable[..., Any]:
+    """The function that runs an attempt, inside the middleware of its app."""
+    task = attempt.task
+    middleware = task.app.middleware
+    if middleware is None:
+        return task.function
+    executions: list[Execution] = [attempt]
+    if isinstance(attempt, BatchAttempt):
+        executions = [one for one in attempt.members if not one.is_settled]
+    return middleware.around_handler(task.function, executions, is_async=task.is_async)
+
+
 def run_handler(attempt: Attempt) -> ResultItem:
     """Run a plain handler to its end."""
     EXECUTION.set(attempt)
@@ -148,7 +160,7 @@ def run_handler(attempt: Attempt) -> ResultItem:
     except InvalidArguments as error:
         return failure(lease, INVALID_ARGUMENTS, error.detail, retryable=False)
     try:
-        value = task.function(*args, **kwargs)
+        value = handler_of(attempt)(*args, **kwargs)
     except BaseException as error:  # noqa: BLE001 - no handler may end the worker, not by exit
         return item_of_error(lease, error)
     return item_of_value(lease, value)
@@ -164,7 +176,7 @@ async def arun_handler(attempt: Attempt) -> ResultItem:
     except InvalidArguments as error:
         return failure(lease, INVALID_ARGUMENTS, error.detail, retryable=False)
     try:
-        value = task.function(*args, **kwargs)
+        value = handler_of(attempt)(*args, **kwargs)
         if task.is_async:
             value = await value
     except GeneratorExit:
@@ -181,7 +193,7 @@ def _run_batch(attempt: Attempt) -> ResultItem:
     call = _BatchCall(attempt)
     if call.values:
         try:
-            call.take(attempt.task.function(call.values))
+            call.take(handler_of(attempt)(call.values))
         except BaseException as error:  # noqa: BLE001 - as above
             call.fail(error)
     return call.end()
@@ -191,7 +203,7 @@ async def _arun_batch(attempt: Attempt) -> ResultItem:
     call, task = _BatchCall(attempt), attempt.task
     if call.values:
         try:
-            value = task.function(call.values)
+            value = handler_of(attempt)(call.values)
             call.take(await value if task.is_async else value)
         except GeneratorExit:
             raise

@@ -280,6 +280,7 @@ def lease_view(one: streams.StreamedLease) -> LeaseView:
         labels=one.labels,
         created_at_ms=one.created_at_ms,
         run_id=one.run_id,
+        headers=one.headers,
     )
 
 

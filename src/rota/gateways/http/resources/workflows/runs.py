@@ -9,6 +9,7 @@ from msgspec import Meta, Raw
 from rota.core import access, ids
 from rota.core.access import Action
 from rota.core.ids import TaskId
+from rota.core.tasks.headers import check_headers, trace_headers
 from rota.core.tasks.values import check_value
 from rota.core.workflow.commands import (
     ForkRun,
@@ -89,6 +90,9 @@ async def start(call: HttpCall[RunRequest, WaitForRunQuery]) -> HttpResponse:
     that is taken already is answered with the run that has it, 200 and `"duplicate": true`. With
     `wait_ms` the answer shows the run as it is then: a caller that goes away meanwhile does not
     end it.
+
+    The tasks of the run get its `headers`. Without any, a `traceparent` in the head of the request
+    becomes one.
     """
     asked = call.body
     access.check_unbound(call.caller)
@@ -102,6 +106,7 @@ async def start(call: HttpCall[RunRequest, WaitForRunQuery]) -> HttpResponse:
         input=run_input,
         key=asked.key,
         timeout_ms=asked.timeout_ms,
+        headers=_headers(call),
     )
     if call.query.wait_ms:
         view = await _ended(call, command)
@@ -122,6 +127,14 @@ async def _ended(call: HttpCall[RunRequest, WaitForRunQuery], command: StartRun)
         return run_view(ended.run.record, ended.run.context, duplicate=shown.is_duplicate)
     now = await _current(call, shown.record.id)
     return msgspec.structs.replace(now, duplicate=shown.is_duplicate)
+
+
+def _headers(call: HttpCall[RunRequest, WaitForRunQuery]) -> dict[str, str] | None:
+    given = call.body.headers
+    if given:
+        check_headers(given)
+        return given
+    return trace_headers(call.headers.get(b"traceparent"))
 
 
 def _value(call: HttpCall[Any, Any], value: Raw, field: str) -> Any:

@@ -1,0 +1,45 @@
+"""Headers: a small map of texts that travels with a task or a run, beside its payload.
+
+Middleware writes and reads them, for example the context of a trace. Handlers never get them as
+arguments.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
+
+from rota.core import limits
+from rota.errors import Invalid
+
+HeaderName = Annotated[str, Meta(min_length=1, max_length=limits.MAX_HEADER_NAME_LENGTH)]
+HeaderValue = Annotated[str, Meta(max_length=limits.MAX_HEADER_LENGTH)]
+Headers = Annotated[dict[HeaderName, HeaderValue], Meta(max_length=limits.MAX_HEADERS)]
+
+TRACEPARENT = "traceparent"
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def size_of(headers: Mapping[str, str]) -> int:
+    """The bytes of all names and values, in UTF-8."""
+    return sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Refuse headers that are larger together than they may be; their types check the rest."""
+    size, most = size_of(headers), limits.MAX_HEADERS_BYTES
+    if size > most:
+        raise Invalid(
+            f"headers: {size} bytes of names and values, and {most} are allowed; send larger "
+            "values in the payload",
+            field="headers",
+        )
+
+
+def trace_headers(traceparent: bytes | None) -> dict[str, str] | None:
+    """The headers of a run whose request has a `traceparent`; one that is malformed is ignored."""
+    if traceparent is None:
+        return None
+    text = traceparent.decode("latin-1")
+    return {TRACEPARENT: text} if _TRACEPARENT.fullmatch(text) else None

@@ -1,0 +1,1 @@
+"""Middleware: code of users around the enqueueing and the execution of tasks."""
