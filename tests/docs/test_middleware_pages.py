@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
 from rota.testing import TestCoordinator
 from tests.docs.pages import ROOT, blocks
 
@@ -30,3 +33,32 @@ def test_the_middleware_of_the_page_sends_the_tenant_and_times_the_handler() -> 
         assert handle.result() == "acme"
         assert names["handle"].result() == "globex"
     assert names["tenants"].seconds["whose"] >= 0
+
+
+def test_the_app_of_the_page_on_opentelemetry_is_traced() -> None:
+    page = HOW_TO / "trace-with-opentelemetry.md"
+    exporter = InMemorySpanExporter()
+    text = blocks(page, "python")[0].text.replace(
+        "BatchSpanProcessor(ConsoleSpanExporter())", "SimpleSpanProcessor(EXPORTER)"
+    )
+    # The global provider can be set once in a process, and not for other tests.
+    text = text.replace("trace.set_tracer_provider(provider)", "").replace(
+        "RotaInstrumentor()", "RotaInstrumentor(tracer_provider=provider)"
+    )
+    names: dict[str, Any] = {
+        "__name__": "page",
+        "EXPORTER": exporter,
+        "SimpleSpanProcessor": SimpleSpanProcessor,
+    }
+    exec(text, names)
+
+    with TestCoordinator() as coordinator:
+        coordinator.attach(names["app"])
+        names["greet"].enqueue("you")
+        coordinator.drain()
+
+    sent, processed = exporter.get_finished_spans()
+    assert (sent.name, processed.name) == ("send greet", "process greet")
+    assert processed.parent is not None
+    assert sent.context is not None
+    assert processed.parent.span_id == sent.context.span_id

@@ -1,6 +1,7 @@
 """Middleware around enqueueing and execution, and the headers that travel beside payloads."""
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,6 +17,7 @@ from rota.messages import RunRequest
 from rota.sdk.client import calls, run_calls
 from rota.testing import perform
 from tests.sdk import process_tasks
+from tests.sdk.listening import listening, read_request
 from tests.sdk.serving import PATIENCE_S, Server, working
 
 
@@ -184,6 +186,36 @@ def test_an_enqueue_hook_sees_the_refusal_of_the_coordinator_and_cannot_suppress
         app.enqueue("any", delay_ms=5, run_at_ms=5)
 
     assert [type(one) for one in seen] == [Invalid]
+
+
+async def test_an_enqueue_hook_sees_the_cancellation_of_its_caller() -> None:
+    seen: list[type[BaseException]] = []
+    connected = threading.Event()
+    released = threading.Event()
+
+    class Watching(Middleware):
+        @contextmanager
+        def on_enqueue(self, _: Sequence[EnqueuedCall]) -> Iterator[None]:
+            try:
+                yield
+            except BaseException as error:
+                seen.append(type(error))
+                raise
+
+    def never_answer(connection: socket.socket) -> None:
+        read_request(connection)
+        connected.set()
+        released.wait(PATIENCE_S)
+
+    with listening(never_answer) as url, Rota(url, middleware=[Watching()]) as app:
+        enqueueing = asyncio.create_task(app.aenqueue("any"))
+        await asyncio.to_thread(connected.wait, PATIENCE_S)
+        enqueueing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await enqueueing
+        released.set()
+
+    assert seen == [asyncio.CancelledError]
 
 
 def test_a_hook_may_replace_the_result_or_suppress_the_error(app: Rota) -> None:

@@ -37,6 +37,23 @@ def check_headers(headers: Mapping[str, str]) -> None:
         )
 
 
+def add_fitting(headers: dict[str, str], more: Mapping[str, str]) -> None:
+    """Add those of more headers that fit: a task is never refused because of its trace."""
+    size = size_of(headers)
+    for name, value in more.items():
+        is_new = name not in headers
+        before = 0 if is_new else size_of({name: headers[name]})
+        grown = size - before + size_of({name: value})
+        if (
+            len(name) <= limits.MAX_HEADER_NAME_LENGTH
+            and len(value) <= limits.MAX_HEADER_LENGTH
+            and len(headers) + is_new <= limits.MAX_HEADERS
+            and grown <= limits.MAX_HEADERS_BYTES
+        ):
+            headers[name] = value
+            size = grown
+
+
 def trace_headers(traceparent: bytes | None) -> dict[str, str] | None:
     """The headers of a run whose request has a `traceparent`; one that is malformed is ignored."""
     if traceparent is None:
