@@ -53,6 +53,7 @@ FRAGMENTS = {
 # Modules that no other imports: entry points of a process, and commands that are loaded by name.
 ENTRY_POINTS = {
     "rota.contrib.pydantic_ai": "what users of that library import",
+    "rota.contrib.sentry": "what users of that library import",
     "rota.contrib.django.apps": "the app that Django loads",
     "rota.contrib.django.management.commands.rota_worker": "the command that Django loads",
     "rota.cli.main": "the command `rota`",

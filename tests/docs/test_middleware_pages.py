@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import sentry_sdk
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from sentry_sdk.envelope import Envelope
+from sentry_sdk.transport import Transport
 
-from rota.testing import TestCoordinator
+from rota.testing import TestCoordinator, perform
+from rota.testing.handlers import perform_attempt
 from tests.docs.pages import ROOT, blocks
 
 HOW_TO = ROOT / "docs" / "how-to"
@@ -62,3 +66,34 @@ def test_the_app_of_the_page_on_opentelemetry_is_traced() -> None:
     assert processed.parent is not None
     assert sent.context is not None
     assert processed.parent.span_id == sent.context.span_id
+
+
+class EventInbox(Transport):
+    """Keeps the envelopes that Sentry's client sends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Any] = []
+
+    def capture_envelope(self, envelope: Envelope) -> None:
+        self.events += [item.payload.json for item in envelope.items]
+
+
+def test_the_app_of_the_page_on_sentry_reports_the_last_attempt() -> None:
+    page = HOW_TO / "report-errors-to-sentry.md"
+    inbox = EventInbox()
+    text = blocks(page, "python")[0].text.replace("traces_sample_rate=0.1", "transport=INBOX")
+    names: dict[str, Any] = {"__name__": "page", "INBOX": inbox}
+    try:
+        exec(text, names)
+        assert perform(names["charge"], 1).outcome == "failed"
+        assert inbox.events == []
+
+        perform_attempt(5, names["charge"], 1)
+    finally:
+        sentry_sdk.get_client().close(timeout=0)
+        sentry_sdk.get_global_scope().set_client(None)
+
+    (event,) = inbox.events
+    assert event["exception"]["values"][-1]["value"] == "the bank is closed"
+    assert event["tags"]["rota.attempt"] == "5"
