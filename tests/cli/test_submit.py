@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 import pytest
 from click.testing import Result
@@ -52,6 +53,15 @@ def test_the_options_make_the_task() -> None:
         labels={"tenant": "x", "run": "7"},
         delay_ms=5,
     )
+
+
+def test_headers_are_pairs_whose_values_may_have_further_signs() -> None:
+    task = new_task("add", {"header": ("tenant=x", "query=a=b", "empty=")})
+
+    assert task.headers == {"tenant": "x", "query": "a=b", "empty": ""}
+    for wrong in ("tenant", "=x"):
+        with pytest.raises(click.UsageError, match="NAME=VALUE"):
+            new_task("add", {"header": (wrong,)})
 
 
 def test_labels_that_are_not_all_pairs_are_words() -> None:

@@ -22,7 +22,7 @@ from rota.core.outbound.push import (
     reduce,
     verdict_of,
 )
-from rota.core.tasks.model import Lane, TaskRecord, TaskState
+from rota.core.tasks.model import Lane, TaskOptions, TaskRecord, TaskState
 from rota.errors import PushNotFound, TooMany
 
 NOW_MS = 1_000
@@ -99,6 +99,21 @@ def test_a_body_has_the_task_and_its_payload_as_it_was() -> None:
     decoded = msgspec.json.decode(body, type=dict[str, Raw])
     assert bytes(decoded["attempt"]) == b"2"
     assert bytes(decoded["deadline_ms"]) == b"9"
+    assert "headers" not in decoded
+
+
+def test_a_body_has_the_headers_of_its_task() -> None:
+    task = TaskRecord(
+        id=TaskId(7),
+        lane=Lane(queue="fn", name="add"),
+        state=TaskState.RUNNING,
+        options=TaskOptions(headers={"traceparent": "00-1"}),
+        created_at_ms=5,
+    )
+
+    body = msgspec.json.decode(body_of_task(task))
+
+    assert body["headers"] == {"traceparent": "00-1"}
 
 
 def test_a_changed_push_keeps_its_secret_and_is_open() -> None:

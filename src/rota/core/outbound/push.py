@@ -3,7 +3,7 @@
 from typing import Annotated, assert_never
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from rota.core import limits
@@ -149,6 +149,7 @@ class PushedTask(Struct, frozen=True, kw_only=True):
     created_at_ms: int
     deadline_ms: int | None  # when the attempt runs out of time; null: by the request's own limit
     key: str | None
+    headers: dict[str, str] | UnsetType = UNSET  # of the task, for traces; absent: none
 
 
 class PushSucceeded(Struct, frozen=True):
@@ -180,6 +181,7 @@ def body_of_task(task: TaskRecord) -> bytes:
             created_at_ms=task.created_at_ms,
             deadline_ms=task.deadline_ms,
             key=task.key,
+            headers=task.options.headers or UNSET,
         )
     )
 

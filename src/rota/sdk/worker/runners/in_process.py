@@ -29,6 +29,7 @@ from rota.messages import LeaseView, ResultItem
 from rota.sdk.arguments import InvalidArguments
 from rota.sdk.client.client import Client
 from rota.sdk.context import EXECUTION, Execution
+from rota.sdk.middleware.chain import MiddlewareChain
 from rota.sdk.outcomes import (
     INVALID_ARGUMENTS,
     UNREADABLE_RESULT,
@@ -137,12 +138,9 @@ class BatchAttempt(Attempt):
             one.batch = self
 
 
-def handler_of(attempt: Attempt) -> Callable[..., Any]:
+def handler_of(attempt: Attempt, middleware: MiddlewareChain) -> Callable[..., Any]:
     """The function that runs an attempt, inside the middleware of its app."""
     task = attempt.task
-    middleware = task.app.middleware
-    if middleware is None:
-        return task.function
     executions: list[Execution] = [attempt]
     if isinstance(attempt, BatchAttempt):
         executions = [one for one in attempt.members if not one.is_settled]
@@ -160,7 +158,9 @@ def run_handler(attempt: Attempt) -> ResultItem:
     except InvalidArguments as error:
         return failure(lease, INVALID_ARGUMENTS, error.detail, retryable=False)
     try:
-        value = handler_of(attempt)(*args, **kwargs)
+        middleware = task.app.middleware
+        function = task.function if middleware is None else handler_of(attempt, middleware)
+        value = function(*args, **kwargs)
     except BaseException as error:  # noqa: BLE001 - no handler may end the worker, not by exit
         return item_of_error(lease, error)
     return item_of_value(lease, value)
@@ -176,7 +176,9 @@ async def arun_handler(attempt: Attempt) -> ResultItem:
     except InvalidArguments as error:
         return failure(lease, INVALID_ARGUMENTS, error.detail, retryable=False)
     try:
-        value = handler_of(attempt)(*args, **kwargs)
+        middleware = task.app.middleware
+        function = task.function if middleware is None else handler_of(attempt, middleware)
+        value = function(*args, **kwargs)
         if task.is_async:
             value = await value
     except GeneratorExit:
@@ -193,7 +195,7 @@ def _run_batch(attempt: Attempt) -> ResultItem:
     call = _BatchCall(attempt)
     if call.values:
         try:
-            call.take(handler_of(attempt)(call.values))
+            call.take(call.function(call.values))
         except BaseException as error:  # noqa: BLE001 - as above
             call.fail(error)
     return call.end()
@@ -203,7 +205,7 @@ async def _arun_batch(attempt: Attempt) -> ResultItem:
     call, task = _BatchCall(attempt), attempt.task
     if call.values:
         try:
-            value = handler_of(attempt)(call.values)
+            value = call.function(call.values)
             call.take(await value if task.is_async else value)
         except GeneratorExit:
             raise
@@ -234,6 +236,12 @@ class _BatchCall:
             else:
                 self._called.append(number)
                 self.values.append(value)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        task = self._attempt.task
+        middleware = task.app.middleware
+        return task.function if middleware is None else handler_of(self._attempt, middleware)
 
     def take(self, results: Any) -> None:
         """Give each attempt its result: None, or a list with as many."""
