@@ -55,6 +55,7 @@ SDK_PAGES = {
     "Values and locks": "Memory Lock LockNotAcquired LockLost",
     "Workers": "Worker StopReason",
     "Shards": "ShardWorker HeldShard",
+    "Middleware": "Middleware EnqueuedCall HandlerCall StepExecution",
     "Client": "Client",
     "Errors": "RotaError Invalid InvalidWorkflow NotFound Overloaded StaleEpoch Unavailable "
     "UniqueConflict VersionConflict",
