@@ -187,7 +187,7 @@ def run_for(stage: Stage, text: str) -> str:
 
 
 def task_for(stage: Stage, text: str) -> str:
-    if "tasks retry" in text or "tasks show" in text:
+    if any(f"tasks {verb}" in text for verb in ("retry", "show", "acknowledge")):
         return stage.failed_task()
     if "/complete" in text or "/fail" in text:
         task = stage.task()

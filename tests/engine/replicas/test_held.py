@@ -86,6 +86,16 @@ WHY: dict[str, str | None] = {
     "RunSchedule": None,
     "BackfillSchedule": None,  # tasks of the first may be pruned in between
     "DeleteSchedule": None,  # the second would say that there was none
+    "AcknowledgeTasks": "it names the state",
+    "RecordWaits": "a duty",
+    "NoteStuckQueues": "a duty",
+    "PutWebhook": None,  # only the first reply has the new secret
+    "DeleteWebhook": None,  # the second would say that there was none
+    "QueueDeliveries": "the cursor shows that they are queued",
+    "ReportDeliveries": "the number of the attempt shows that it is there",
+    "PutPush": None,  # only the first reply has the new secret
+    "DropPush": None,  # the second would say that there was none
+    "ClosePush": "it names the state",
     "RetryTasks": None,  # a task may have finished again in between
     "CompleteJob": None,
     "FailJob": None,

@@ -21,7 +21,9 @@ from rota.core.commands import (
 )
 from rota.core.flows.commands import ConsumeLimit
 from rota.core.kv import DeleteValue, PutValue
+from rota.core.outbound.push import DropPush, PutPush
 from rota.core.schedules.commands import BackfillSchedule, DeleteSchedule, RunSchedule
+from rota.core.webhooks.commands import DeleteWebhook, PutWebhook
 from rota.core.workflow.commands import (
     AddBranches,
     AddSiblings,
@@ -54,6 +56,10 @@ UNREPEATABLE = (
     RunSchedule,
     BackfillSchedule,
     DeleteSchedule,
+    DeleteWebhook,
+    DropPush,
+    PutPush,
+    PutWebhook,
 )
 NO_LEADER = "no coordinator leads the store now; nothing was changed"
 LEADER_LOST = "the coordinator that led the store is gone"
