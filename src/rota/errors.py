@@ -17,9 +17,9 @@ RotaError
 │   ├── LimitNotFound          no task has named the limit lately, and no operator has set it
 │   ├── KeyNotFound            the key has no value, or its value has expired
 │   ├── ServiceNotFound        no worker ever registered for it, and no operator created it
-│   ├── ScheduleNotFound       never made, or deleted
-│   ├── WebhookNotFound        never made, or deleted
-│   ├── PushNotFound           the tasks of the queue are left to its workers
+│   ├── ScheduleNotFound       never created, or deleted
+│   ├── WebhookNotFound        never created, or deleted
+│   ├── PushNotFound           the queue has no push target
 │   ├── MemberNotFound         not a member of the service, or not any more
 │   └── TokenNotFound          never created, or revoked already
 ├── MethodNotAllowed      405  the path has no such method
@@ -257,7 +257,7 @@ class PushNotFound(NotFound):
 
     def __init__(self, queue: str) -> None:
         super().__init__(
-            f"the tasks of queue {queue!r} are not pushed; `rota queues push` lets them be",
+            f"queue {queue!r} has no push target; set one with `rota queues push QUEUE --to URL`",
             queue=queue,
         )
 
@@ -367,7 +367,7 @@ class UniqueConflict(Conflict):
 
     def __init__(self, task_id: str, state: str) -> None:
         super().__init__(
-            f"task {task_id!r} is {state}, and this one must be unique beside it",
+            f"task {task_id!r}, which is {state}, already holds the unique key of this one",
             task_id=task_id,
             state=state,
         )
@@ -493,8 +493,8 @@ class OutcomeUnknown(Unavailable):
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"{reason}, and it is not known whether the change was made; made again with the same "
-            "key it happens once"
+            f"{reason}, and it is not known whether the change was made; repeat it with the same "
+            "key, and it takes effect once"
         )
 
 

@@ -99,8 +99,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=1_000,
             le=60_000,
-            description="How long a leader that has gone silent, but may live, keeps the store; "
-            "a leader that is known to be gone is replaced at once.",
+            description="How long a silent leader keeps the store before it is replaced; a leader "
+            "whose process has ended is replaced at once.",
         ),
     ] = 5_000
     inbox_interval_ms: Annotated[
@@ -155,8 +155,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1_000,
-            description="A queue whose tasks cannot start for this long, and will not without a "
-            "worker or an operator, is reported as stuck.",
+            description="Report a queue as stuck when its tasks could not start for this long, "
+            "and only a new worker or an operator can change that.",
         ),
     ] = 60_000
     outbound_allow: Annotated[

@@ -57,8 +57,8 @@ async def get_rota(connection: HTTPConnection) -> Rota:
     found = getattr(connection.state, STATE, None)
     if not isinstance(found, Rota):
         raise Invalid(
-            "this application does not run Rota: give it `lifespan=lifespan(rota)` of rota.asgi. A "
-            "test client runs the lifespan if it is used as a context manager"
+            "this application does not run Rota: create it with `lifespan=lifespan(rota)` from "
+            "rota.asgi. A test client runs the lifespan only if it is used as a context manager"
         )
     return found
 
@@ -69,8 +69,8 @@ def _started(rota: Rota, *, worker: bool, concurrency: int) -> "ServerWorker | N
     except StoreLocked as error:
         raise StoreLocked(
             f"{error.detail}. Only one process of a server can embed the coordinator. Run one "
-            "process, or start the coordinator by itself, `rota up --store sqlite:///FILE`, and "
-            "give its address to all of them: Rota(embedded=True) takes it from ROTA_URL",
+            "process, or start a separate coordinator, `rota up --store sqlite:///FILE`, and set "
+            "ROTA_URL to its address in all processes: Rota(embedded=True) then uses it",
             **error.facts,
         ) from error
     is_embedded = rota.client.transport.is_embedded

@@ -28,7 +28,7 @@ token_option = click.option(
     "--token",
     envvar="ROTA_TOKEN",
     show_envvar=True,
-    help="Access token; better given by its variable, since others can read command lines.",
+    help="Access token; prefer the variable, because other users can read command lines.",
 )
 
 ca_option = click.option(

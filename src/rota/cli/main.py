@@ -113,12 +113,12 @@ class RotaGroup(click.Group):
     invoke_without_command=True,
     no_args_is_help=True,
 )
-@click.option("--version", "asks_version", is_flag=True, help="Print the version and end.")
+@click.option("--version", "asks_version", is_flag=True, help="Print the version and exit.")
 @click.option(
     "--json",
     "as_json",
     is_flag=True,
-    help="With --version: print the versions of Rota and of what it stands on, as JSON.",
+    help="With --version: print the versions of Rota and its dependencies, as JSON.",
 )
 @click.pass_context
 def cli(context: click.Context, *, asks_version: bool, as_json: bool) -> None:

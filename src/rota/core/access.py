@@ -147,14 +147,19 @@ def check_grant(caller: Caller, token: AccessToken) -> None:
     """Refuse to make a token that allows more, or lives longer, than the caller's own."""
     made = caller_of(token)
     if not _actions(made) <= _actions(caller):
-        raise Forbidden(f"token {caller.name!r} lacks some of these scopes", field="scopes")
+        raise Forbidden(
+            f"token {caller.name!r} cannot give scopes that it does not have", field="scopes"
+        )
     for field, own, given in (
         ("queues", caller.queues, made.queues),
         ("services", caller.services, made.services),
         ("worker_id", _one(caller.worker_id), _one(made.worker_id)),
     ):
         if own is not None and (given is None or not set(own).issuperset(given)):
-            raise Forbidden(f"token {caller.name!r} is bound more narrowly", field=field)
+            raise Forbidden(
+                f"token {caller.name!r} cannot make a token that is bound less than itself",
+                field=field,
+            )
     if caller.expires_at_ms is not None and (
         made.expires_at_ms is None or made.expires_at_ms > caller.expires_at_ms
     ):

@@ -80,7 +80,7 @@ class Bound(NamedTuple):
         most = self.whole if by_operator else self.whole - self.whole // OPERATOR_PART
         if more > 0 and taken + more > most:
             raise TooMany(
-                f"{self.setting} allows {most} in all, and this is beyond; {advice}",
+                f"{self.setting} allows {most} in all, and this would exceed it; {advice}",
                 limit=most,
                 setting=self.setting,
             )

@@ -472,8 +472,8 @@ class Rota(GroupStarter):
         """The calls for a transaction, each with a key that finds its task afterwards."""
         if self._is_own_client and is_embedded(self._url):
             raise Invalid(
-                "this app has a coordinator on SQLite inside it, which no transaction of "
-                "PostgreSQL reaches: give the app the url of a coordinator on that database",
+                "this app embeds a coordinator on SQLite, which a PostgreSQL transaction cannot "
+                "reach: give the app the URL of a coordinator on that database",
                 field="conn",
             )
         return [Submission(with_key(one.new_task), one.decoder) for one in submissions]

@@ -176,6 +176,6 @@ ADAPTERS: dict[str, Callable[[Any, str, str], UserConnection]] = {
 def _check_postgres(name: str) -> None:
     if name != POSTGRES:
         raise Invalid(
-            f"conn is a connection to {name}: a task goes into a transaction of PostgreSQL only",
+            f"conn is a connection to {name}: tasks need a transaction of PostgreSQL",
             field="conn",
         )

@@ -163,7 +163,7 @@ def test_two_clients_of_one_name_or_key_are_refused(path: Path) -> None:
 
     path.write_text(text + client)
 
-    with pytest.raises(Invalid, match="two clients of the name 'feeds'"):
+    with pytest.raises(Invalid, match="two clients with the name 'feeds'"):
         read_keys(path)
 
 

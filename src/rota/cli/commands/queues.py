@@ -56,12 +56,12 @@ def show_one(client: Client, name: str, *, as_json: bool) -> None:
 @queues.command("push")
 @click.argument("name")
 @click.option("--to", "receiver", help="The URL that its tasks are posted to.")
-@click.option("--off", is_flag=True, help="Push no more: leave the tasks to workers.")
-@click.option("--timeout", help="For one request: 30s, 5m.")
+@click.option("--off", is_flag=True, help="Stop pushing, and leave the tasks to workers.")
+@click.option("--timeout", help="Time limit of one request, as 30s or 5m.")
 @click.option(
     "--concurrency",
     type=click.IntRange(1, limits.MAX_PUSH_CONCURRENCY),
-    help="Tasks that are pushed at once.",
+    help="How many tasks are pushed at once.",
 )
 @click.option(
     "--header-file",
@@ -71,11 +71,11 @@ def show_one(client: Client, name: str, *, as_json: bool) -> None:
 @click.option(
     "--secret-file",
     type=click.File(),
-    help="File with the secret that signs the requests; by default one is made.",
+    help="File with the secret that signs the requests; by default a new one.",
 )
 @connected
 def push(client: Client, name: str, *, as_json: bool, **given: Any) -> None:
-    """Push the tasks of a queue over HTTP, change how, or show where to."""
+    """Push the tasks of a queue to a URL; without options, show where and how."""
     if given["off"]:
         gone = client.run(outbound_calls.delete_push(name))
         show(gone, as_json=as_json, render=lambda one: f"queue {one.queue} is pushed no more")
@@ -166,14 +166,14 @@ _add_verb("resume", calls.resume_queue, "Give out the tasks of a paused queue ag
 @click.option(
     "--burst",
     type=click.IntRange(1, limits.MAX_RATE),
-    help="With --rate: starts that may come at once.  [default: 1]",
+    help="With --rate: how many tasks may start at once.  [default: 1]",
 )
 @click.option(
     "--weight",
     "weights",
     multiple=True,
     metavar="TENANT=WEIGHT|none",
-    help="Share of a tenant's tasks, 1 for those that have none; repeat for more.",
+    help="Weight of a tenant, which is 1 by default; repeat for more.",
 )
 @click.option(
     "--fairness",

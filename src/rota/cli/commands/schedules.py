@@ -75,7 +75,7 @@ def show_one(client: Client, name: str, *, as_json: bool) -> None:
 @click.argument("schedule")
 @connected
 def put(client: Client, name: str, schedule: str, *, as_json: bool) -> None:
-    """Make a schedule, or change it. SCHEDULE is JSON, @FILE, or - for stdin."""
+    """Create or change a schedule. SCHEDULE is JSON, @FILE, or - for stdin."""
     document = json_value("SCHEDULE", schedule)
     assert document is not None, "the argument is required"
     try:
@@ -133,8 +133,8 @@ def resume(client: Client, name: str, *, as_json: bool) -> None:
 
 @schedules.command("backfill")
 @click.argument("name")
-@click.option("--from", "from_ms", type=moment, required=True, help="The first time.")
-@click.option("--to", "to_ms", type=moment, required=True, help="Times before this one.")
+@click.option("--from", "from_ms", type=moment, required=True, help="Start of the range.")
+@click.option("--to", "to_ms", type=moment, required=True, help="End of the range, exclusive.")
 @click.option(
     "--overlap",
     type=click.Choice(get_args(OverlapPolicy)),

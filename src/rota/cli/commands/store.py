@@ -22,8 +22,8 @@ from rota.store.sqlite.backup import BackupReport
 @click.option(
     "--post",
     is_flag=True,
-    help="On PostgreSQL, also drop what only the version before needs; do it when no coordinator "
-    "of that version runs any more.",
+    help="On PostgreSQL, also drop what only the previous version needs. Use it when no "
+    "coordinator of that version runs any more.",
 )
 @json_flag
 def migrate(*, sql: bool, post: bool, as_json: bool, **flags: Any) -> None:

@@ -56,8 +56,8 @@ def _place_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--service",
     "services",
     multiple=True,
-    help="Bind it to this service; repeat for more. A token bound to services alone is good for no "
-    "queue, and the reverse.",
+    help="Bind it to this service; repeat for more. A token that is bound only to services has "
+    "no access to queues, and the reverse.",
 )
 @click.option("--worker-id", help="Bind it to this worker id.")
 @click.option(
@@ -68,8 +68,8 @@ def _place_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--secret-file",
     type=click.File(),
-    help="Take the secret from this file, as `rota token generate` made it, and do not show it; "
-    "with --store. The same secret again changes nothing.",
+    help="Use the secret in this file, which `rota token generate` made, and do not print it; "
+    "needs --store. The same secret again changes nothing.",
 )
 @_place_options
 def create(*, as_json: bool, secret_file: IO[str] | None, **fields: Any) -> None:

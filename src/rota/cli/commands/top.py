@@ -37,7 +37,7 @@ QUIT = {"q", "Q", "\x1b"}  # the last one is Escape
     show_default=True,
     help="Seconds between two refreshes.",
 )
-@click.option("--once", is_flag=True, help="Print the overview once, and end.")
+@click.option("--once", is_flag=True, help="Print the overview once, and exit.")
 @connected
 def top(client: Client, *, interval_s: float, once: bool, as_json: bool) -> None:
     """Show tasks, queues, workers and runs, live.

@@ -45,8 +45,8 @@ class Announcement(Struct):
 def up(*, as_json: bool, **flags: Any) -> None:
     """Start a coordinator.
 
-    As soon as it serves it prints its addresses; with --json that is one line, {"url": …}. It runs
-    until Ctrl-C or SIGTERM, which shut it down cleanly; a second one ends it at once. With TLS,
+    When it is ready it prints its addresses; with --json that is one line, {"url": …}. It runs
+    until Ctrl-C or SIGTERM, which stop it cleanly; a second signal ends it at once. With TLS,
     SIGHUP reloads the certificate and its key.
     """
     settings = load_settings(flags)

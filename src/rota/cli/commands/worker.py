@@ -112,7 +112,7 @@ def worker(
     """Start a worker for the tasks of an app.
 
     It runs until Ctrl-C or SIGTERM, which let running tasks finish within --drain-timeout-ms; a
-    second one returns them to their queues at once. Either way the exit code is 0.
+    second signal returns them to their queues at once. Either way the exit code is 0.
 
     With --max it runs a pool of worker processes instead, as many as the waiting tasks need.
     """

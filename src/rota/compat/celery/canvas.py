@@ -143,7 +143,7 @@ class chain:  # noqa: N801 - Celery's name
         given = signatures[0] if len(signatures) == 1 else signatures
         self.tasks = list(given) if isinstance(given, Iterable) else [given]
         if not self.tasks:
-            raise Invalid("a chain has at least one call")
+            raise Invalid("a chain needs at least one call")
 
     def __new__(cls, *signatures: Any) -> Any:
         """A chain that begins with a group is a chord, as in Celery."""
@@ -248,7 +248,7 @@ class chord:  # noqa: N801 - Celery's name
     def apply_async(self) -> RunResult | EagerResult:
         """Start the calls; `get` of the result waits for the body."""
         if self.body is None:
-            raise Invalid("a chord has a body: chord(calls)(body), or group(calls) | body")
+            raise Invalid("a chord needs a body: chord(calls)(body), or group(calls) | body")
         if self.body.type.is_eager:
             return self.body.apply((group(self.tasks).apply().get(),))
         started = self.body.type.starter.group(

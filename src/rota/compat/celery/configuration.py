@@ -122,7 +122,7 @@ def check(name: str, value: Any) -> None:
     """Refuse a value that would not have the effect that it asks for."""
     setting = setting_of(name)
     if setting.effect == "refused" and value:
-        raise Invalid(f"{name} has no counterpart: {setting.note}", setting=name)
+        raise Invalid(f"{name} is not supported: {setting.note}", setting=name)
     if name.endswith(("_serializer", "accept_content")):
         given = (value,) if isinstance(value, str) else tuple(value)
         if not set(given) <= set(JSON_ONLY):

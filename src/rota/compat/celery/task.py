@@ -225,7 +225,7 @@ class CeleryTask(Task[..., Any]):
         self, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> EagerResult:
         """Run a call at once, in this program, with its retries but without their delays."""
-        error: Exception = MaxRetriesExceededError(f"task {self.name!r} has no attempt")
+        error: Exception = MaxRetriesExceededError(f"task {self.name!r} has no attempt left")
         for attempt in range(1, self.policy.most_retries + 2):
             token = EAGER_ATTEMPT.set(attempt)
             try:
@@ -311,7 +311,7 @@ def _signature_of(task: CeleryTask, function: Callable[..., Any]) -> inspect.Sig
         return signature
     parameters = list(signature.parameters.values())
     if not parameters:
-        raise Invalid(f"{function.__qualname__} has bind=True, and no parameter for the task")
+        raise Invalid(f"{function.__qualname__} has bind=True, but no parameter for the task")
     return signature.replace(parameters=parameters[1:])
 
 
@@ -348,7 +348,9 @@ def _options_of(name: str, given: Mapping[str, Any], policy: RetryRules) -> dict
             continue
         if option == "serializer":
             if value != "json":
-                raise Invalid(f"task {name!r}: arguments are JSON, not {value!r}", task=name)
+                raise Invalid(
+                    f"task {name!r}: the only serializer is json, not {value!r}", task=name
+                )
         elif option in {"time_limit", "queue", "priority", "expires"}:
             options |= options_of_apply_async({option: value})
         elif option in Options.__annotations__:

@@ -87,11 +87,11 @@ def _plain_scalar(value: Any) -> Any:
             return float(value)
         case _:
             if not -(2**63) <= value < 2**64:
-                raise ValueError("a whole number has at most 64 bits")
+                raise ValueError("a whole number must fit into 64 bits")
             return int(value)
 
 
 def _plain_key(name: Any) -> str:
     if not isinstance(name, str):
-        raise TypeError(f"the keys of an object are texts in JSON, not {name!r}")
+        raise TypeError(f"the keys of a JSON object must be strings, not {name!r}")
     return name

@@ -81,8 +81,8 @@ class ReportedError(TaskError):
         if isclass(found) and issubclass(found, BaseException):
             return found
         raise ValueError(
-            f"{self.exception_class_path!r} is no exception of a module that this program has "
-            "loaded; import its module, or use exception_class_path"
+            f"{self.exception_class_path!r} is not an exception of a module that this program "
+            "has loaded; import its module, or use exception_class_path"
         )
 
 

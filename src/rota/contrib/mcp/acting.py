@@ -131,7 +131,7 @@ class ActTools:
         page = await self._client.arun(calls.list_queues())
         found = next((one for one in page.items if one.name == queue), None)
         if found is None:
-            raise Invalid(f"there is no queue {queue!r}")
+            raise Invalid(f"there is no queue {queue!r}; list_queues names them")
         state = "paused" if found.paused else "not paused"
         return {"dry_run": True, "would": f"{verb} queue {queue!r}, which is {state}"}
 

@@ -156,7 +156,7 @@ def put_limit(before: LimitRecord | None, command: PutLimit, *, now_ms: int) -> 
     record = before
     if record is None:
         if command.limit is None:
-            raise Invalid("limit: is needed for a limit that is not known yet", field="limit")
+            raise Invalid("limit: must be given for a new limit", field="limit")
         kind: LimitKind = "concurrency" if command.per_ms is None else "rate"
         record = LimitRecord(key=command.key, kind=kind, limit=command.limit)
     elif record.kind == "concurrency" and command.per_ms is not None:
@@ -205,7 +205,7 @@ def consume(record: LimitRecord, command: ConsumeLimit, *, now_ms: int) -> Limit
 def check_rate(record: LimitRecord) -> None:
     if record.kind != "rate":
         raise IllegalState(
-            f"the limit {record.key!r} is no rate; only rates count uses", key=record.key
+            f"the limit {record.key!r} is not a rate; only rates count uses", key=record.key
         )
 
 

@@ -112,7 +112,8 @@ def _put(table: PushTable, command: PutPush, now_ms: int) -> PushShown:
     before = table.records.get(command.queue)
     if before is None and len(table.records) >= limits.MAX_PUSHED_QUEUES:
         raise TooMany(
-            f"{limits.MAX_PUSHED_QUEUES} queues are pushed, and no more may be",
+            f"{limits.MAX_PUSHED_QUEUES} queues already have a push target, which is the limit; "
+            "remove one first",
             limit=limits.MAX_PUSHED_QUEUES,
         )
     secret = command.secret or (command.new_secret if before is None else before.secret)

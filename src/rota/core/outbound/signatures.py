@@ -38,8 +38,8 @@ def key_of(secret: str, field: str = "secret") -> bytes:
     is_long = limits.MIN_SECRET_BYTES <= len(key) <= limits.MAX_SECRET_BYTES
     if not secret.startswith(SECRET_PREFIX) or not is_long:
         raise Invalid(
-            f"{field}: is {SECRET_PREFIX} and {limits.MIN_SECRET_BYTES} to "
-            f"{limits.MAX_SECRET_BYTES} random bytes in base64; leave it out to have one made",
+            f"{field}: must be {SECRET_PREFIX} followed by {limits.MIN_SECRET_BYTES} to "
+            f"{limits.MAX_SECRET_BYTES} random bytes in base64; leave it out to get a new one",
             field=field,
         )
     return key

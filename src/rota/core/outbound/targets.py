@@ -109,22 +109,22 @@ def parse_target(url: str, field: str = "url") -> OutboundTarget:
         return Invalid(f"{field}: {text}", field=field)
 
     if len(url) > limits.MAX_OUTBOUND_URL_LENGTH:
-        raise refuse(f"has at most {limits.MAX_OUTBOUND_URL_LENGTH} characters")
+        raise refuse(f"must have at most {limits.MAX_OUTBOUND_URL_LENGTH} characters")
     if not _URL.fullmatch(url) or "\\" in url:
-        raise refuse("has only printable ASCII characters, no space and no backslash")
+        raise refuse("must have only printable ASCII characters, no space and no backslash")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
         raise refuse("is not a URL such as https://example.com/hook") from None
     if parts.scheme not in DEFAULT_PORTS:
-        raise refuse("begins with https:// or http://")
+        raise refuse("must begin with https:// or http://")
     if "@" in parts.netloc:
-        raise refuse("carries no user name or password; give a header or a secret instead")
+        raise refuse("must not have a user name or password; give a header or a secret instead")
     if "#" in url:
-        raise refuse("has no fragment: servers do not see it")
+        raise refuse("must not have a fragment: servers do not see it")
     if port == 0:
-        raise refuse("has a port from 1 to 65535")
+        raise refuse("must have a port from 1 to 65535")
     host, shown = _host_of(parts, refuse)
     default = DEFAULT_PORTS[parts.scheme]
     return OutboundTarget(
@@ -144,7 +144,7 @@ def _host_of(parts: SplitResult, refuse: Callable[[str], Invalid]) -> tuple[str,
         return host, f"[{host}]"
     host = host.removesuffix(".")
     if not _HOST.fullmatch(host):
-        raise refuse(f"has a host that is no name or address: {host!r}")
+        raise refuse(f"has a host that is neither a name nor an address: {host!r}")
     if _NUMERIC.fullmatch(host) and _parsed(host) is None:
         raise refuse("has an address that is not of the form 192.0.2.1")
     return host, host

@@ -100,7 +100,7 @@ def _written(
 def _check_count(count: int) -> None:
     most = limits.MAX_SCHEDULES
     if count >= most:
-        raise TooMany(f"there are {most} schedules; delete some", limit="max_schedules")
+        raise TooMany(f"there are already {most} schedules; delete one", limit="max_schedules")
 
 
 def paused(record: ScheduleRecord, note: str, by: Caller | None, *, now_ms: int) -> ScheduleRecord:

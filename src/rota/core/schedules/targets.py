@@ -27,7 +27,7 @@ def check_target(spec: ScheduleSpec) -> None:
         _, version = named_version(spec.run.workflow)
         if version is not None and spec.run.version not in {None, version}:
             raise Invalid(
-                f"run.version: {spec.run.version} is not that of {spec.run.workflow!r}",
+                f"run.version: {spec.run.version} is not the version in {spec.run.workflow!r}",
                 field="version",
             )
         try:
@@ -41,7 +41,7 @@ def check_target(spec: ScheduleSpec) -> None:
 def _check_task(task: NewTask) -> None:
     for field in ("key", "run_at_ms"):
         if getattr(task, field) is not None:
-            raise Invalid(f"task.{field}: the schedule decides this", field=field)
+            raise Invalid(f"task.{field}: the schedule sets this; leave it out", field=field)
     if task.headers is not None:
         check_headers(task.headers)
 
@@ -49,7 +49,7 @@ def _check_task(task: NewTask) -> None:
 def _check_object(value: Raw, field: str) -> None:
     text = bytes(value).strip()
     if text not in _EMPTY and not text.startswith(b"{"):
-        raise Invalid(f"{field}: with_times needs an object", field=field)
+        raise Invalid(f"{field}: must be an object, because of with_times", field=field)
 
 
 def key_of(name: str, planned: PlannedFiring) -> str:

@@ -116,7 +116,7 @@ def _put(table: WebhookTable, command: PutWebhook, now_ms: int) -> WebhookShown:
     before = table.webhooks.get(command.name)
     if before is None and len(table.webhooks) >= limits.MAX_WEBHOOKS:
         raise TooMany(
-            f"there are {limits.MAX_WEBHOOKS} webhooks, and no more may be; delete one first",
+            f"there are already {limits.MAX_WEBHOOKS} webhooks, which is the limit; delete one",
             limit=limits.MAX_WEBHOOKS,
         )
     if before is None:

@@ -109,7 +109,7 @@ def check_patterns(spec: WebhookSpec) -> None:
     for field, patterns in (("queues", spec.queues), ("workflows", spec.workflows)):
         for pattern in patterns:
             if "*" in pattern[:-1]:
-                raise Invalid(f"{field}: {pattern!r}: a star ends a pattern", field=field)
+                raise Invalid(f"{field}: {pattern!r}: a star may only be at the end", field=field)
 
 
 def matching_types(pattern: str) -> frozenset[str]:

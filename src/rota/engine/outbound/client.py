@@ -240,10 +240,10 @@ def check_headers(headers: Mapping[str, str], field: str = "headers") -> None:
     """Refuse headers of a caller that are malformed, or that the client writes itself."""
     for name, value in headers.items():
         if name.lower() in RESERVED_HEADERS:
-            raise Invalid(f"{field}: {name!r} is written by the coordinator itself", field=field)
+            raise Invalid(f"{field}: {name!r} is set by the coordinator itself", field=field)
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
             raise Invalid(
-                f"{field}: {name!r} is no name of a header, or its value is not printable ASCII "
+                f"{field}: {name!r} is not a header name, or its value is not printable ASCII "
                 "of at most 4000 characters",
                 field=field,
             )

@@ -177,7 +177,7 @@ class ShardDomain(Domain):
             raise StaleEpoch(command.service, command.shard, epoch=command.epoch)
         if command.worker_id not in {None, owner}:
             raise Forbidden(
-                f"shard {command.shard} of service {command.service!r} is not that of worker "
+                f"shard {command.shard} of service {command.service!r} does not belong to worker "
                 f"{command.worker_id!r}",
                 worker_id=command.worker_id,
             )

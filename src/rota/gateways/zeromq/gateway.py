@@ -203,7 +203,7 @@ class ShardGateway:
             return
         self._oversized = None
         self._meter.note_message(message.descriptor, message.peer, message.length)
-        error = Malformed(f"a message is one frame of JSON; {message.frames} came")
+        error = Malformed(f"a message must be one frame of JSON, not {message.frames}")
         is_newer = self._address_book.is_newer(message.peer) or seems_newer(message.body)
         self._refuse(message.peer, error, is_newer=is_newer)
 

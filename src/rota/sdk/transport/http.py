@@ -145,11 +145,12 @@ def endpoint_of(url: str, token: str | None, *, verify: Verify = True) -> Coordi
     parts = urlsplit(url)
     host, port = _host_and_port(url, parts)
     if parts.username or parts.password:
-        raise Invalid("a coordinator's URL carries no login; give the token as ROTA_TOKEN")
+        raise Invalid("a coordinator's URL must not have a login; give the token as ROTA_TOKEN")
     if parts.query or parts.fragment:
-        raise Invalid(f"a coordinator's URL ends with its path: {without_password(url)!r}")
+        shown = without_password(url)
+        raise Invalid(f"a coordinator's URL must not have a query or a fragment: {shown!r}")
     if token is not None and not (token.isascii() and token.isprintable()):
-        raise Invalid("a token consists of printable ASCII characters")
+        raise Invalid("a token must consist of printable ASCII characters")
     return CoordinatorEndpoint(
         host=host,
         port=port,

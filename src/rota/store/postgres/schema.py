@@ -93,12 +93,12 @@ def check_server(connection: PostgresConnection, address: Address) -> None:
         )
     if encoding != "UTF8":
         raise StoreError(
-            f"{address.shown} keeps text as {encoding}: make a database with ENCODING 'UTF8'"
+            f"{address.shown} stores text as {encoding}: create a database with ENCODING 'UTF8'"
         )
     if commit not in DURABLE:
         raise StoreError(
-            f"{address.shown} has synchronous_commit = {commit}, so that what was acknowledged "
-            f'could be lost: set it to on, as by ALTER ROLE "{user}" SET synchronous_commit = on'
+            f"{address.shown} has synchronous_commit = {commit}, so acknowledged changes could be "
+            f'lost: set it to on, with ALTER ROLE "{user}" SET synchronous_commit = on'
         )
     if fsync == "off":
         log.warning("store_not_durable", store=address.shown, setting="fsync")

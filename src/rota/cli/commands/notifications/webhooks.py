@@ -27,7 +27,7 @@ def webhooks() -> None:
 @webhooks.command("ls")
 @connected
 def ls(client: Client, *, as_json: bool) -> None:
-    """List the webhooks and how their receivers take them."""
+    """List the webhooks, and whether their deliveries succeed."""
     show(client.run(outbound_calls.list_webhooks()), as_json=as_json, render=_table)
 
 
@@ -69,13 +69,13 @@ def show_one(client: Client, name: str, *, as_json: bool) -> None:
 @click.option(
     "--secret-file",
     type=click.File(),
-    help="File with the secret that signs its requests; by default one is made.",
+    help="File with the secret that signs its requests; by default a new one.",
 )
 @connected
 def put(client: Client, name: str, secret_file: Any, *, as_json: bool, **given: Any) -> None:
-    """Make a webhook, or change what is given of it.
+    """Create a webhook, or change the options that are given.
 
-    A new one shows its secret once: with it, the receiver checks who sent a request.
+    The secret of a new webhook is printed once. The receiver needs it to check requests.
     """
     fields = _before(client, name)
     if (receiver := given.pop("receiver")) is not None:  # `url` is that of the coordinator
@@ -103,7 +103,7 @@ def _before(client: Client, name: str) -> dict[str, Any]:
 @click.argument("name")
 @connected
 def send_test(client: Client, name: str, *, as_json: bool) -> None:
-    """Send a test event to the receiver now; exit code 1 if it does not take it."""
+    """Send a test event to the receiver now; exit code 1 if it is not accepted."""
     answer = client.run(outbound_calls.send_test(name))
     show(answer, as_json=as_json, render=_test_line)
     if not answer.ok:
@@ -115,7 +115,7 @@ def send_test(client: Client, name: str, *, as_json: bool) -> None:
 @yes_flag
 @connected
 def delete(client: Client, name: str, *, yes: bool, as_json: bool) -> None:
-    """Delete a webhook; what waits is not delivered."""
+    """Delete a webhook, with the deliveries that still wait."""
     if not yes:
         confirm(f"delete webhook {name!r}?")
     gone = client.run(outbound_calls.delete_webhook(name))

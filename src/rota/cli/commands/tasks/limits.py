@@ -78,7 +78,7 @@ def pin(client: Client, key: str, *, as_json: bool) -> None:
 @click.argument("key")
 @connected
 def unpin(client: Client, key: str, *, as_json: bool) -> None:
-    """Unpin a limit: what tasks declared last counts again."""
+    """Unpin a limit: the value that tasks declared last counts again."""
     show(client.run(limit_calls.delete_limit(key)), as_json=as_json, render=_unpinned_line)
 
 

@@ -75,7 +75,7 @@ MAX_TRIES_WHEN_OVERLOADED = 60
     "--concurrency",
     multiple=True,
     metavar="KEY[=LIMIT]",
-    help="At most LIMIT tasks of KEY run at once, or one; or as JSON; repeat for more.",
+    help="Run at most LIMIT tasks of KEY at once, by default one; or as JSON; repeat for more.",
 )
 @click.option(
     "--rate",

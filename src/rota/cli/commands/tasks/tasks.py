@@ -169,8 +169,8 @@ def acknowledge(
 ) -> None:
     """Acknowledge failed tasks, by id or by filter.
 
-    They leave the failures and the counts that ask for attention, stay in the history, and can be
-    retried.
+    Acknowledged tasks are no longer counted among the failures that need attention. They stay in
+    the history, and can still be retried.
     """
 
     def one(task_id: str) -> ApiCall[TaskView]:

@@ -29,7 +29,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("run_id", metavar="RUN", required=False)
 @click.option("--against", metavar="FILE", help="Use this definition instead of the run's.")
 @click.option("--journal", metavar="FILE", help="Read the journal from a file, or - from stdin.")
-@click.option("--code", metavar="MODULE:APP", help="Run the log against the functions of an app.")
+@click.option("--code", metavar="MODULE:APP", help="Replay with the functions of an app.")
 @click.option("--open", "is_open", is_flag=True, help="With --code: replay all open runs.")
 @click.option(
     "--sample",
@@ -60,8 +60,8 @@ def replay(
     The core decides on the run's events again, and the decisions are compared with the stored ones.
     With --journal and --against no coordinator is needed. Exit code 1 when there is a difference.
 
-    With --code, the log of a run is given to the functions of an app, without effects. Past its end
-    the command says what the function would call.
+    With --code, the functions of an app replay the logs of runs, without side effects. At the end
+    of a log the command says what the function would call next.
     """
     if code is not None:
         _replay_code(client, code, run_id, as_json=as_json, **of_code)

@@ -194,8 +194,8 @@ _add_verb("retry", run_calls.retry_run, "Continue failed runs from where they fa
 def resume(client: Client, run_ids: tuple[str, ...], *, accept: bool, as_json: bool) -> None:
     """Continue paused runs.
 
-    With --accept, operations in the log of a diverged function that its new code does not ask for
-    again are dropped.
+    With --accept, the new code of a diverged function counts: recorded operations that it does not
+    ask for again are dropped.
     """
 
     def call(run_id: str) -> ApiCall[RunView]:

@@ -74,7 +74,7 @@ def put(client: Client, file: str, *, as_json: bool) -> None:
 def use(client: Client, name: str, version: int, *, as_json: bool) -> None:
     """Make a version of a workflow the current one.
 
-    Runs that are started by the workflow's name have it from now on.
+    New runs that are started by the workflow's name use it from now on.
     """
     definition = client.run(run_calls.get_workflow(name, version)).definition
     if definition is None:
@@ -100,8 +100,8 @@ def versions(client: Client, name: str, *, as_json: bool) -> None:
 def diff(client: Client, name: str, old: str | None, new: str | None, *, as_json: bool) -> None:
     """Show what changed between two versions of a workflow, or a version and a file.
 
-    OLD and NEW are version numbers or files. Without them the last two versions are compared, with
-    one of them that one and the newest version. Exit code 1 when they differ, as of diff.
+    OLD and NEW are version numbers or files. Without them, the last two versions are compared; with
+    only OLD, that one and the newest version. The exit code is 1 when they differ, as with diff.
     """
     newest = max(one.version for one in client.run(run_calls.get_workflow(name)).versions)
     if old is None:

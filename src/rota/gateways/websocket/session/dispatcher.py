@@ -163,7 +163,7 @@ class MessageDispatcher:
         if len(self._deferred) >= limits.MAX_SESSION_WAITS:
             work.close()
             most = limits.MAX_SESSION_WAITS
-            self._reply(envelope, refusal(TooMany(f"{most} answers are waited for")), route.proxy)
+            self._reply(envelope, refusal(TooMany(f"{most} answers are pending")), route.proxy)
             return
         quota, holder = self._services.quotas.socket_waits, self._connection.reservation.holder
         try:

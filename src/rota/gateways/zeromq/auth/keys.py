@@ -131,7 +131,7 @@ def _refuse_doubles(path: Path, clients: Sequence[ClientKey]) -> None:
         counted = Counter(getattr(client, field) for client in clients)
         value, times = next(iter(counted.most_common(1)), ("", 0))
         if times > 1:
-            raise Invalid(f"the key file {path} has two clients of the {field} {value!r}")
+            raise Invalid(f"the key file {path} has two clients with the {field} {value!r}")
 
 
 # --- writing ------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ async def acknowledge_group(call: HttpCall[FailureAcknowledging | None, NoQuery]
     )
     if not named:
         kind = "acknowledged failures" if asked.undo else "failures"
-        raise NotFound(f"{kind} {fingerprint!r} not found; none is left, perhaps")
+        raise NotFound(f"{kind} {fingerprint!r} not found; none may be left")
     if asked.dry_run:
         return TaskCount(count=len(named), dry_run=True)
     make = _command(call.caller, asked)
