@@ -76,11 +76,11 @@ async def test_a_token_is_made_shown_once_and_revoked(api: Api) -> None:
         await page.get_by_role("button", name="new token …").click()
         form = page.get_by_role("dialog")
         await form.get_by_label("name, for people").fill("billing")
-        await form.get_by_role("button", name="make it").click()
+        await form.get_by_role("button", name="create").click()
         await expect(form.get_by_role("alert")).to_contain_text("at least one scope")
         await form.get_by_role("checkbox", name="worker").check()
         await form.get_by_label("bound to these queues").fill("mail, reports")
-        await form.get_by_role("button", name="make it").click()
+        await form.get_by_role("button", name="create").click()
         await expect(page.get_by_text("copy the token now")).to_be_visible()
 
         (token,) = (await api.get("/api/tokens")).json()["items"]

@@ -260,7 +260,7 @@ async def test_a_schedule_is_made_in_the_browser(api: Api) -> None:
         await form.get_by_text("more", exact=True).click()
         await form.get_by_label("while an earlier one has not ended").select_option("queue_one")
         await form.get_by_label("pause after failures").fill("3")
-        await form.get_by_role("button", name="make it").click()
+        await form.get_by_role("button", name="create").click()
         await heading(page, "mail/nightly")
 
     made = (await api.get(path("mail/nightly"))).json()
@@ -325,7 +325,7 @@ async def test_the_name_of_another_schedule_is_not_taken(api: Api) -> None:
         await form.get_by_label("name", exact=True).fill("nightly")
         await form.get_by_label("task", exact=True).fill("other")
         await form.get_by_label("every, in s").fill("60")
-        await form.get_by_role("button", name="make it").click()
+        await form.get_by_role("button", name="create").click()
         await expect(form.get_by_role("alert")).to_contain_text("named nightly already")
 
     assert (await api.get(path("nightly"))).json()["task"] == TASK

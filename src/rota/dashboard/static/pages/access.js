@@ -54,7 +54,7 @@ function Add({ close, done }) {
     done(await post("/api/tokens", body));
     return "the token is made";
   };
-  return html`<${FormDialog} title="New token" label="make it" submit=${submit} close=${close}>
+  return html`<${FormDialog} title="New token" label="create" submit=${submit} close=${close}>
     <label class="field"><span>name, for people</span><input name="name" required maxlength="200" autocomplete="off" spellcheck="false" placeholder="billing workers" /></label>
     <fieldset class="choices"><legend>scopes</legend>${SCOPES.map(([scope, meaning]) => html`<label key=${scope}><input type="checkbox" name=${`scope-${scope}`} /> <b>${scope}</b> <span class="soft">${meaning}</span></label>`)}</fieldset>
     <label class="field"><span>bound to these queues; empty: all</span><input name="queues" autocomplete="off" spellcheck="false" placeholder="mail, reports" /></label>

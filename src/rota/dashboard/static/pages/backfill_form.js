@@ -31,6 +31,6 @@ export function BackfillForm({ schedule, path, close, reload }) {
         <label class="field"><span>from, by the clock of ${zone}</span><input name="from" required autocomplete="off" defaultValue=${writeTime(first - DAY_MS, zone)} /></label>
         <label class="field"><span>until, this time not included</span><input name="to" required autocomplete="off" defaultValue=${writeTime(first, zone)} /></label></div>
       <label class="field"><span>while an earlier one has not ended</span><select name="overlap"><option value="">as the schedule has it: ${OVERLAPS[schedule.overlap]}</option>${Object.entries(OVERLAPS).map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select></label>
-      <p class="hint" role="status">${counted === null ? "Nothing fires before the times were counted. Times after now do not count." : counted === 0 ? "The schedule has no time in this range." : `The schedule has ${plural(counted, "time")} in this range. They fire now, the oldest first; one that has fired already is not repeated.`}</p>
+      <p class="hint" role="status">${counted === null ? "Count the times first. Times in the future do not count." : counted === 0 ? "The schedule has no time in this range." : `The schedule has ${plural(counted, "time")} in this range. They fire now, the oldest first; one that has fired already is not repeated.`}</p>
     </div><//>`;
 }

@@ -55,6 +55,6 @@ function Acknowledge({ group, path, close, reload }) {
     return `${plural(answer.count, "task")} acknowledged`;
   };
   return html`<${FormDialog} title=${count === null ? "Acknowledge?" : `Acknowledge ${plural(count, "task")}?`} label="acknowledge" submit=${submit} close=${close} isOff=${!count}>
-    <p>They leave this list and the counts that ask for attention, and stay in the history. You can undo this.</p>
+    <p>They are removed from this list and from the counts that ask for attention. They stay in the history. You can undo this.</p>
     <label class="field"><span>reason</span><input name="reason" maxlength="1000" placeholder="optional" autocomplete="off" /></label><//>`;
 }

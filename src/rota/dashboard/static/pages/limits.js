@@ -74,7 +74,7 @@ function Actions({ limit, edit, reload }) {
     reload();
   };
   const unpin = async () => {
-    if (!(await confirm({ title: `Unpin ${limit.key}?`, text: "What tasks declared last counts again, at once. If no queued or running task names it, the limit is forgotten.", label: "unpin it", kind: "primary" }))) return;
+    if (!(await confirm({ title: `Unpin ${limit.key}?`, text: "The value that tasks declared last counts again, at once. If no queued or running task names it, the limit is forgotten.", label: "unpin it", kind: "primary" }))) return;
     await act(() => del(pathOf(limit.key)), (answer) => (answer.limit ? `${limit.key}: ${size(answer.limit)}` : `${limit.key} is forgotten: no task names it`));
     reload();
   };
@@ -101,6 +101,6 @@ function Edit({ limit, close, reload }) {
     <label class="field"><span>kind</span><select value=${kind} onChange=${(event) => setKind(event.target.value)}><option value="concurrency">concurrency: tasks that run at once</option><option value="rate">rate: starts in a period</option></select></label>`}
     <label class="field"><span>${isRate ? "starts" : "tasks at once"}, 0 pauses the key</span><input name="limit" type="number" min="0" required value=${count} onInput=${(event) => setCount(event.target.value)} /></label>
     ${isRate && html`<label class="field"><span>in seconds</span><input name="per" type="number" min="0.001" step="any" required defaultValue=${seconds(limit.per_ms ?? 1000)} /></label>
-    <label class="field"><span>starts that may come at once after a quiet time</span><input name="burst" type="number" min="1" required defaultValue=${limit.burst ?? 1} /></label>`}
-    <p class="hint">${count === "0" ? "Nothing of this key starts any more, until the limit is raised." : "It applies at once, also to tasks that already wait."} Running tasks continue. The limit is pinned: tasks that declare another value do not change it.</p><//>`;
+    <label class="field"><span>tasks that may start at once after a quiet time</span><input name="burst" type="number" min="1" required defaultValue=${limit.burst ?? 1} /></label>`}
+    <p class="hint">${count === "0" ? "No task of this key starts until the limit is raised." : "It applies at once, also to tasks that already wait."} Running tasks continue. The limit is pinned: tasks that declare another value do not change it.</p><//>`;
 }

@@ -32,7 +32,7 @@ export default function Memory({ query }) {
 
 function Row({ value: one, edit, reload }) {
   const remove = async () => {
-    if (!(await confirm({ title: `Delete ${one.key}?`, text: "Programs that read it find nothing then.", label: "delete it" }))) return;
+    if (!(await confirm({ title: `Delete ${one.key}?`, text: "Programs that read it will find no value.", label: "delete it" }))) return;
     await act(() => del(withQuery(pathOf(one.key), { if_version: one.version })), `${one.key} is deleted`);
     reload();
   };

@@ -17,7 +17,7 @@ export function Push({ queue, reload }) {
   const [made, setMade] = useState(null);
   const one = queue.is_pushed ? push.data : null;
   const end = async () => {
-    if (!(await confirm({ title: `Push ${queue.name} no more?`, text: "Requests under way are finished. Other tasks wait for workers of the queue.", label: "push no more" }))) return;
+    if (!(await confirm({ title: `Stop pushing ${queue.name}?`, text: "Requests under way finish. Other tasks wait for workers of the queue.", label: "push no more" }))) return;
     await act(() => del(path), `${queue.name} is pushed no more`);
     reload();
   };
@@ -54,6 +54,6 @@ function PushForm({ path, queue, push, close, done }) {
       <label class="field"><span>seconds for one request</span><input name="timeout" type="number" min="0.1" max="900" step="any" required defaultValue=${seconds(push?.timeout_ms ?? 30_000)} /></label>
       <label class="field"><span>tasks that are pushed at once</span><input name="concurrency" type="number" min="1" max="100" required defaultValue=${push?.concurrency ?? 10} /></label></div>
     <label class="field"><span>header fields, one in each line; empty: ${push?.headers.length ? `${push.headers.join(", ")} stay` : "none"}</span><textarea name="headers" rows="2" spellcheck=${false} placeholder="Authorization: Bearer …"></textarea></label>
-    <label class="field"><span>secret that signs the requests; empty: ${push ? "it stays" : "one is made"}</span><input name="secret" maxlength="200" autocomplete="off" spellcheck="false" placeholder="whsec_…" /></label>
+    <label class="field"><span>secret that signs the requests; empty: ${push ? "unchanged" : "a new one"}</span><input name="secret" maxlength="200" autocomplete="off" spellcheck="false" placeholder="whsec_…" /></label>
     <p class="hint">The queue's own limits hold as well. An answer with 2xx ends a task with its body as the result; 400, 410, 413 and 422 fail it at once; other answers are tried again.</p><//>`;
 }

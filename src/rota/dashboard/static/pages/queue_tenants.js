@@ -23,5 +23,5 @@ export function Tenants({ queue }) {
         <td class="use">${one.share === null ? html`<span class="faint">–</span>` : html`<${Bar} share=${one.share} state="running" label=${`share of ${one.key}`} /> <span class="number">${percent(one.share)}</span>`}</td>
         <td class="right number soft" data-label="by weight">${one.waiting && isAll ? percent(one.weight / weights) : "–"}</td>
         <td class="right" data-label="queued"><${Count} of=${one.waiting} /></td><td class="right number" data-label="running">${short(one.running)}</td></tr>`)}</tbody></table></div>
-    <p class="soft body">What the tenants had lately; a minute ago counts half. By weight: what each of those that wait now gets.</p><//>`;
+    <p class="soft body">Recent shares; a minute ago counts half. By weight: the share that each tenant with waiting tasks gets now.</p><//>`;
 }

@@ -54,7 +54,7 @@ function Switch({ queue, reload }) {
   return queue.paused ? html`<${Button} kind="small primary" onClick=${set("resume")}>resume<//>` : html`<${Button} kind="small" onClick=${set("pause")}>pause<//>`;
 }
 
-const Waiting = ({ lanes }) => (lanes.length ? html`<${Panel} title="What waits, by what it asks of a worker"><div class="scroll"><table class="cards">
+const Waiting = ({ lanes }) => (lanes.length ? html`<${Panel} title="Waiting tasks, by what they need from a worker"><div class="scroll"><table class="cards">
   <thead><tr><th>task</th><th>queue</th><th class="hide-narrow">requires</th><th class="right">queued</th><th class="right">oldest</th><th>why it waits</th></tr></thead>
   <tbody>${lanes.map((one) => html`<tr key=${one.queue + one.name + one.requires}><td><a href=${link("/tasks", { state: "queued", queue: one.queue, name: one.name })}>${one.name}</a></td><td>${one.queue}</td>
     <td class="hide-narrow"><span class="chips">${one.requires.map((name) => html`<span class="chip" key=${name}>${name}</span>`)}</span></td>

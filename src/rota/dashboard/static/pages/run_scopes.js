@@ -19,7 +19,7 @@ export function Scopes({ run, definition, reload }) {
   const again = () => { found.reload(); reload(); };
   const steer = async (scope, verb) => {
     const isSure = await confirm(verb === "complete"
-      ? { title: `Complete scope ${scope.number}?`, text: "Its join fires with the branches that have arrived. The others are not waited for.", label: "complete the scope" }
+      ? { title: `Complete scope ${scope.number}?`, text: "Its join fires with the branches that have arrived. It does not wait for the others.", label: "complete the scope" }
       : { title: `Cancel scope ${scope.number}?`, text: "Its branches end, and its join never fires. The rest of the run continues.", label: "cancel the scope" });
     if (isSure) await act(() => post(`${path}/${scope.number}/${verb}`).finally(again), `scope ${scope.number}: ${verb === "complete" ? "completed" : "cancelled"}`);
   };

@@ -79,7 +79,7 @@ export function ScheduleForm({ schedule, close, reload }) {
     return schedule ? `${name} is changed` : `${name} is made`;
   };
   const { task, run } = schedule || {};
-  return html`<${FormDialog} kind="wide" title=${schedule ? `Change ${schedule.name}` : "New schedule"} label=${schedule ? "change it" : "make it"} submit=${submit} close=${close}>
+  return html`<${FormDialog} kind="wide" title=${schedule ? `Change ${schedule.name}` : "New schedule"} label=${schedule ? "change it" : "create"} submit=${submit} close=${close}>
     <div class="form" ref=${form} onInput=${read} onChange=${read}>
       ${!schedule && html`<label class="field"><span>name</span><input name="name" required maxlength="200" autocomplete="off" spellcheck=${false} placeholder="nightly" autofocus /></label>`}
       <div class="beside">
@@ -117,7 +117,7 @@ function More({ schedule: one }) {
       <label class="field"><span>until</span><input name="ends" autocomplete="off" placeholder="no end" defaultValue=${time(one?.ends_at_ms)} /></label>
       <label class="field"><span>at most, firings</span><input name="max_firings" type="number" min="1" placeholder="no limit" defaultValue=${one?.max_firings ?? ""} /></label>
     </div>
-    <label class="field"><span>missed, while no coordinator was up</span><select name="missed">${options(MISSED, one?.missed ?? "last")}</select></label>
+    <label class="field"><span>missed, while no coordinator was running</span><select name="missed">${options(MISSED, one?.missed ?? "last")}</select></label>
     <label class="field"><span>while an earlier one has not ended</span><select name="overlap">${options(OVERLAPS, one?.overlap ?? "skip")}</select></label>
     <div class="beside">
       <label class="field"><span>missed: at most this late, in s</span><input name="catch_up" type="number" min="0" step="any" defaultValue=${one ? one.catch_up_ms / 1000 : ""} placeholder="3600" /></label>

@@ -65,7 +65,7 @@ function Members({ service, path, chosen, choose, reload }) {
   return html`<${Panel} title="Members"><div class="scroll"><table>
     <thead><tr><th>worker</th><th>health</th><th class="right hide-narrow">heartbeat</th><th class="right">owns</th><th class="right">target</th><th class="right hide-narrow">weight</th><th class="right hide-narrow">epochs</th><th class="hide-narrow">protocol</th>${may("operate") && html`<th></th>`}</tr></thead>
     <tbody>${service.members.slice(0, shown).map((one, index) => html`<tr key=${one.worker_id} class=${chosen === index ? "is-chosen" : ""}>
-      <td><button type="button" class="json-toggle" aria-pressed=${chosen === index} title="show its shards alone" onClick=${() => choose(chosen === index ? null : index)}><${Swatch} ink=${hue(index, isDark)} /><span class="wrap">${one.worker_id}</span></button>${one.fenced && html`<span class="sub error-text">fenced: ${one.fenced}</span>`}</td>
+      <td><button type="button" class="json-toggle" aria-pressed=${chosen === index} title="show only its shards" onClick=${() => choose(chosen === index ? null : index)}><${Swatch} ink=${hue(index, isDark)} /><span class="wrap">${one.worker_id}</span></button>${one.fenced && html`<span class="sub error-text">fenced: ${one.fenced}</span>`}</td>
       <td class="nowrap"><${Health} health=${one.health} state=${one.draining ? "draining" : "active"} /></td>
       <td class="right number nowrap hide-narrow" title=${new Date(one.last_heartbeat_ms).toISOString()}>${relative(one.last_heartbeat_ms, now.value)}</td>
       <td class="right number">${whole(one.shards.length)}</td>

@@ -15,7 +15,7 @@ export function SubmitForm({ queues, names, close }) {
     if (fields.key) body.key = fields.key;
     const task = await post("/api/tasks", body);
     go(`/tasks/${task.id}`);
-    return task.duplicate ? "a task with this key was there already" : "submitted";
+    return task.duplicate ? "a task with this key existed already" : "submitted";
   };
   return html`<${FormDialog} title="Submit a task" label="submit" submit=${submit} close=${close}>
     <label class="field"><span>name</span><input name="name" required maxlength="200" list="submit-names" autocomplete="off" spellcheck="false" /></label>

@@ -10,7 +10,7 @@ import { Badge, Button, Empty, Facts, Header, Panel, Problem, Time } from "../ui
 import { WebhookForm, settingsOf } from "./webhook_form.js";
 import { Secret } from "./webhooks.js";
 
-const BECAUSE = { gone: "its receiver answered 410: it wants nothing more", failing: "every request has failed for a day" };
+const BECAUSE = { gone: "its receiver answered 410: it wants no more events", failing: "every request has failed for a day" };
 
 export default function Webhook({ params: { name } }) {
   const path = `/api/webhooks/${segment(name)}`;
@@ -23,7 +23,7 @@ export default function Webhook({ params: { name } }) {
   const isLive = one.state === "active" || one.state === "failing";
   const test = () => act(() => post(`${path}/test`), (answer) => {
     if (answer.ok) return `the receiver answered ${answer.code} after ${duration(answer.took_ms)}`;
-    toast(`the receiver did not take it: ${answer.error}`, { isProblem: true });
+    toast(`the receiver did not accept it: ${answer.error}`, { isProblem: true });
     return null;
   });
   const toggle = async () => {
@@ -31,13 +31,13 @@ export default function Webhook({ params: { name } }) {
     webhook.reload();
   };
   const remove = async () => {
-    if (!(await confirm({ title: `Delete ${name}?`, text: "What waits is not delivered. Its secret is gone.", label: "delete it" }))) return;
+    if (!(await confirm({ title: `Delete ${name}?`, text: "Deliveries that still wait are dropped, and its secret is deleted.", label: "delete it" }))) return;
     if (await act(() => del(path), `${name} is deleted`)) go("/webhooks");
   };
   return html`<${Header} title=${name} sub=${one.description}><${Badge} state=${one.state} />
       <${Button} onClick=${test}>send a test<//> <${Button} onClick=${() => setEdited(true)}>change …<//> <${Button} onClick=${toggle}>${isLive ? "switch off" : "switch on"}<//> <${Button} kind="danger" onClick=${remove}>delete<//><//>
     ${made?.secret && html`<${Secret} webhook=${made} />`}
-    ${one.disabled_at_ms && html`<div class="why" data-tone="red"><div><b>It is disabled: ${BECAUSE[one.disabled_because] ?? one.disabled_because}.</b><p>Since <${Time} at=${one.disabled_at_ms} />. Switch it on when the receiver works again; events from then on are delivered, and what waits.</p></div></div>`}
+    ${one.disabled_at_ms && html`<div class="why" data-tone="red"><div><b>It is disabled: ${BECAUSE[one.disabled_because] ?? one.disabled_because}.</b><p>Since <${Time} at=${one.disabled_at_ms} />. Switch it on when the receiver works again: it then delivers what still waits, and new events.</p></div></div>`}
     ${one.missed_at_ms && html`<div class="why" data-tone="amber"><div><b>Some events were deleted from the log before they could be delivered.</b><p>Last <${Time} at=${one.missed_at_ms} />.</p></div></div>`}
     <${Panel} title="Settings"><div class="body"><${Facts} items=${[
       ["URL", html`<span class="break">${one.url}</span>`],

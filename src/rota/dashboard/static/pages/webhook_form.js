@@ -6,7 +6,7 @@ import { segment } from "../router.js";
 
 const names = (text) => text.split(/[\s,]+/).filter(Boolean);
 const DEFAULTS = "task-failed, run-failed, run-timed-out, run-approval-asked, queue-stuck, queue-target-missed, schedule-refused, worker-unregistered:unhealthy";
-const FORMATS = { rota: "the event as JSON", slack: "an object with a text, for Slack and others like it" };
+const FORMATS = { rota: "the event as JSON", slack: "an object with a text, for Slack and compatible chats" };
 
 /** What a PUT of a webhook as it is would have. */
 export const settingsOf = ({ url, events, queues, workflows, format, enabled, description }) => ({ url, events, queues, workflows, format, enabled, description });
@@ -21,7 +21,7 @@ export function WebhookForm({ webhook, close, done }) {
     return `${name} is stored`;
   };
   const listed = (items) => (items || []).join(", ");
-  return html`<${FormDialog} title=${webhook ? `Change ${webhook.name}` : "New webhook"} label=${webhook ? "change" : "make it"} submit=${submit} close=${close}>
+  return html`<${FormDialog} title=${webhook ? `Change ${webhook.name}` : "New webhook"} label=${webhook ? "change" : "create"} submit=${submit} close=${close}>
     ${!webhook && html`<label class="field"><span>name</span><input name="name" required maxlength="200" autocomplete="off" spellcheck="false" placeholder="team-chat" /></label>`}
     <label class="field"><span>URL of the receiver</span><input name="url" type="url" required maxlength="2000" autocomplete="off" spellcheck="false" placeholder="https://…" defaultValue=${webhook?.url ?? ""} /></label>
     <label class="field"><span>events: types, or a beginning and a star</span><textarea name="events" rows="3" required spellcheck=${false} defaultValue=${webhook ? listed(webhook.events) : DEFAULTS}></textarea></label>
@@ -30,7 +30,7 @@ export function WebhookForm({ webhook, close, done }) {
       <label class="field"><span>only of these workflows</span><input name="workflows" autocomplete="off" spellcheck="false" placeholder="all" defaultValue=${listed(webhook?.workflows)} /></label></div>
     <label class="field"><span>body</span><select name="format">${Object.entries(FORMATS).map(([value, text]) => html`<option key=${value} value=${value} selected=${value === (webhook?.format ?? "rota")}>${text}</option>`)}</select></label>
     <label class="field"><span>what it is for</span><input name="description" maxlength="1000" autocomplete="off" defaultValue=${webhook?.description ?? ""} /></label>
-    <label class="field"><span>secret that signs its requests; empty: ${webhook ? "it stays" : "one is made"}</span><input name="secret" maxlength="200" autocomplete="off" spellcheck="false" placeholder="whsec_…" /></label>
+    <label class="field"><span>secret that signs its requests; empty: ${webhook ? "unchanged" : "a new one"}</span><input name="secret" maxlength="200" autocomplete="off" spellcheck="false" placeholder="whsec_…" /></label>
     <fieldset class="choices"><legend>delivery</legend><label><input type="checkbox" name="enabled" defaultChecked=${webhook ? webhook.state === "active" || webhook.state === "failing" : true} /> it delivers</label></fieldset>
     <p class="hint">Payloads and results of tasks are not sent. A request that fails is repeated for some hours, later and later.</p><//>`;
 }

@@ -9,7 +9,7 @@ import { may } from "../session.js";
 import { Badge, Bar, Button, Duration, Empty, Facts, Header, Panel, Problem, Time, opens } from "../ui.js";
 import { Drain, Health } from "./drain.js";
 
-const QUARANTINE = { text: "It gets nothing new until it is resumed. It keeps what it holds.", label: "quarantine" };
+const QUARANTINE = { text: "It gets no new tasks until it is resumed, and keeps those it has.", label: "quarantine" };
 
 export function WorkerActions({ worker, reload, size = "" }) {
   if (!may("operate")) return null;

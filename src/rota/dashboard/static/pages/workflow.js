@@ -41,7 +41,7 @@ export default function Workflow({ params, query }) {
 
 const codeFacts = (code) => [
   ["label", code.label], ["queue", code.queue || "default"], ["priority", code.priority || null], ["requires", code.requires?.join(", ")],
-  ["attempts", `${code.max_attempts ?? 3} without progress`], ["upgrade", code.upgrade === "pinned" ? "pinned: only workers with this version go on with its runs" : "replay: workers with any version go on with its runs"],
+  ["attempts", `${code.max_attempts ?? 3} without progress`], ["upgrade", code.upgrade === "pinned" ? "pinned: only workers with this version continue its runs" : "replay: workers with any version continue its runs"],
   ["time limit", code.timeout_ms ? duration(code.timeout_ms) : null],
 ];
 
