@@ -82,5 +82,5 @@ def test_the_tasks_of_a_queue_are_pushed_and_pushed_no_more(rota: Command, tmp_p
     assert changed["headers"] == ["Authorization", "X-Key"]
     assert "hidden" not in shown.stdout
     assert "whsec_" not in shown.stdout
-    assert off.stdout == "queue fn is pushed no more\n"
+    assert off.stdout == "tasks of queue fn are no longer pushed\n"
     assert unknown.exit_code == ExitCode.FAILED

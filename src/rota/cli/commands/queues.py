@@ -78,7 +78,11 @@ def push(client: Client, name: str, *, as_json: bool, **given: Any) -> None:
     """Push the tasks of a queue to a URL; without options, show where and how."""
     if given["off"]:
         gone = client.run(outbound_calls.delete_push(name))
-        show(gone, as_json=as_json, render=lambda one: f"queue {one.queue} is pushed no more")
+        show(
+            gone,
+            as_json=as_json,
+            render=lambda one: f"tasks of queue {one.queue} are no longer pushed",
+        )
         return
     fields = _push_fields(client, name, given)
     if fields is None:
@@ -108,7 +112,7 @@ def _push_fields(client: Client, queue: str, given: dict[str, Any]) -> dict[str,
     except PushNotFound:
         if "url" not in wanted:
             raise click.UsageError(
-                f"the tasks of queue {queue!r} are not pushed yet: give the URL with --to"
+                f"queue {queue!r} has no push target yet: give its URL with --to"
             ) from None
         return wanted
     kept = {field: getattr(known, field) for field in ("url", "timeout_ms", "concurrency")}
@@ -120,7 +124,7 @@ def _headers(text: str) -> dict[str, str]:
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, value = line.partition(":")
         if not colon:
-            raise click.UsageError("--header-file: each line is of the form `Name: value`")
+            raise click.UsageError("--header-file: write each line as `Name: value`")
         found[name.strip()] = value.strip()
     return found
 

@@ -59,7 +59,7 @@ class ActTools:
         *,
         dry_run: DryRun = True,
     ) -> Document:
-        """Queue failed tasks again, those that match all that is given."""
+        """Queue failed tasks again: those that match all given filters."""
         selection = _selection(TaskState.FAILED, ids, queue, name, label, is_dry=dry_run)
         return await self._do(calls.retry_tasks(selection))
 
@@ -72,7 +72,7 @@ class ActTools:
         *,
         dry_run: DryRun = True,
     ) -> Document:
-        """Cancel tasks that have not ended, those that match all that is given.
+        """Cancel tasks that have not ended: those that match all given filters.
 
         Running handlers are stopped.
         """
@@ -84,34 +84,34 @@ class ActTools:
         return await self._run(run_id, run_calls.retry_run(run_id), "retry", is_dry=dry_run)
 
     async def cancel_run(self, run_id: str, *, dry_run: DryRun = True) -> Document:
-        """Cancel a run: its handlers stop, and what it has done is compensated."""
+        """Cancel a run: its handlers stop, and its completed nodes are compensated."""
         return await self._run(run_id, run_calls.cancel_run(run_id), "cancel", is_dry=dry_run)
 
     async def pause_run(self, run_id: str, *, dry_run: DryRun = True) -> Document:
-        """Start nothing new in a run; what runs already finishes."""
+        """Start nothing new in a run; running tasks finish."""
         return await self._run(run_id, run_calls.pause_run(run_id), "pause", is_dry=dry_run)
 
     async def resume_run(self, run_id: str, *, dry_run: DryRun = True) -> Document:
-        """Let a paused run go on."""
+        """Resume a paused run."""
         return await self._run(run_id, run_calls.resume_run(run_id), "resume", is_dry=dry_run)
 
     async def run_schedule_now(self, name: str, *, dry_run: DryRun = True) -> Document:
-        """Fire a schedule once, now, beside its times."""
+        """Fire a schedule once, now, in addition to its times."""
         if dry_run:
             view = await self._client.arun(schedule_calls.get_schedule(name))
             return {"dry_run": True, "would": f"fire the schedule {view.name!r} once"}
         return await self._do(schedule_calls.run_schedule(name))
 
     async def pause_queue(self, queue: str, *, dry_run: DryRun = True) -> Document:
-        """Start no task of a queue; running ones finish."""
+        """Stop starting tasks of a queue; running tasks finish."""
         return await self._queue(queue, calls.pause_queue(queue), "pause", is_dry=dry_run)
 
     async def resume_queue(self, queue: str, *, dry_run: DryRun = True) -> Document:
-        """Let a paused queue go on."""
+        """Resume a paused queue."""
         return await self._queue(queue, calls.resume_queue(queue), "resume", is_dry=dry_run)
 
     async def drain_worker(self, worker_id: str, *, dry_run: DryRun = True) -> Document:
-        """Give a worker no further task; it finishes what it has."""
+        """Give a worker no further tasks; it finishes those it has."""
         if not dry_run:
             return await self._do(calls.drain_worker(worker_id))
         worker = await self._client.arun(calls.get_worker(worker_id))

@@ -141,13 +141,13 @@ class ReadTools:
     ) -> Document:
         """What happened to a run and what was decided, oldest first.
 
-        The entries have users' data. Go on with `after`.
+        The entries have users' data. Pass `after` for the next page.
         """
         cursor = str(after) if after else None
         return await self._ask(run_calls.list_journal(run_id, after=cursor, limit=limit))
 
     async def replay_run(self, run_id: str) -> Document:
-        """Decide the journal of a run again, and compare with what was decided.
+        """Apply the rules to the journal of a run again, and compare the decisions.
 
         It changes nothing. No difference is the normal case.
         """

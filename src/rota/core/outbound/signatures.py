@@ -76,7 +76,7 @@ def check_signature(
         if given.startswith(f"{VERSION},")
     ]
     if not any(matches):
-        raise SignatureMismatch("no signature of the request fits its body, id, time and secret")
+        raise SignatureMismatch("no signature of the request matches its body, id, time and secret")
     if abs(now_s - int(timestamp)) > tolerance_s:
         raise SignatureMismatch(
             f"the request was signed {abs(now_s - int(timestamp)):.0f} s from now, and at most "

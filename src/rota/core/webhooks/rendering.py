@@ -17,7 +17,7 @@ _encode = msgspec.json.Encoder().encode
 # What has happened to the subject, in words.
 _VERBS = {
     "task-failed": "failed",
-    "task-retrying": "is to run again",
+    "task-retrying": "will be retried",
     "task-cancelled": "was cancelled",
     "run-failed": "failed",
     "run-timed-out": "ran past its time limit",
@@ -30,9 +30,9 @@ _VERBS = {
     "queue-full": "refuses submissions: it is full",
     "queue-stuck": "cannot start its tasks",
     "queue-unstuck": "can start its tasks again",
-    "queue-target-missed": "lets tasks wait longer than its target",
+    "queue-target-missed": "has tasks that wait longer than its target",
     "queue-target-met": "meets its target again",
-    "worker-unregistered": "is gone",
+    "worker-unregistered": "was unregistered",
     "worker-health": "changed its health",
     "schedule-refused": "could not fire",
     "schedule-paused": "is paused",

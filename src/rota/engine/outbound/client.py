@@ -122,7 +122,7 @@ class OutboundClient:
             raise OutboundFailed(f"{target.place}: {error}") from error
         except ssl.SSLCertVerificationError as error:
             raise OutboundFailed(
-                f"the certificate of {target.place} is refused: {error.verify_message}; name its "
+                f"the certificate of {target.place} is refused: {error.verify_message}; add its "
                 "authority with outbound_ca"
             ) from error
         except OSError as error:

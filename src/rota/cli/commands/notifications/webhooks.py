@@ -170,7 +170,7 @@ def _disabled(webhook: WebhookView) -> str | None:
         if webhook.disabled_because == "gone"
         else "all requests have failed"
     )
-    return f"{absolute(webhook.disabled_at_ms)}: {why}; `put --enabled` lets it deliver again"
+    return f"{absolute(webhook.disabled_at_ms)}: {why}; `put --enabled` enables it again"
 
 
 def _deliveries(webhook: WebhookView) -> Table:
@@ -202,4 +202,4 @@ def _test_line(answer: WebhookTest) -> str:
     took = duration(answer.took_ms)
     if answer.ok:
         return f"the receiver answered {answer.code} after {took}"
-    return f"the receiver did not take it: {answer.error} ({took})"
+    return f"the receiver did not accept it: {answer.error} ({took})"
