@@ -59,7 +59,7 @@ def test_a_value_that_is_no_limit_is_refused(rota: Command, value: str) -> None:
 
 
 def test_an_unknown_limit_cannot_be_pinned(rota: Command) -> None:
-    assert "limit: is needed" in rota("limits", "pin", "nowhere").stderr
+    assert "limit: must be given" in rota("limits", "pin", "nowhere").stderr
 
 
 # --- settings of queues ---------------------------------------------------------------------------

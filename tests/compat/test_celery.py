@@ -340,7 +340,7 @@ def test_options_without_a_counterpart_are_named() -> None:
         one.task(soft_time_limit=5)(print)
     with pytest.raises(Invalid, match="it is called `rate`"):
         one.task(rate_limit="10/s")(print)
-    with pytest.raises(Invalid, match="arguments are JSON"):
+    with pytest.raises(Invalid, match="the only serializer is json"):
         one.task(serializer="pickle")(print)
     with pytest.raises(Invalid, match="no parameter for the task"):
         one.task(bind=True)(lambda: None)

@@ -83,12 +83,14 @@ async def test_an_operator_pauses_a_key_and_unpins_it(api: Api) -> None:
 
         await slots.get_by_role("button", name="change").click()
         await page.get_by_label("0 pauses the key").fill("0")
-        await expect(page.get_by_role("dialog")).to_contain_text("Nothing of this key starts")
+        await expect(page.get_by_role("dialog")).to_contain_text("No task of this key starts")
         await page.get_by_role("button", name="pause it").click()
         await expect(slots).to_contain_text("2 of 0 running")
         await expect(slots.locator(".badge")).to_have_text("paused")
         await slots.get_by_role("button", name="unpin").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("What tasks declared last")
+        await expect(page.get_by_role("dialog")).to_contain_text(
+            "The value that tasks declared last"
+        )
         await page.get_by_role("button", name="unpin it").click()
         await expect(slots).to_contain_text("2 of 2 running")
         await slots.get_by_role("button", name="pin", exact=True).click()

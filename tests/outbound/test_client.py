@@ -83,7 +83,7 @@ async def test_a_header_cannot_end_its_line(receiver: Receiver, headers: dict[st
 
 @pytest.mark.parametrize("name", ["Host", "content-length", "Transfer-Encoding", "webhook-id"])
 def test_headers_of_the_client_itself_cannot_be_given(name: str) -> None:
-    with pytest.raises(Invalid, match="written by the coordinator"):
+    with pytest.raises(Invalid, match="set by the coordinator"):
         check_headers({name: "1"})
 
 

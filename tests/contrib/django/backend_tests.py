@@ -137,7 +137,7 @@ def test_options_that_django_refuses_are_refused(options: dict[str, Any]) -> Non
     [
         (datetime(2030, 1, 1, tzinfo=UTC), "datetime.datetime"),
         (object(), "'object'"),
-        ({1: "a"}, "keys of an object"),
+        ({1: "a"}, "keys of a JSON object"),
         (float("nan"), "no number nan"),
         (2**70, "64 bits"),
         (b"\xff", "utf-8"),
@@ -274,7 +274,7 @@ def test_the_class_of_an_error_is_not_imported_from_foreign_modules() -> None:
     from rota.contrib.django.results import ReportedError  # noqa: PLC0415 - only here
 
     for path in ("antigravity.Error", "os.system", "nonsense", "tests.contrib.none.Error"):
-        with pytest.raises(ValueError, match="is no exception"):
+        with pytest.raises(ValueError, match="is not an exception"):
             _ = ReportedError(exception_class_path=path, traceback="").exception_class
 
 
