@@ -700,6 +700,7 @@ export interface JobView {
   on_expiry?: "discard" | "fail";
   unique?: Unique | null;
   debounce?: Debounce | null;
+  headers?: Record<string, string> | null;
   created_at_ms: number;
   started_at_ms?: number | null;
   finished_at_ms?: number | null;
@@ -803,6 +804,7 @@ export interface LeaseView {
   labels?: Record<string, string> | string[] | null;
   created_at_ms?: number;
   run_id?: string | null;
+  headers?: Record<string, string> | null;
 }
 
 export interface LimitConsume {
@@ -1030,6 +1032,7 @@ export interface NewTask {
   fair_key?: string | null;
   unique?: Unique | null;
   debounce?: Debounce | null;
+  headers?: Record<string, string> | null;
 }
 
 export interface NewTokenAnswer {
@@ -1400,6 +1403,7 @@ export interface RunRequest {
   input?: unknown;
   key?: string | null;
   timeout_ms?: number | null;
+  headers?: Record<string, string> | null;
 }
 
 export interface RunResumed {
@@ -1434,6 +1438,7 @@ export interface RunStarted {
   run_id?: string | null;
   parent_id?: string | null;
   log?: Operation[];
+  headers?: Record<string, string>;
 }
 
 export type RunState = "cancelled" | "completed" | "failed" | "paused" | "running" | "timed_out";
@@ -1996,6 +2001,7 @@ export interface TaskView {
   on_expiry?: "discard" | "fail";
   unique?: Unique | null;
   debounce?: Debounce | null;
+  headers?: Record<string, string> | null;
   created_at_ms: number;
   started_at_ms?: number | null;
   finished_at_ms?: number | null;
