@@ -1,6 +1,7 @@
 """What all tests share: a clock that moves when told, and how hard hypothesis looks."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +17,10 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("ordinary")
+
+# A shell starts background jobs with SIGINT ignored, and the processes of tests would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class TurnedClock:

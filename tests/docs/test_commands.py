@@ -29,6 +29,7 @@ ELSEWHERE = {
     "docs/tutorial.md": "tests/docs/test_tutorial.py",
     "docs/tutorial-functions.md": "tests/docs/test_tutorial.py",
     "docs/how-to/log-from-tasks.md": "tests/cli/test_logs.py and tests/gateways/test_logs.py",
+    "docs/how-to/use-from-typescript.md": "tests/clients builds and runs the package",
     "docs/how-to/use-with-django.md": "tests/contrib/test_django_project.py",
     "docs/how-to/use-with-fastapi.md": "tests/contrib/test_asgi_processes.py",
     "docs/explanation/benchmarks.md": "they take an hour; tests/benchmarks runs them small",

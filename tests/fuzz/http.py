@@ -169,7 +169,7 @@ def _place(target: Target) -> Place:
     worker = target.call("POST", "/api/workers", {"worker_id": "w", "queues": ["q"]})
     target.call("POST", "/api/services/s/members", {"workerId": "w", "maxShardCount": 4})
     return {
-        **dict.fromkeys(("queue", "own_queue"), "q"),
+        **dict.fromkeys(("queue", "own_queue", "pushed_queue"), "q"),
         "service": "s",
         "worker": "w",
         "incarnation": str(worker["incarnation"]),
@@ -180,6 +180,7 @@ def _place(target: Target) -> Place:
         "key": "key",
         "lock": "lock",
         "schedule": "schedule",
+        "webhook": "webhook",
         "token": "t-0",
         "secret": "rota_" + "x" * 43,
     }

@@ -96,7 +96,8 @@ class Target:
 
     def __init__(self, folder: Path, store: str | None = None) -> None:
         store = store or f"sqlite:///{folder}/fuzz.db"
-        flags = ["--port", "0", "--zmq-port", "0", "--store", store]
+        # No URL that a webhook or a queue is given may lead anywhere.
+        flags = ["--port", "0", "--zmq-port", "0", "--store", store, "--outbound-only-allowed"]
         self._process = Running(
             "up", *flags, "--log-level", "warning", "--log-format", "json", "--json", folder=folder
         )
