@@ -28,7 +28,6 @@ ELSEWHERE = {
     "CONTRIBUTING.md": "they run the tests",
     "docs/tutorial.md": "tests/docs/test_tutorial.py",
     "docs/tutorial-functions.md": "tests/docs/test_tutorial.py",
-    "docs/how-to/log-from-tasks.md": "tests/cli/test_logs.py and tests/gateways/test_logs.py",
     "docs/how-to/use-from-typescript.md": "tests/clients builds and runs the package",
     "docs/how-to/use-with-django.md": "tests/contrib/test_django_project.py",
     "docs/how-to/use-with-fastapi.md": "tests/contrib/test_asgi_processes.py",
@@ -46,6 +45,8 @@ NOT_RUN = {
     "cp -p ": "tests/docs/test_production_page.py",
     "test ! -d": "tests/docs/test_production_page.py",
     "rota backup": "tests/docs/test_production_page.py",
+    "curl -s http://127.0.0.1:7070/api/workers/shell-1/logs": "needs a lease; "
+    "tests/gateways/test_logs.py",
     "rota webhooks test": "needs the receiver that the page names; tests/cli/test_webhooks.py",
 }
 # Commands that run until they are ended: how they begin or end, and their sign of life.
@@ -162,6 +163,7 @@ PREPARED: dict[str, Callable[[Stage], object]] = {
     "docs/how-to/follow-events.md": with_tasks,
     "docs/how-to/limit-what-runs-at-once.md": with_limits,
     "docs/how-to/lock-what-only-one-may-do.md": with_lock,
+    "docs/how-to/log-from-tasks.md": with_apps,
     "docs/how-to/move-a-shard-coordinator.md": with_service,
     "docs/how-to/move-to-postgresql.md": with_stores,
     "docs/how-to/replay-a-run.md": with_panel,
@@ -188,7 +190,7 @@ def run_for(stage: Stage, text: str) -> str:
 
 
 def task_for(stage: Stage, text: str) -> str:
-    if any(f"tasks {verb}" in text for verb in ("retry", "show", "acknowledge")):
+    if any(f"tasks {verb}" in text for verb in ("retry", "show", "acknowledge", "logs")):
         return stage.failed_task()
     if "/complete" in text or "/fail" in text:
         task = stage.task()

@@ -75,9 +75,22 @@ def test_lines_are_there_with_the_result_whatever_the_program_logs(app: Rota) ->
     assert [(one.lines, one.dropped) for one in page.attempts] == [(3, 0)]
 
 
+class OtherLogger(logging.Logger):
+    """As the loggers of structlog, it finds callers in its own way."""
+
+    def findCaller(self, *_: object, **__: object) -> tuple[str, int, str, None]:  # noqa: N802 - as `logging` has it
+        return "elsewhere.py", 1, "elsewhere", None
+
+
+@pytest.mark.parametrize("kind", [logging.Logger, OtherLogger])
 def test_lines_are_passed_on_to_the_program_s_own_logs(
-    app: Rota, caplog: pytest.LogCaptureFixture
+    app: Rota,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[logging.Logger],
 ) -> None:
+    monkeypatch.setattr(logging.getLogger("rota.task"), "__class__", kind)
+
     @app.task
     def resize() -> None:
         current().log.info("resized %s", "a.png", extra={"bytes": 3})

@@ -57,8 +57,7 @@ class Overview(Answer, frozen=True, kw_only=True):
     queues: int
     paused_queues: list[str]
     stuck: int  # queued tasks that no registered worker can take
-    # What open runs wait for that somebody has to answer: approval, signal. Empty: none, or the
-    # caller is bound.
+    # Approvals and signals that open runs wait for, by kind. Empty: none, or the caller is bound.
     waits: dict[str, int] = {}
     unacknowledged: int = 0  # failed tasks that nobody has acknowledged
     shards: ShardCounts

@@ -84,7 +84,10 @@ class TaskLogger(Adapter):
         stack_info: bool = False,
         stacklevel: int = 1,
     ) -> logging.LogRecord:
-        path, line, function, stack = self.logger.findCaller(stack_info, stacklevel + 2)
+        # By the standard class: that of structlog, which a worker's process has, counts otherwise.
+        path, line, function, stack = logging.Logger.findCaller(
+            self.logger, stack_info, stacklevel + 2
+        )
         return self.logger.makeRecord(
             LOGGER,
             level,

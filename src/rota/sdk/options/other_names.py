@@ -40,7 +40,6 @@ KNOWN_ELSEWHERE: dict[str, str] = {
     "link": "follow-up tasks are made by app.chain(…)",
     "link_error": "follow-up tasks of failures are made by app.group(…, on_failure=…)",
     "serializer": "arguments and results are JSON",
-    "headers": "it is called `labels`",
     "unique_for": 'it is part of `unique`, as in unique={"for_ms": 60000}',
 }
 METHODS_ELSEWHERE: dict[str, str] = {
