@@ -125,7 +125,7 @@ def test_many_peers_with_tiny_frames_take_little_memory(
                 until(lambda: dropped(serving, "memory_growth") >= count // 2)
             check(member)
 
-    assert raw_peers.peak_bytes(serving.process.pid) - before < 100 * MEBIBYTE
+    assert raw_peers.peak_bytes(serving.process.pid) - before < 250 * MEBIBYTE
 
 
 def test_many_peers_with_unfinished_messages_share_one_limit(
