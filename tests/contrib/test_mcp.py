@@ -11,9 +11,11 @@ from mcp import Client as McpClient
 from mcp import StdioServerParameters
 
 from rota import Rota
+from rota.contrib.mcp import reading
 from rota.contrib.mcp.server import build_server
 from rota.core.access import Scope
 from rota.messages import TokenRequest
+from rota.messages.workflows import JournalPage
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from tests.sdk.serving import PATIENCE_S, Server, working
@@ -121,7 +123,22 @@ async def test_a_run_is_shown_and_replayed(server: Server, app: Rota) -> None:
     assert "a tree" not in str(shown)
     assert len(journal["items"]) == 1
     assert replayed["entries"] > 1
+    assert replayed["is_whole"] is True
     assert replayed["differences"] == []
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_journal_that_is_too_long_is_not_said_to_be_whole(*, is_whole: bool) -> None:
+    exchange = reading.read_journal("a-run")
+    next(exchange)
+    for number in range(1, reading.REPLAY_PAGES):
+        exchange.send(JournalPage(items=[], next_cursor=str(number)))
+    last = None if is_whole else str(reading.REPLAY_PAGES)
+
+    with pytest.raises(StopIteration) as ended:
+        exchange.send(JournalPage(items=[], next_cursor=last))
+
+    assert ended.value.value == ([], is_whole)
 
 
 @pytest.mark.parametrize(

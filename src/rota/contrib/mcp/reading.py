@@ -149,16 +149,19 @@ class ReadTools:
     async def replay_run(self, run_id: str) -> Document:
         """Apply the rules to the journal of a run again, and compare the decisions.
 
-        It changes nothing. No difference is the normal case.
+        It changes nothing. No difference is the normal case. `is_whole` is false when the journal
+        is so long that only its beginning was compared.
         """
         run = await self._client.arun(run_calls.get_run(run_id))
         view = await self._client.arun(run_calls.get_workflow(run.workflow, run.version))
         definition = view.definition or view.code
         assert definition is not None, "a stored version has one of them"
-        entries = entries_of(await self._client.arun(_journal(run_id)))
+        items, is_whole = await self._client.arun(read_journal(run_id))
+        entries = entries_of(items)
         differences = replay(definition, entries)
         return {
             "entries": len(entries),
+            "is_whole": is_whole,
             "differences": [
                 {"entry": one.number, "event": type(one.event).__name__, "what": one.words}
                 for one in differences[:MAX_ITEMS]
@@ -195,8 +198,8 @@ def document_of(answer: Any) -> Document:
     return document
 
 
-def _journal(run_id: str) -> Exchange[list[Any]]:
-    """The entries of a journal, up to a bound."""
+def read_journal(run_id: str) -> Exchange[tuple[list[Any], bool]]:
+    """The entries of a journal, up to a bound; True: these are all."""
     items: list[Any] = []
     cursor: str | None = None
     for _page in range(REPLAY_PAGES):
@@ -204,8 +207,8 @@ def _journal(run_id: str) -> Exchange[list[Any]]:
         items += page.items
         cursor = page.next_cursor
         if cursor is None:
-            break
-    return items
+            return items, True
+    return items, False
 
 
 def _bounded(page: Document, limit: int = MAX_ITEMS) -> Document:
