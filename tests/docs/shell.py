@@ -1,11 +1,15 @@
 """The shell commands of the pages, and a shell in which they are run."""
 
 import json
+import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +17,7 @@ from tests.cli.processes import Running, environment
 from tests.docs.pages import blocks
 
 SECONDS = 90
+LOOK_S = 0.1  # between two looks at what is awaited
 SHELLS = ("bash", "sh", "console")
 BIN = Path(sys.executable).parent
 
@@ -52,10 +57,14 @@ def run_script(
     text: str, folder: Path, variables: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """Run commands with the `rota` and `python` of this environment."""
+    found = _environment(folder, variables or {})
+    # The text is in a file: as an argument of the shell, `pgrep -f` would find it there.
+    script = folder / ".bin" / "commands.sh"
+    script.write_text(text, encoding="utf-8")
     return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
+        ["bash", "-euo", "pipefail", script],
         cwd=folder,
-        env=_environment(folder, variables or {}),
+        env=found,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -66,18 +75,35 @@ def run_script(
 
 def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
     found = environment(**variables)
-    return {**found, "PATH": f"{_strict_curl(folder)}:{BIN}:{found['PATH']}", "COLUMNS": "200"}
+    return {**found, "PATH": f"{_wrappers(folder)}:{BIN}:{found['PATH']}", "COLUMNS": "200"}
 
 
-def _strict_curl(folder: Path) -> Path:
-    """A folder with a `curl` that fails when the coordinator refuses the request."""
+# Programs that are run with options of this test, by their names.
+WRAPPED = {
+    "curl": "--fail-with-body",  # fails when the coordinator refuses the request
+    "pgrep": f"--parent {os.getpid()}",  # other tests may run a worker of the same name
+}
+
+
+def _wrappers(folder: Path) -> Path:
+    """A folder with the programs of `WRAPPED`."""
     place = folder / ".bin"
     if not place.is_dir():
         place.mkdir()
-        script = place / "curl"
-        script.write_text('#!/bin/sh\nexec /usr/bin/curl --fail-with-body "$@"\n')
-        script.chmod(0o755)
+        for name, options in WRAPPED.items():
+            if program := shutil.which(name):
+                script = place / name
+                script.write_text(f'#!/bin/sh\nexec {program} {options} "$@"\n')
+                script.chmod(0o755)
     return place
+
+
+def until(is_so: Callable[[], object]) -> None:
+    """Look until something is so; fails when it is not so for a minute and a half."""
+    deadline = time.monotonic() + SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came to be"
+        threading.Event().wait(LOOK_S)
 
 
 class Terminal:
@@ -112,10 +138,8 @@ class Terminal:
         while "=" in words[0]:
             name, _, value = words.pop(0).partition("=")
             variables[name] = value
-        if words[0] == "rota":
-            return Running(*words[1:], folder=self.folder, **variables)
-        if words[0] == "python":
-            words[0] = sys.executable
+        if (BIN / words[0]).exists():  # the program is looked up in the path of this process
+            words[0] = str(BIN / words[0])
         return Running(folder=self.folder, program=words, **variables)
 
     def show_life(self, text: str, sign: str) -> None:

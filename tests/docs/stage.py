@@ -3,7 +3,6 @@
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from tests.cli.processes import Running, coordinator
 from tests.databases.schemas import schemas
 from tests.databases.schemas import url as postgres_url
 from tests.docs.pages import ROOT, blocks
-from tests.docs.shell import Terminal
+from tests.docs.shell import Terminal, until
 
 SECONDS = 30.0
 STIR_S = 0.1  # between two tasks that make events for a command that follows them
@@ -59,13 +58,6 @@ class Stage:
     def move_to(self, url: str) -> None:
         """Another coordinator serves the rest of the page."""
         self.url = self.terminal.variables["ROTA_URL"] = url
-
-    def until(self, is_so: Callable[[], object]) -> None:
-        """Look until something is so."""
-        deadline = time.monotonic() + SECONDS
-        while not is_so():
-            assert time.monotonic() < deadline, "it never came to be"
-            threading.Event().wait(STIR_S)
 
     def write(self, name: str, text: str) -> Path:
         file = self.folder / name
@@ -199,7 +191,7 @@ class Stage:
                 )
             return bool(found)
 
-        self.until(is_owned)
+        until(is_owned)
         return found[-1]
 
     def member(self, service: str, worker_id: str) -> None:
