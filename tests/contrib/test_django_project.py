@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("django", reason="the extra `django` is not installed")
 
 from tests.cli.processes import Running, environment
+from tests.docs.commands.preparing import without_backport
 from tests.docs.pages import ROOT, blocks
 from tests.sdk.serving import Server
 
@@ -59,15 +60,6 @@ def project(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write(without_backport(shown))
     (folder / "mysite" / "tasks.py").write_text(without_backport(tasks.text), encoding="utf-8")
     return folder
-
-
-def without_backport(text: str) -> str:
-    """The lines of the page, on Django 6 as their comments say."""
-    import django  # type: ignore[import-untyped]  # noqa: PLC0415 - Django has no types
-
-    if django.VERSION < (6, 0):
-        return text
-    return text.replace('"django_tasks", ', "").replace("from django_tasks", "from django.tasks")
 
 
 def run(folder: Path, *arguments: str, stdin: str | None = None, **variables: str) -> str:

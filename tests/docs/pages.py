@@ -47,6 +47,11 @@ def prose(page: Path) -> str:
     return _FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
+def spans(page: Path) -> list[str]:
+    """What stands as code inside the sentences of a page."""
+    return _SPAN.findall(prose(page))
+
+
 def relative_links(page: Path) -> list[str]:
     links = _LINK.findall(_SPAN.sub("", prose(page)))
     return [link for link in links if not re.match(r"[a-z]+:", link)]
@@ -61,8 +66,8 @@ def anchors(page: Path) -> set[str]:
 def command_lines(page: Path) -> Iterator[list[str]]:
     """The words of every `rota …` on a page, in its shell blocks and in its text."""
     lines = [line for block in blocks(page, *SHELLS) for line in block.text.splitlines()]
-    spans = [span for span in _SPAN.findall(prose(page)) if span.startswith("rota ")]
-    for line in [*lines, *spans]:
+    within = [span for span in spans(page) if span.startswith("rota ")]
+    for line in [*lines, *within]:
         yield from _commands_in(line)
 
 

@@ -9,8 +9,8 @@ from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.store.workflow.blobs import Blobs
 from tests.cli.processes import coordinator
+from tests.docs.commands.shell import run_script
 from tests.docs.pages import ROOT, blocks
-from tests.docs.shell import run_script
 
 PAGE = ROOT / "docs" / "how-to" / "run-in-production.md"
 

@@ -5,7 +5,6 @@ coordinator's port is another one, and a heartbeat is sent more often, so that a
 killed is replaced sooner than after the fifteen seconds of the page.
 """
 
-import json
 import re
 import shutil
 import signal
@@ -18,9 +17,9 @@ import pytest
 
 import rota
 from tests.cli.processes import Running
+from tests.docs.commands.making import run_in_checkout
+from tests.docs.commands.shell import Terminal, commands, until
 from tests.docs.pages import ROOT, blocks
-from tests.docs.making import run_in_checkout
-from tests.docs.shell import Terminal, commands, until
 
 FIRST, SECOND = ROOT / "docs" / "tutorial.md", ROOT / "docs" / "tutorial-functions.md"
 HERE = "http://127.0.0.1:7070"  # as the pages have it

@@ -5,19 +5,21 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
 from tests.cli.processes import Running, coordinator
 from tests.databases.schemas import schemas
 from tests.databases.schemas import url as postgres_url
+from tests.docs.commands.shell import LOOK_S, Terminal, until
 from tests.docs.pages import ROOT, blocks
-from tests.docs.shell import Terminal, until
 
 SECONDS = 30.0
-STIR_S = 0.1  # between two tasks that make events for a command that follows them
+STIR_S = LOOK_S  # between two tasks that make events for a command that follows them
 
 Json = Any
 
@@ -28,11 +30,12 @@ FAILING = "{name: fails, initial_node: tally, nodes: {tally: {end: failed}}}"
 class Stage:
     """A coordinator, a terminal beside it, and what the commands of a page need."""
 
-    def __init__(self, folder: Path, url: str, zeromq: str) -> None:
+    def __init__(self, folder: Path, home: "Home") -> None:
         self.folder = folder
         self.answer: dict[str, Json] = {}  # of the last command that gave an object
-        self.url = url
-        self.zeromq = zeromq
+        self.url = url = home.url
+        self.zeromq = home.zeromq
+        self.receiver = home.receiver
         self.terminal = Terminal(folder, ROTA_URL=url, ROTA_PORT="0")
         self.api = httpx.Client(base_url=url, timeout=SECONDS)
         self.fixed: dict[str, str] = {}  # what stands for a placeholder on this page
@@ -70,6 +73,9 @@ class Stage:
         self._open.callback(process.stop)
         return process
 
+    def afterwards(self, undo: Callable[[], object]) -> None:
+        self._open.callback(undo)
+
     def worker(self, app: str) -> Running:
         process = self.keep(self.terminal.start(f"rota worker {app}"))
         process.wait_for("runs:")
@@ -93,17 +99,19 @@ class Stage:
     def task(self, name: str = "export", **options: Json) -> str:
         return str(self.call("POST", "/api/tasks", {"name": name, **options})["id"])
 
-    def lease(self, name: str = "export", **options: Json) -> tuple[dict[str, Json], Json]:
+    def lease(
+        self, name: str = "export", *, by: str = "stage", **options: Json
+    ) -> tuple[dict[str, Json], Json]:
         """A task that a worker of this test holds, and the worker."""
         self.task(name, **options)
         worker = self.call(
             "POST",
             "/api/workers",
-            {"worker_id": "stage", "node_id": "stage", "tasks": [name]},
+            {"worker_id": by, "node_id": "stage", "tasks": [name]},
         )
         leased = self.call(
             "POST",
-            "/api/workers/stage/lease",
+            f"/api/workers/{by}/lease",
             {"incarnation": worker["incarnation"], "max": 1, "wait_ms": 5_000},
         )
         return leased["leases"][0], worker
@@ -201,15 +209,57 @@ class Stage:
         self.call("POST", f"/api/services/{service}/members", body)
 
 
+class Receiver(ThreadingHTTPServer):
+    """A server on loopback that takes what webhooks and pushed queues send, and says yes."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Taking)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.paths: list[str] = []
+
+
+class _Taking(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"] or 0))
+        self.server.paths.append(self.path)
+        self.send_response(HTTPStatus.OK)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, format: str, *args: Json) -> None:  # noqa: A002 - its form
+        """Say nothing."""
+
+
+class Home(NamedTuple):
+    """What the stages of several pages share: a coordinator, and a server that it may call."""
+
+    url: str
+    zeromq: str
+    receiver: Receiver
+
+
 @contextmanager
-def opened_stage(folder: Path, *flags: str) -> Iterator[Stage]:
-    home, work = folder / "coordinator", folder / "work"
-    home.mkdir()
-    work.mkdir()
-    with coordinator(home, *flags) as (process, url):
-        announced = json.loads(process.wait_for('"url"'))
-        stage = Stage(work, url, announced.get("shards") or "")
+def opened_home(folder: Path, *flags: str) -> Iterator[Home]:
+    with Receiver() as receiver:
+        thread = threading.Thread(target=receiver.serve_forever, args=(LOOK_S,))
+        thread.start()
         try:
-            yield stage
+            with coordinator(folder, "--outbound-allow", "127.0.0.1", *flags) as (process, url):
+                announced = json.loads(process.wait_for('"url"'))
+                yield Home(url, announced.get("shards") or "", receiver)
         finally:
-            stage.close()
+            receiver.shutdown()
+            thread.join()
+
+
+@contextmanager
+def opened_stage(folder: Path, home: Home) -> Iterator[Stage]:
+    stage = Stage(folder, home)
+    try:
+        yield stage
+    finally:
+        stage.close()

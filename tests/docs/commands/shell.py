@@ -1,7 +1,10 @@
 """The shell commands of the pages, and a shell in which they are run."""
 
+import contextlib
 import json
 import os
+import pty
+import re
 import shlex
 import shutil
 import signal
@@ -13,6 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from click.testing import CliRunner
+
+from rota.cli.main import cli
 from tests.cli.processes import Running, environment
 from tests.docs.pages import blocks
 
@@ -80,9 +86,15 @@ def _environment(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
 
 # Programs that are run with options of this test, by their names.
 WRAPPED = {
-    "curl": "--fail-with-body",  # fails when the coordinator refuses the request
+    "curl": "--silent --fail-with-body",  # fails when the coordinator refuses the request
     "pgrep": f"--parent {os.getpid()}",  # other tests may run a worker of the same name
 }
+
+
+# The pages use `sudo` to become the user of the coordinator; the test stays its own user.
+SUDO = """#!/bin/sh
+test "$1" = --user=rota && shift && exec "$@"
+"""
 
 
 def _wrappers(folder: Path) -> Path:
@@ -95,6 +107,8 @@ def _wrappers(folder: Path) -> Path:
                 script = place / name
                 script.write_text(f'#!/bin/sh\nexec {program} {options} "$@"\n')
                 script.chmod(0o755)
+        (place / "sudo").write_text(SUDO, encoding="utf-8")
+        (place / "sudo").chmod(0o755)
     return place
 
 
@@ -106,6 +120,15 @@ def until(is_so: Callable[[], object]) -> None:
         threading.Event().wait(LOOK_S)
 
 
+# Commands of `rota` that speak with a coordinator and end: they run in this process, unless they
+# use more of the shell than words and quotes.
+QUICK = (
+    "tasks|queues|limits|runs|workflows|schedules|workers|services|memory|locks|events|webhooks|"
+    "token|submit|validate|health"
+)
+_IS_QUICK = re.compile(rf"rota ({QUICK}) [^|<>;&$`\n\\]+")
+
+
 class Terminal:
     """A terminal in which commands of a page run one after the other."""
 
@@ -115,8 +138,20 @@ class Terminal:
 
     def run(self, text: str) -> str:
         """Run a command to its end; it must succeed. Returns what it printed."""
+        if _IS_QUICK.fullmatch(text):
+            return self._run_here(text)
         ended = run_script(text, self.folder, self.variables)
         assert ended.returncode == 0, f"$ {text}\n{ended.stdout}{ended.stderr}"
+        return ended.stdout
+
+    def _run_here(self, text: str) -> str:
+        """Run a command of `rota` without a process of its own, which takes most of its time."""
+        found = _environment(self.folder, self.variables)
+        without = {name: None for name in os.environ if name not in found}
+        with contextlib.chdir(self.folder):
+            words = shlex.split(text, comments=True)[1:]
+            ended = CliRunner().invoke(cli, words, env={**without, **found}, prog_name="rota")
+        assert ended.exit_code == 0, f"$ {text}\n{ended.output}"
         return ended.stdout
 
     def json(self, text: str) -> Any:
@@ -141,6 +176,27 @@ class Terminal:
         if (BIN / words[0]).exists():  # the program is looked up in the path of this process
             words[0] = str(BIN / words[0])
         return Running(folder=self.folder, program=words, **variables)
+
+    def type(self, text: str, typed: str) -> str:
+        """Run a command at a terminal, and type this into it; returns what it showed."""
+        keyboard, screen = pty.openpty()
+        os.write(keyboard, typed.encode())
+        words = shlex.split(text, comments=True)
+        found = _environment(self.folder, self.variables)
+        with subprocess.Popen(
+            [str(BIN / words[0]), *words[1:]],
+            cwd=self.folder,
+            env=found,
+            stdin=screen,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            shown, _ = process.communicate(timeout=SECONDS)
+        os.close(keyboard)
+        os.close(screen)
+        assert process.returncode == 0, f"$ {text}\n{shown}"
+        return shown
 
     def show_life(self, text: str, sign: str) -> None:
         """Start a command, wait until it says something, and end it with Ctrl-C."""

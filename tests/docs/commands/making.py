@@ -1,7 +1,5 @@
 """The commands of the pages that are run in a checkout: `make …`, and what it is made of."""
 
-import os
-import re
 import shlex
 import subprocess
 import sys

@@ -1,0 +1,1 @@
+"""The commands of the pages: found, filled in, and run beside a coordinator."""
