@@ -17,6 +17,7 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parent.parent
+SCRIPT = ROOT / "scripts" / "up.py"
 PATIENCE_S = 150.0
 ORDERS = "/api/runs?workflow=order&state=completed"
 RETURNS = "/api/runs?workflow=take_back&state=completed"  # runs of a durable function
@@ -45,7 +46,7 @@ def address(lines: Any) -> str:
 
 
 def test_make_up_shows_something_alive_and_ends_when_told(tmp_path: Path) -> None:
-    command = [sys.executable, "scripts/up.py", "--port", "0", "--zmq-port", "0"]
+    command = [sys.executable, str(SCRIPT), "--port", "0", "--zmq-port", "0"]
     process = subprocess.Popen(
         [*command, "--store", f"sqlite:///{tmp_path}/rota.db"],
         cwd=ROOT,

@@ -26,13 +26,14 @@ from tests.docs.pages import (
 
 REFERENCE = ROOT / "docs" / "reference"
 SECONDS = 60
+REFERENCE_CHECK = ["scripts/reference.py", "--check"]
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
 @pytest.mark.slow
 def test_the_reference_says_what_the_code_does() -> None:
-    checked = _run(["scripts/reference.py", "--check"], folder=ROOT)
+    checked = _run(REFERENCE_CHECK, folder=ROOT)
 
     assert checked.returncode == 0, checked.stdout + checked.stderr
 

@@ -14,6 +14,7 @@ from scripts import site
 from tests.docs.pages import ROOT
 
 TIMEOUT_S = 110
+SCRIPT = ROOT / "scripts" / "site.py"
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     older.mkdir(parents=True)
     (older / "index.html").write_text("before", encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "site.py", "--output", folder],
+        [sys.executable, SCRIPT, "--output", folder],
         capture_output=True,
         text=True,
         check=False,

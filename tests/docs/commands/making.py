@@ -1,5 +1,6 @@
 """The commands of the pages that are run in a checkout: `make …`, and what it is made of."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -11,9 +12,14 @@ from tests.cli.processes import environment
 from tests.docs.pages import ROOT
 
 SECONDS = 200
+STAMP = ".venv/.ready"
+BIN = ".venv/bin/"
 
 
-def run_in_checkout(text: str, **variables: str) -> str:
+_OURS = re.compile("MAKE|PYTEST|COV")
+
+
+def run_in_checkout(text: str, code: int = 0, **variables: str) -> str:
     """Run commands in this checkout, whose environment exists; returns what they printed.
 
     `make` installs nothing then. Where the tests run in another environment, or `make setup` would
@@ -24,13 +30,14 @@ def run_in_checkout(text: str, **variables: str) -> str:
     if _bash("make --question setup", ROOT).returncode:
         pytest.skip("`make setup` would install something")
     done = _bash(text, ROOT, **variables)
-    assert done.returncode == 0, f"$ {text}\n{done.stdout}"
+    assert done.returncode == code, f"$ {text}\n{done.stdout}"
     return done.stdout
 
 
 def _bash(text: str, folder: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
     # The options of a `make test` that runs this test are not for the `make` that it runs.
-    kept = {name: value for name, value in environment().items() if "MAKE" not in name}
+    # Nor is what pytest-xdist says to its workers for a pytest that it runs.
+    kept = {name: value for name, value in environment().items() if not _OURS.search(name)}
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
         cwd=folder,
@@ -58,5 +65,10 @@ def recipe(command: str) -> list[list[str]]:
     return [[line[0].removeprefix(BIN), *line[1:]] for line in lines]
 
 
-STAMP = ".venv/.ready"
-BIN = ".venv/bin/"
+def run_make_in(copy: Path, command: str, **variables: str) -> str:
+    """Run a `make …` in a copy of the checkout, with the environment of this one."""
+    words = shlex.split(command, comments=True)
+    asked = [words[0], f"--assume-old={sys.prefix}/.ready", f"VENV={sys.prefix}", *words[1:]]
+    done = _bash(shlex.join(asked), copy, **variables)
+    assert done.returncode == 0, f"$ {command}\n{done.stdout}"
+    return done.stdout
