@@ -26,6 +26,7 @@ from rota.gateways.auth.authenticator import new_secret
 from rota.settings import Settings
 from tests.certificates import Certificate
 from tests.databases.schemas import url
+from tests.docs.commands.finding import commands_for
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -55,6 +56,14 @@ def tool(name: str) -> str:
 
 
 # --- containers ---------------------------------------------------------------------------------
+
+
+def test_the_image_is_built_from_the_file_that_is_checked() -> None:
+    """The command itself needs a container engine, and base images from a network."""
+    commands = commands_for("tests/test_deploy.py")
+
+    assert commands == ["docker build --tag rota ."]
+    assert (ROOT / "Dockerfile").is_file()
 
 
 def test_the_dockerfile_pleases_its_linter() -> None:

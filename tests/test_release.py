@@ -7,9 +7,11 @@ nothing but what the wheel asks for.
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tomllib
 import zipfile
@@ -18,6 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.docs.commands.finding import commands_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -65,8 +69,8 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, target)
     # The build backend is locked with everything else; nothing is fetched for the build.
-    build = ("-m", "build", "--no-isolation", "--outdir", str(folder / "dist"))
-    run(sys.executable, *build, folder=folder / "source")
+    outside = ("--outdir", str(folder / "dist"))
+    run(sys.executable, *BUILD, *outside, folder=folder / "source")
     (wheel,) = (folder / "dist").glob("*.whl")
     (sdist,) = (folder / "dist").glob("*.tar.gz")
     return Release(wheel, sdist)
@@ -151,6 +155,54 @@ def test_the_wheel_alone_installs_and_runs(release: Release, version: str, tmp_p
     assert said["python"].startswith(version)
     assert said["packages"]["psycopg"] is None
     run(*pip, "check", folder=tmp_path)
+
+
+# --- the commands of the pages ------------------------------------------------------------------
+
+COMMANDS = commands_for("tests/test_release.py")
+BUILD = ("-m", "build", "--no-isolation")
+UNLOCKED = {"opentelemetry-exporter-otlp"}  # requirements.lock does not have it
+
+
+def test_the_release_is_built_as_the_page_says() -> None:
+    installing = {one for one in COMMANDS if one.startswith("pip install ")}
+
+    assert set(COMMANDS) - installing == {f".venv/bin/python {' '.join(BUILD)}"}
+
+
+def test_every_extra_is_installed_as_the_pages_say(release: Release, tmp_path: Path) -> None:
+    """No index is asked: what `rota` needs is in this environment, and is found from the new one.
+
+    pip resolves the extra, so an extra that the wheel lacks or that needs what is not here fails.
+    """
+    environment = tmp_path / "environment"
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for place in Path(sysconfig.get_path("purelib")).iterdir():
+        if not place.name.startswith(("rota", "_rota", "__editable__", "__pycache__")):
+            (packages / place.name).symlink_to(place)
+    run(sys.executable, "-m", "venv", "--without-pip", str(environment), folder=tmp_path)
+    (site,) = environment.glob("lib/*/site-packages")
+    (site / "packages.pth").write_text(f"{packages}\n")
+    command = str(environment / "bin" / "python")
+    offline = ("--no-compile", "--no-index", "--find-links", str(release.wheel.parent))
+    pip = (sys.executable, "-m", "pip", "--python", command, "--disable-pip-version-check")
+
+    for text in COMMANDS:
+        words = shlex.split(text)
+        if words[:2] == ["pip", "install"]:
+            wanted = [word for word in words[2:] if word not in UNLOCKED]
+            source = ("--no-build-isolation",) if wanted == ["."] else ()
+            printed = run(
+                *(*pip, "install", *offline, *source, *wanted),
+                folder=release.wheel.parents[1] / "source",
+            )
+            assert f"Successfully installed rota-{VERSION}" in printed, printed
+            assert "does not provide the extra" not in printed
+            said = run(command, "-c", "import rota; print(rota.__file__)", folder=tmp_path)
+            assert said.strip() == str(site / "rota" / "__init__.py")
+            for place in site.glob("rota*"):  # the next one finds none
+                shutil.rmtree(place)
 
 
 def interpreter(version: str) -> str | None:

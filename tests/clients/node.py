@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -139,6 +140,26 @@ def _install(node: Node) -> None:
         pytest.skip(f"npm cannot reach its registry: {done.stdout.strip()[-500:]}")
     assert done.returncode == 0, done.stdout
     stamp.write_text(wanted, encoding="utf-8")
+
+
+def run_npm(node: Node, command: str, *, folder: Path) -> None:
+    """Run an `npm …` of a page; the test is skipped when npm cannot reach its registry."""
+    words = shlex.split(command)
+    assert words[0] == "npm"
+    options = {"prefer_offline": "true", "fetch_retries": "0", "audit": "false", "fund": "false"}
+    done = subprocess.run(
+        [*node.npm, *words[1:]],
+        cwd=folder,
+        env=_environment(node, {f"npm_config_{name}": one for name, one in options.items()}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=INSTALL_S,
+    )
+    if done.returncode and UNREACHABLE.search(done.stdout):
+        pytest.skip(f"npm cannot reach its registry: {done.stdout.strip()[-500:]}")
+    assert done.returncode == 0, f"$ {command}\n{done.stdout}"
 
 
 def run(

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import signal
 import tomllib
 import urllib.request
@@ -13,6 +14,7 @@ import pytest
 from tests.cli.processes import coordinator
 from tests.clients import node
 from tests.clients.node import PACKAGE, Node
+from tests.docs.commands.finding import commands_for
 
 pytestmark = pytest.mark.timeout(300)  # the first of them installs packages
 
@@ -94,3 +96,19 @@ def test_the_programs_of_the_pages_compile_and_run(tmp_path: Path) -> None:
     assert left == 0
     assert "hello world\n" in alone.stdout
     assert "default" in paused.stdout
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_build_and_install_the_package(tmp_path: Path) -> None:
+    commands = commands_for("tests/clients/test_typescript.py")
+    package = tmp_path / "clients" / "typescript"
+    made = shutil.ignore_patterns("node_modules", "build", "dist")
+    shutil.copytree(PACKAGE, package, ignore=made)
+
+    for command in commands:
+        node.run_npm(NODES[0], command, folder=tmp_path)
+
+    assert len(commands) == 3
+    installed = tmp_path / "node_modules" / "@rota" / "client"
+    assert (installed / "dist" / "index.js").is_file()
+    assert (installed / "dist" / "index.d.ts").is_file()
