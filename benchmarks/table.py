@@ -41,12 +41,14 @@ def per_s(facts: Facts) -> float | None:
 
 def queued_per_s(facts: Facts) -> float | None:
     """A peer's rate of queued runs; Rota's own rate."""
-    return facts.get("ways_per_s", {}).get("queued", facts.get("per_s"))
+    found: float | None = facts.get("ways_per_s", {}).get("queued", per_s(facts))
+    return found
 
 
 def called_per_s(facts: Facts) -> float | None:
     """A peer's rate of runs that are called one after the other; Rota's own rate."""
-    return facts.get("ways_per_s", {}).get("called", facts.get("per_s"))
+    found: float | None = facts.get("ways_per_s", {}).get("called", per_s(facts))
+    return found
 
 
 def p50_ms(facts: Facts) -> float | None:

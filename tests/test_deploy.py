@@ -58,12 +58,13 @@ def tool(name: str) -> str:
 # --- containers ---------------------------------------------------------------------------------
 
 
-def test_the_image_is_built_from_the_file_that_is_checked() -> None:
-    """The command itself needs a container engine, and base images from a network."""
+def test_the_commands_of_the_pages_are_about_files_that_are_checked() -> None:
+    """They are not run: they need a container engine with base images, and systemd as init."""
     commands = commands_for("tests/test_deploy.py")
 
-    assert commands == ["docker build --tag rota ."]
+    assert set(commands) == {"docker build --tag rota .", "systemctl reload rota"}
     assert (ROOT / "Dockerfile").is_file()
+    assert (DEPLOY / "systemd" / "rota.service").is_file()
 
 
 def test_the_dockerfile_pleases_its_linter() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rota.cli.main import COMMANDS
 from tests.docs.commands.finding import (
     RUN_BY,
     STORIES,
@@ -21,7 +22,7 @@ from tests.docs.commands.performing import perform, serve_with_tokens
 from tests.docs.commands.preparing import PREPARED, prepare_sentence
 from tests.docs.commands.shell import Command, commands, run_script
 from tests.docs.commands.stage import Home, Stage, opened_home, opened_stage
-from tests.docs.pages import PAGES, ROOT, name_of
+from tests.docs.pages import PAGES, ROOT, blocks, name_of
 
 pytestmark = pytest.mark.slow
 
@@ -126,3 +127,11 @@ def test_a_test_that_runs_commands_asks_the_pages_for_them(test: str) -> None:
     text = (ROOT / test).read_text(encoding="utf-8")
 
     assert f'commands_for("{test}")' in text or "commands(FIRST)" in text
+
+
+@pytest.mark.parametrize("page", searched_pages(), ids=name_of)
+def test_no_command_is_hidden_in_a_block_of_another_language(page: Path) -> None:
+    beginning = re.compile(rf"(\$ )?(rota ({'|'.join(COMMANDS)})|make|curl|pip|npm)\b")
+    shown = [line for block in blocks(page, "", "text") for line in block.text.splitlines()]
+
+    assert [line for line in shown if beginning.match(line)] == []

@@ -196,7 +196,7 @@ def test_part_one_works_word_for_word(reader: Reader) -> None:
         assert reader.run(command)
 
     # 8. Kill the worker, and the coordinator
-    task = reader.run("""rota submit export --payload '{"rows": 300}'""").strip()
+    task = reader.run("""rota submit export --payload '{"rows": 200}'""").strip()
     assert reader.worker is not None
     reader.worker.wait_for(task)
     reader.kill("""kill -9 "$(pgrep -f 'rota worker shop:app')\"""")

@@ -18,7 +18,7 @@ from tests.docs.pages import PAGES, ROOT, spans
 
 PROGRAMS = {
     *("rota", "curl", "make", "python", "pip", "npm", "uvicorn", "docker", "git"),
-    *(".venv/bin/python", ".ci/run"),
+    *(".venv/bin/python", ".ci/run", "pg_dump", "systemctl"),
 }
 # Tests that run commands with a beginning: each gets them by `commands_for`.
 RUN_BY = {
@@ -27,7 +27,7 @@ RUN_BY = {
     r"(\.venv/bin/)?python -m benchmarks|git worktree": "tests/benchmarks/test_commands.py",
     r"pip install |\.venv/bin/python -m build": "tests/test_release.py",
     r"npm ": "tests/clients/test_typescript.py",
-    r"docker ": "tests/test_deploy.py",
+    r"docker |systemctl ": "tests/test_deploy.py",
 }
 # Pages whose blocks are run by another test, which checks that it has run every command of them.
 STORIES = {

@@ -55,6 +55,9 @@ def filled_in(stage: Stage, text: str) -> str:
 def _from_answers(stage: Stage, text: str) -> str:
     """The command with what the commands before it have printed."""
     leases = stage.answer.get("leases", [])
+    if '"running": ["TASK_ID"]' in text:  # the coordinator takes back what is not named
+        running = ", ".join(f'"{lease["task_id"]}"' for lease in leases)
+        text = text.replace('"TASK_ID"', running)
     if "/progress" in text and len(leases) > 1:  # the first has been reported
         text = text.replace("TASK_ID", leases[1]["task_id"])
     if "/api/workers/shell-1" in text and "incarnation" in stage.answer:
@@ -64,7 +67,8 @@ def _from_answers(stage: Stage, text: str) -> str:
     if "/api/jobs/" in text:
         fixed.pop("TASK_ID", None)  # a job is another task
     for known, value in fixed.items():
-        text = re.sub(rf"(?<![\w-]){re.escape(known)}(?!\w)", lambda _, own=value: own, text)
+        own = value.replace("\\", r"\\")
+        text = re.sub(rf"(?<![\w-]){re.escape(known)}(?!\w)", own, text)
     if "token revoke TOKEN_ID" in text:
         listed = stage.terminal.json("rota token ls --json")
         text = text.replace("TOKEN_ID", listed["items"][0]["id"])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.databases.schemas import schemas
 from tests.databases.schemas import url as postgres_url
 from tests.databases.server import binaries
 from tests.docs.commands.shell import until
@@ -189,6 +190,12 @@ def _with_webhook(stage: Stage) -> None:
     stage.terminal.run(f"rota webhooks put billing --to {stage.receiver.url} --disabled")
 
 
+def _with_dump(stage: Stage) -> None:
+    with_database(stage)
+    stage.terminal.variables["PGDATABASE"] = str(conninfo_to_dict(postgres_url())["dbname"])
+    stage.fixed["--schema rota"] = f"--schema {schemas.lend(str(stage.folder))}"
+
+
 NEEDED: tuple[tuple[str, Callable[[Stage], object]], ...] = (
     (r"quickstart", _with_quickstart),
     (r"python quickstart", _without_address),
@@ -203,5 +210,6 @@ NEEDED: tuple[tuple[str, Callable[[Stage], object]], ...] = (
     (r"services show orders", lambda stage: stage.member("orders", "web-1")),
     (r"webhooks put NAME", _with_webhook),
     (r"services keys", lambda stage: stage.terminal.assign("ROTA_ZMQ_KEYS=keys.toml")),
+    (r"pg_dump", _with_dump),
     (r"queues show reports", lambda stage: stage.task(queue="reports")),
 )
