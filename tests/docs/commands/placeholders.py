@@ -17,7 +17,11 @@ def filled_in(stage: Stage, text: str) -> str:
     if "orders web-1" in text:
         stage.member("orders", "web-1")  # its lease may be over
     if "/api/workers/shell-1/logs" in text:
-        lease, _ = stage.lease("resize", by="shell-1")
+        lease, worker = stage.lease("resize", by="shell-1")
+        leaving = f"/api/workers/shell-1?incarnation={worker['incarnation']}"
+        stage.afterwards(lambda: stage.call("DELETE", leaving))
+        cancelled = {"ids": [lease["task_id"]]}  # or the next worker would get it
+        stage.afterwards(lambda: stage.call("POST", "/api/tasks/cancel", cancelled))
         text = text.replace("TASK_ID", lease["task_id"])
         text = text.replace('"fence": 1', f'"fence": {lease["fence"]}')
     if re.search(r"\bRUN_ID\b", text):
