@@ -81,23 +81,26 @@ def _check_flows(held: HeldFlows, fresh: HeldFlows) -> None:
     assert ours.waiting == theirs.waiting
     assert ours.slots == theirs.slots
     assert ours.kept == theirs.kept
-    assert held.depths == fresh.depths
-    assert held.missed == fresh.missed
+    assert held.queues.depths == fresh.queues.depths
+    assert held.queues.missed == fresh.queues.missed
     _check_tenants(held.tenants, fresh.tenants)
     assert held.flows_of_queue == fresh.flows_of_queue
     assert {number: flow.queued for number, flow in held.open.items()} == {
         number: flow.queued for number, flow in fresh.open.items()
     }
-    assert held.blocked_count == sum(one.blocked_by is not None for one in held.open.values())
+    assert held.admission.blocked_count == sum(
+        one.blocked_by is not None for one in held.open.values()
+    )
     blocking: dict[int, Counter[str]] = {}
     for one in held.open.values():
         if one.blocked_by is not None:
             blocking.setdefault(one.lane, Counter())[one.blocked_by] += 1
-    assert held._blocking == blocking
+    assert held.admission._blocking == blocking
     for flow in held.open.values():
         assert flow.holders == fresh.open[flow.number].holders
-        places = [key for key, lanes in held._blocked.items() if flow in lanes.get(flow.lane, ())]
-        is_active = flow in held.active.get(flow.lane, ())
+        blocked = held.admission.blocked.items()
+        places = [key for key, lanes in blocked if flow in lanes.get(flow.lane, ())]
+        is_active = flow in held.admission.active.get(flow.lane, ())
         assert places == ([] if flow.blocked_by is None else [flow.blocked_by])
         assert is_active == (flow.blocked_by is None), "a flow is active or blocked"
 

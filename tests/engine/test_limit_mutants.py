@@ -12,6 +12,7 @@ from rota.core.flows import rates
 from rota.core.flows.fair_queue import Tenant
 from rota.core.ids import TaskId
 from rota.engine.dispatch import fair_picker
+from rota.engine.working_set.flow_admission import FlowAdmission
 from rota.engine.working_set.held_flows import HeldFlows
 from rota.engine.working_set.held_limits import HeldLimits
 from rota.engine.working_set.held_tenants import HeldTenants
@@ -65,19 +66,19 @@ def kept_slot_forgotten_by_a_restart() -> Iterator[None]:
 
 @mutant(test_limits.test_a_wake_up_is_not_lost_in_a_lane_without_workers)
 def wake_up_lost_in_a_lane_without_workers() -> Iterator[None]:
-    wake = HeldFlows._wake_lane
+    wake = FlowAdmission._wake_lane
 
-    def first_only(self: HeldFlows, key: str, lane: int, most: int) -> None:
-        if lane == max(self._blocked.get(key, {lane: None})):
+    def first_only(self: FlowAdmission, key: str, lane: int, most: int) -> None:
+        if lane == max(self.blocked.get(key, {lane: None})):
             wake(self, key, lane, most)
 
-    with patch.object(HeldFlows, "_wake_lane", first_only):
+    with patch.object(FlowAdmission, "_wake_lane", first_only):
         yield
 
 
 @mutant(test_limits.test_room_that_one_flow_cannot_use_goes_to_the_next)
 def room_not_passed_on() -> Iterator[None]:
-    with patch.object(HeldFlows, "_pass_on", lambda *_: None):
+    with patch.object(FlowAdmission, "_pass_on", lambda *_: None):
         yield
 
 
@@ -100,12 +101,12 @@ def time_saved_up() -> Iterator[None]:
 def opening_forgotten() -> Iterator[None]:
     def leased(self: HeldFlows, tasks: Iterable[Any], *, now_ms: int) -> None:
         for task in tasks:
-            spec = self._specs[task.flow][1]
+            spec = self.numbers.specs[task.flow][1]
             self.limits.note_started(task.id, spec, now_ms=now_ms)
 
     with (
         patch.object(HeldFlows, "note_leased", leased),
-        patch.object(HeldFlows, "wake", lambda *_, **__: None),
+        patch.object(FlowAdmission, "wake", lambda *_, **__: None),
     ):
         yield
 
@@ -118,7 +119,7 @@ def start_not_counted() -> Iterator[None]:
 
 @mutant(test_limits.test_a_limit_that_is_raised_lets_waiting_tasks_start)
 def raised_limit_wakes_nothing() -> Iterator[None]:
-    with patch.object(HeldFlows, "wake", lambda *_, **__: None):
+    with patch.object(FlowAdmission, "wake", lambda *_, **__: None):
         yield
 
 

@@ -440,7 +440,7 @@ async def test_flows_and_limits_without_tasks_are_forgotten(engine: Engine) -> N
     await engine.execute(PruneHistory(0))
 
     assert {*held.limits.by_key} == {"kept", "pinned"}
-    assert len(held._specs) == 1
+    assert len(held.numbers.specs) == 1
 
 
 # --- how many keys and flows there may be ---------------------------------------------------------

@@ -230,4 +230,4 @@ async def test_flows_that_limits_make_wait_are_counted_by_kind(engine: Engine) -
 
     metrics = engine.coordinator.metrics()
     assert metrics.refusals == {"concurrency": 1, "rate": 1, "key_busy": 1}
-    assert metrics.working_set.flows.blocked_count == 2
+    assert metrics.working_set.flows.admission.blocked_count == 2

@@ -93,14 +93,14 @@ class _Writer:
 
     def add(self, decisions: Sequence[AddTask]) -> None:
         held = self._held
-        flows = held.flows.numbers_for(self._tx, decisions, now_ms=self._now_ms)
-        ranks = held.flows.ranks_for(decisions)
+        flows = held.flows.numbers.of_added(self._tx, decisions, now_ms=self._now_ms)
+        ranks = held.flows.queues.ranks_of_added(decisions)
         opened = self._tasks.add(decisions, is_queued=self._queues_new, flows=flows, ranks=ranks)
         self.applied.opened |= opened
         if not self._queues_new:
             return
-        for one in decisions if held.flows.depths else ():
-            held.flows.count_queued(one.task.queue, int(one.due_at_ms is None))
+        for one in decisions if held.flows.queues.depths else ():
+            held.flows.queues.count_queued(one.task.queue, int(one.due_at_ms is None))
         if flows:
             held.flows.note_added(decisions, flows, self._run_tokens, ranks)
             decisions = [one for one in decisions if one.id not in flows]
@@ -119,7 +119,7 @@ class _Writer:
             stored = self._tasks.by_ids([one for one, task in first.items() if task.flow is None])
             first |= stored
         whole = [structs.replace(one, before=first[one.id]) for one in last.values()]
-        flows = self._held.flows.numbers_instead(self._tx, whole, now_ms=self._now_ms)
+        flows = self._held.flows.numbers.of_replaced(self._tx, whole, now_ms=self._now_ms)
         places = self._tasks.replace(whole, flows)
         queued = TaskState.QUEUED
         self._held.note_left([task for task in first.values() if task.state is queued])
@@ -150,14 +150,14 @@ class _Writer:
 
     def revive(self, decisions: Sequence[ReviveTask]) -> None:
         tasks = [self._known[one.id] for one in decisions]
-        flows = self._held.flows.numbers_again(self._tx, tasks, now_ms=self._now_ms)
-        ranks = self._held.flows.ranks_again(tasks)
+        flows = self._held.flows.numbers.of_revived(self._tx, tasks, now_ms=self._now_ms)
+        ranks = self._held.flows.queues.ranks_of_revived(tasks)
         places = self._tasks.revive(decisions, now_ms=self._now_ms, flows=flows, ranks=ranks)
         self._note_queued(places)
 
     def _note_queued(self, places: Sequence[QueuedPlace]) -> None:
         self._held.note_queued(places)
-        self.applied.opened.update(self._held.flows.lane_of(place.lane) for place in places)
+        self.applied.opened.update(self._held.flows.numbers.lane_of(place.lane) for place in places)
 
     def progress(self, decisions: Sequence[NoteProgress]) -> None:
         self._tasks.note_progress(decisions)

@@ -178,9 +178,9 @@ def _load_limits(
     new = _new_tasks(snapshot, commands)
     snapshot.new_keys -= len(limits.by_key)
     snapshot.owned_keys = dict(limits.owned)
-    snapshot.new_flows = flows.room_for(len(new))
+    snapshot.new_flows = flows.numbers.room_for(len(new))
     if snapshot.new_flows is not None:
-        snapshot.known_flows = flows.known_among(new)
+        snapshot.known_flows = flows.numbers.known_among(new)
     snapshot.lingering = {
         task_id
         for command in commands
@@ -197,8 +197,8 @@ def _load_limits(
             use = snapshot.limits.get(one.key)
             if use is not None and isinstance(one, Concurrency):
                 _load_cancellable(tx, tasks, held, snapshot, use=use, wanted=one)
-        if task.queue in flows.depths and task.queue not in snapshot.queue_room:
-            snapshot.queue_room[task.queue] = flows.queue_room(task.queue)
+        if task.queue in flows.queues.depths and task.queue not in snapshot.queue_room:
+            snapshot.queue_room[task.queue] = flows.queues.room_of(task.queue)
 
 
 def _new_tasks(snapshot: Snapshot, commands: Iterable[TaskCommand]) -> list[NewTask]:

@@ -124,7 +124,7 @@ class Pipeline:
     @property
     def next_opening_ms(self) -> int | None:
         """When the next rate opens that a queued task waits for."""
-        return self._held.flows.openings.next_ms()
+        return self._held.flows.admission.openings.next_ms()
 
     @property
     def last_seq(self) -> int:

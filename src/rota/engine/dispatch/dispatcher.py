@@ -154,8 +154,8 @@ class Dispatcher:
     def _find_open_lanes(self) -> dict[int, Lane]:
         numbers = self._held.windows.open_lanes()
         flows = self._held.flows
-        if flows.active:
-            numbers = sorted({*numbers, *flows.active_lanes()})
+        if flows.admission.active:
+            numbers = sorted({*numbers, *flows.admission.active_lanes()})
         if self._new:
             numbers = sorted({*numbers, *(number for number, _ in self._new.values())})
         paused, known = self._paused, self._lanes.by_number
@@ -176,7 +176,7 @@ class Dispatcher:
     def _head(self, lanes: Collection[int], most: int) -> list[TaskRecord]:
         """Return the next tasks of these lanes, from the queue and from the batch's new tasks."""
         flows = self._held.flows
-        if flows.flows_of_queue or flows.queue_specs:
+        if flows.flows_of_queue or flows.queues.specs:
             managed = flows.managed_lanes(lanes)
             if managed:
                 return self._fair_head(managed, lanes, most)

@@ -33,6 +33,8 @@ class FairPicker:
         self._lanes = lanes
         self._windows = held.windows
         self._flows = held.flows
+        self._admission = held.flows.admission
+        self._queues = held.flows.queues
         self._limits = held.flows.limits
         self._pending = PendingStarts(held.flows.limits.by_key)
         self._now_ms = now_ms
@@ -67,7 +69,8 @@ class FairPicker:
         return self._records(chosen)
 
     def _picker(self, queue: str, lanes: Sequence[int]) -> QueuePicker:
-        sources = [self._flows.active[lane] for lane in lanes if lane in self._flows.active]
+        active = self._admission.active
+        sources = [active[lane] for lane in lanes if lane in active]
         tenants = self._flows.tenants
         tenant = tenants.get(queue, "")
         for lane in lanes:
@@ -87,7 +90,7 @@ class FairPicker:
             sources,
             admit=self._admit,
             next_place=self._next_place,
-            block=lambda flow, key: self._flows.block(flow, key, now_ms=self._now_ms),
+            block=lambda flow, key: self._admission.block(flow, key, now_ms=self._now_ms),
             on_pick=self._flows.charge,
         )
 
@@ -106,7 +109,7 @@ class FairPicker:
 
     def _is_closed(self, queue: str) -> bool:
         """Whether a limit of the queue itself lets no task start."""
-        spec = self._flows.queue_specs.get(queue)
+        spec = self._queues.specs.get(queue)
         if spec is None:
             return False
         key = self._limits.refusal(spec, None, self._pending, now_ms=self._now_ms)
@@ -114,7 +117,7 @@ class FairPicker:
             return False
         opens_at_ms = self._limits.opens_at_ms(key, now_ms=self._now_ms)
         if opens_at_ms is not None:
-            self._flows.openings.add(key, opens_at_ms)
+            self._admission.openings.add(key, opens_at_ms)
         return True
 
     def _admit(self, flow: Flow, holder: TaskId | None) -> str | None:
@@ -126,7 +129,7 @@ class FairPicker:
         if flow.number < FIRST_FLOW:
             return self._windows.place(self._tx, flow.number, index, wanted=self._most)
         # Many flows give a task or two each: what is read ahead of them would be dropped again.
-        share = 2 * self._most // max(1, len(self._flows.active[flow.lane]))
+        share = 2 * self._most // max(1, len(self._admission.active[flow.lane]))
         wanted = max(LEAST_READ, min(self._most, share))
         windows = self._flows.windows
         if windows.is_dry(flow.number, index):
@@ -139,7 +142,8 @@ class FairPicker:
 
         Each time there are twice as many, because flows that limits refuse are passed over.
         """
-        active = [self._flows.active[lane] for lane in self._asked if self._flows.active.get(lane)]
+        by_lane = self._admission.active
+        active = [by_lane[lane] for lane in self._asked if by_lane.get(lane)]
         most = self._most_ahead
         self._most_ahead = min(2 * most, max(most, MOST_AHEAD))
         for flows in active:
@@ -148,7 +152,7 @@ class FairPicker:
     def _take(self, queue: str, picker: QueuePicker, picked: Picked) -> None:
         flow, place = picked
         is_holder = place[1] in flow.holders
-        spec = self._flows.whole_spec(queue, flow.spec)
+        spec = self._queues.whole_spec(queue, flow.spec)
         self._pending.add(spec, now_ms=self._now_ms, is_holder=is_holder)
         picker.take(picked)
 

@@ -80,7 +80,7 @@ class FlowDomain(Domain):
         """Open the rates that are due: the dispatcher of this batch may use them."""
         flows = self.batch.held.flows
         if flows.is_used or commands:
-            flows.open_due(self.batch.context.now_ms)
+            flows.admission.wake_due(self.batch.context.now_ms)
 
     def reduce(self, command: FlowCommand) -> FlowReply | Done:
         now_ms = self.batch.context.now_ms
@@ -127,17 +127,18 @@ class FlowDomain(Domain):
     def write(self) -> None:
         """Write the limits that any domain of the batch has changed."""
         flows = self.batch.held.flows
-        if flows.settings:
+        if flows.queues.settings:
             self._note_late_starts()
             self._note_full_queues()
         if flows.limits.closed:
             self._tell_closed()
-        if flows.refused:
-            self.batch.refusals.update(flows.refused)
-            flows.refused.clear()
+        refused = flows.admission.refused
+        if refused:
+            self.batch.refusals.update(refused)
+            refused.clear()
         if flows.is_used or flows.limits.dropped:
             flows.limits.flush(self.batch.tx)
-            delivery, opens_ms = self.batch.delivery, flows.openings.next_ms()
+            delivery, opens_ms = self.batch.delivery, flows.admission.openings.next_ms()
             delivery.next_moment_ms = earlier(delivery.next_moment_ms, opens_ms)
 
     # --- limits -----------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class FlowDomain(Domain):
         flows, now_ms = self.batch.held.flows, self.batch.context.now_ms
         before = self._known(key)
         record = rules.unpin(before, now_ms=now_ms)
-        if flows.is_named(key):
+        if flows.numbers.is_named(key):
             self._use(record)
             self._tell_changed(before, record)
             return LimitStates([self._state(record)])
@@ -185,8 +186,8 @@ class FlowDomain(Domain):
     def _use(self, record: LimitRecord) -> None:
         flows = self.batch.held.flows
         flows.limits.put(record)
-        flows.note_put(record.key)
-        flows.wake(record.key, now_ms=self.batch.context.now_ms)
+        flows.numbers.note_put(record.key)
+        flows.admission.wake(record.key, now_ms=self.batch.context.now_ms)
 
     def _state(self, record: LimitRecord) -> LimitState:
         held = self.batch.held.flows.limits
@@ -224,14 +225,14 @@ class FlowDomain(Domain):
         for queue in full:
             if now_ms - told.get(queue, 0) >= FULL_AGAIN_MS:
                 told[queue] = now_ms
-                data = {"max_queued": batch.held.flows.settings_of(queue).max_queued}
+                data = {"max_queued": batch.held.flows.queues.settings_of(queue).max_queued}
                 batch.events.append(Event(type="queue-full", subject=queue, data=data))
 
     # --- queues -----------------------------------------------------------------------------------
 
     def _change_settings(self, command: ChangeSettings) -> QueueSettings:
         batch = self.batch
-        before = batch.held.flows.settings_of(command.queue)
+        before = batch.held.flows.queues.settings_of(command.queue)
         after = rules.changed_settings(before, command.change)
         if after != before:
             if after.target_wait_ms is None:
@@ -247,7 +248,7 @@ class FlowDomain(Domain):
         return BlockedLanes(
             [
                 BlockedLane(lane=known[lane], limit=self._state(by_key[key]), keys=keys)
-                for lane, key, keys in held.flows.blocked_lanes()
+                for lane, key, keys in held.flows.admission.blocked_lanes()
                 if lane not in held.windows.by_lane
             ]
         )
@@ -259,17 +260,17 @@ class FlowDomain(Domain):
         batch, flows = self.batch, self.batch.held.flows
         queues, now_ms = QueueStore(batch.tx), batch.context.now_ms
         changed = 0
-        for queue, target_ms in targets(flows.settings):
+        for queue, target_ms in targets(flows.queues.settings):
             is_missed = queues.has_waited(queue, before_ms=now_ms - target_ms)
-            if is_missed == (queue in flows.missed):
+            if is_missed == (queue in flows.queues.missed):
                 continue
             changed += 1
             if is_missed:
                 self._note_missed(queue)
                 continue
-            since_ms = flows.missed.pop(queue)
+            since_ms = flows.queues.missed.pop(queue)
             queues.set_target_missed(queue, None)
-            settings, missed_for_ms = flows.settings_of(queue), max(0, now_ms - since_ms)
+            settings, missed_for_ms = flows.queues.settings_of(queue), max(0, now_ms - since_ms)
             batch.events.append(target_met(queue, settings, missed_for_ms=missed_for_ms))
         return changed
 
@@ -279,14 +280,14 @@ class FlowDomain(Domain):
         for _, tasks in self.batch.granted:
             for task in tasks:
                 queue = task.lane.queue
-                settings = flows.settings.get(queue)
-                if settings is None or queue in flows.missed:
+                settings = flows.queues.settings.get(queue)
+                if settings is None or queue in flows.queues.missed:
                     continue
                 if is_late(task, settings):
                     self._note_missed(queue)
 
     def _note_missed(self, queue: str) -> None:
         batch, flows = self.batch, self.batch.held.flows
-        flows.missed[queue] = batch.context.now_ms
+        flows.queues.missed[queue] = batch.context.now_ms
         QueueStore(batch.tx).set_target_missed(queue, batch.context.now_ms)
-        batch.events.append(target_missed(queue, flows.settings_of(queue)))
+        batch.events.append(target_missed(queue, flows.queues.settings_of(queue)))

@@ -31,7 +31,7 @@ def _differences(held: HeldFlows, fresh: HeldFlows) -> Iterator[str]:
         yield f"limit {key!r} counts {counted} waiting, the store has {stored}"
     for number, counted, stored in _unequal(_queued(held), _queued(fresh)):
         yield f"flow {number} counts {counted} queued, the store has {stored}"
-    for flow in held.misplaced():
+    for flow in held.admission.misplaced(held.open.values()):
         yield f"flow {flow.number} is not in exactly one of active and blocked"
 
 

@@ -102,7 +102,7 @@ class QueueQueries:
         Only the leader knows. This is read beside the writer, because it may read many tasks.
         """
         flows, now_ms = self._metrics.working_set.flows, self._clock.now_ms()
-        wanted, missed = targets(flows.settings), set(flows.missed)
+        wanted, missed = targets(flows.queues.settings), set(flows.queues.missed)
         if not wanted:
             return False
         return await self._read(

@@ -93,15 +93,17 @@ class WorkingSet:
         if not self.flows.is_used:
             self.windows.note_queued(places)
             return
-        for one in places if self.flows.depths else ():
-            self.flows.count_queued(self.flows.queue_of(one.lane), 1)
+        queues, numbers = self.flows.queues, self.flows.numbers
+        for one in places if queues.depths else ():
+            queues.count_queued(numbers.queue_of(one.lane), 1)
         self.windows.note_queued([one for one in places if one.lane < FIRST_FLOW])
         self.flows.note_queued([one for one in places if one.lane >= FIRST_FLOW])
 
     def note_left(self, tasks: Sequence[TaskRecord]) -> None:
         """Note that these tasks have left the queue."""
-        for task in tasks if self.flows.depths else ():
-            self.flows.count_queued(task.lane.queue, -1)
+        queues = self.flows.queues
+        for task in tasks if queues.depths else ():
+            queues.count_queued(task.lane.queue, -1)
         if not self.flows.open:
             self.windows.note_left(tasks)
             return

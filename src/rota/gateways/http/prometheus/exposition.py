@@ -220,7 +220,7 @@ GAUGES: tuple[Row[Metrics], ...] = (
     (
         "flows_blocked",
         "Those of the flows with queued tasks that a limit does not let start.",
-        lambda one: one.working_set.flows.blocked_count,
+        lambda one: one.working_set.flows.admission.blocked_count,
     ),
     (
         "held_workers",
