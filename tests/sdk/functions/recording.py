@@ -152,7 +152,7 @@ class RecordedRun:
     async def resume(self) -> FunctionReport | None:
         """Run the function until it stops; None: its worker died."""
         runtime, ended = self.runtime, self.unseen
-        if runtime is None or runtime.reported != self.reported or not self.is_memory_kept:
+        if runtime is None or runtime.outbox.reported != self.reported or not self.is_memory_kept:
             if runtime is not None:
                 runtime.unwind()
             runtime = FunctionRuntime(

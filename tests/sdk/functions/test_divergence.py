@@ -133,7 +133,7 @@ def test_other_arguments_are_noted_and_diverge_if_strict(is_strict: bool) -> Non
 
     assert (report.divergence is not None) == is_strict
     assert recorded.runtime is not None
-    assert recorded.runtime.changed_arguments == ["a#1"]
+    assert recorded.runtime.ends.changed_arguments == ["a#1"]
 
 
 def test_code_that_is_not_deterministic_diverges_at_its_next_replay() -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from rota import Run
 from rota.sdk.functions import operations as operations_module
+from rota.sdk.functions.execution import ends as ends_module
 from rota.sdk.functions.execution import runtime as runtime_module
+from rota.sdk.functions.execution.ends import OperationEnds
 from rota.sdk.functions.execution.log import FunctionLog
 from rota.sdk.functions.execution.runtime import FunctionRuntime
 from tests.sdk.functions import test_divergence, test_steps, test_waiting
@@ -56,7 +58,9 @@ def begin_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 def suspend_by_an_exception(patch: pytest.MonkeyPatch) -> None:
     """A suspension that `except Exception` swallows lets the function run on."""
-    patch.setattr(runtime_module, "Suspended", type("Suspended", (Exception,), {}))
+    swallowed = type("Suspended", (Exception,), {})
+    patch.setattr(runtime_module, "Suspended", swallowed)
+    patch.setattr(ends_module, "Suspended", swallowed)
 
 
 def ignore_differences(patch: pytest.MonkeyPatch) -> None:
@@ -65,7 +69,7 @@ def ignore_differences(patch: pytest.MonkeyPatch) -> None:
     def held_in(*_: Any) -> None:
         return None
 
-    patch.setattr(FunctionRuntime, "_held_in", held_in)
+    patch.setattr(OperationEnds, "_held_in", held_in)
     patch.setattr(FunctionLog, "has_unvisited", lambda *_: False)
 
 
@@ -102,7 +106,7 @@ def wake_for_each_operation(patch: pytest.MonkeyPatch) -> None:
     def alone(*_: Any) -> None:
         return None
 
-    patch.setattr(FunctionRuntime, "wake_together", alone)
+    patch.setattr(OperationEnds, "wake_together", alone)
 
 
 def undo_in_the_order_of_the_steps(patch: pytest.MonkeyPatch) -> None:

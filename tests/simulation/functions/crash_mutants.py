@@ -8,6 +8,7 @@ from rota.core.workflow.functions import operations
 from rota.core.workflow.functions.model import Operation
 from rota.core.workflow.functions.run import CodeRun
 from rota.engine.runs.functions import FunctionCommands
+from rota.sdk.functions.execution import ends as ends_module
 from rota.sdk.functions.execution import runtime as runtime_module
 from rota.sdk.functions.execution.host import FunctionHost
 from rota.sdk.functions.execution.log import FunctionLog
@@ -59,7 +60,10 @@ def ends_are_delivered_in_another_order_than_that_of_the_log() -> Iterator[None]
 @mutant(ANY)
 def a_function_swallows_its_suspension() -> Iterator[None]:
     swallowed = type("Suspended", (Exception,), {})
-    with patch.object(runtime_module, "Suspended", swallowed):
+    with (
+        patch.object(runtime_module, "Suspended", swallowed),
+        patch.object(ends_module, "Suspended", swallowed),
+    ):
         yield
 
 
@@ -101,7 +105,7 @@ def a_function_goes_on_in_memory_after_another_worker_reported() -> Iterator[Non
         runtime = host._suspended.get(resumption.run_id)
         if runtime is None or runtime.is_closed:
             return take(host, resumption, lease)
-        runtime.reported = resumption.reported - 1
+        runtime.outbox.reported = resumption.reported - 1
         return runtime
 
     with patch.object(FunctionHost, "_take", outdated):

@@ -323,7 +323,7 @@ class Operations:
             runtime = self.runtime
             path = self._enter(name, line)
             if call.group is not None:
-                runtime.wake_together(path, call.group)
+                runtime.ends.wake_together(path, call.group)
             end = await runtime.end_of(path, kind, line, arguments)
             if end is None:
                 end = await runtime.ask(
@@ -422,7 +422,7 @@ class Operations:
         raise Restarted(self.target.encode_input(args, kwargs))
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(self.runtime.now_ms / MS, UTC)
+        return datetime.fromtimestamp(self.runtime.ends.now_ms / MS, UTC)
 
     def random(self) -> float:
         return int.from_bytes(self._derived("random")[:7], "big") / 2**56

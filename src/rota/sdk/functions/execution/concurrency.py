@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from rota.core.workflow.functions.model import Operation
 from rota.sdk.functions.errors import Suspended
 from rota.sdk.functions.execution.branches import BRANCH, FunctionBranch
+from rota.sdk.functions.execution.log import plain_result
 from rota.sdk.functions.execution.runtime import FunctionRuntime
 from rota.sdk.functions.execution.scopes import SCOPE
 
@@ -146,7 +147,7 @@ async def first(
 ) -> tuple[str, Any]:
     """Run branches side by side until one ends, which is recorded; the others are cancelled."""
     end = runtime.end_now(path, "choice", line)
-    wanted = None if end is None else runtime.plain_result(end)
+    wanted = None if end is None else plain_result(end)
     crowd = _Crowd(runtime, awaitables)
     crowd.start(path, dice)
     winners: list[_Started] = []

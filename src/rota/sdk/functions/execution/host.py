@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Protocol
-from urllib.parse import quote
 
 import msgspec
 from msgspec import Raw
@@ -19,16 +18,15 @@ from msgspec import Raw
 from rota.core.tasks.logs import LogLine
 from rota.core.workflow.functions.model import FunctionReport, Operation
 from rota.messages import LeaseView
-from rota.sdk.client import function_calls, run_calls
+from rota.sdk.client import function_calls
 from rota.sdk.client.client import Client
 from rota.sdk.context import EXECUTION, Execution
-from rota.sdk.encoding import encode
+from rota.sdk.functions.execution.large_results import ResultArtifacts
 from rota.sdk.functions.execution.log import FunctionResumption, LoggedOperation
-from rota.sdk.functions.execution.runtime import ARTIFACT, FunctionRuntime
+from rota.sdk.functions.execution.runtime import FunctionRuntime
 from rota.sdk.middleware.chain import MiddlewareChain
 
 MOST_SUSPENDED = 1_000  # functions that wait in the memory of one worker
-JSON = "application/json"
 
 Commit = Callable[[LeaseView, int, Sequence[Operation]], Awaitable[str | None]]
 _decode = msgspec.json.Decoder(FunctionResumption).decode
@@ -97,7 +95,10 @@ class FunctionHost:
         runtime.execution = execution
         runtime.middleware = middleware
         EXECUTION.set(ResumedExecution(runtime))
-        _use_artifacts(runtime, execution.client, lease)
+        artifacts = ResultArtifacts(
+            execution.client, lease, run_id=runtime.run_id, restarts=runtime.restarts
+        )
+        runtime.on_large, runtime.load = artifacts.store, artifacts.load
         body = function.body(runtime, resumption.input)
         try:
             report = await runtime.resume(
@@ -148,7 +149,8 @@ class FunctionHost:
         is_current = (
             resumption.ended is not None
             and lease.attempt == 1
-            and (runtime.restarts, runtime.reported) == (resumption.restarts, resumption.reported)
+            and (runtime.restarts, runtime.outbox.reported)
+            == (resumption.restarts, resumption.reported)
         )
         if is_current and not runtime.is_closed:
             return runtime
@@ -192,7 +194,7 @@ class ResumedExecution:
 
     def keep_line(self, line: LogLine) -> None:
         """Keep a line, unless an earlier task has logged it before the replay."""
-        if not self._runtime.is_replaying:
+        if not self._runtime.ends.is_replaying:
             self._current.keep_line(line)
 
     @property
@@ -209,25 +211,3 @@ class _LeaseCommitter:
 
     def commit(self, after: int, operations: Sequence[Operation]) -> Awaitable[str | None]:
         return self._commit(self._lease, after, operations)
-
-
-def _use_artifacts(runtime: FunctionRuntime, client: Client, lease: LeaseView) -> None:
-    """Keep large results of steps as artifacts of the run."""
-
-    async def store(path: str, content: bytes) -> Raw:
-        name = f"result-{runtime.restarts}-{quote(path, safe='')}"
-        call = run_calls.put_artifact(
-            runtime.run_id,
-            name,
-            content,
-            media_type=JSON,
-            task_id=lease.task_id,
-            fence=lease.fence,
-        )
-        await client.arun(call)
-        return Raw(encode({ARTIFACT: name}))
-
-    async def load(name: str) -> bytes:
-        return await client.arun(run_calls.get_artifact(runtime.run_id, name))
-
-    runtime.on_large, runtime.load = store, load

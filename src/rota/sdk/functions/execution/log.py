@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from msgspec import Raw, Struct
 
 from rota.core.workflow.functions.model import (
@@ -172,3 +173,9 @@ def is_withdrawal(entry: LogEntry) -> bool:
     return (
         entry.state == "failed" and entry.error is not None and entry.error.get("type") == WITHDRAWN
     )
+
+
+def plain_result(end: LogEntry) -> Any:
+    """The recorded result of an operation, as JSON has it."""
+    result = end.result
+    return msgspec.json.decode(result) if isinstance(result, Raw) else result

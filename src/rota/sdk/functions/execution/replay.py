@@ -80,7 +80,7 @@ async def replay_log(
     return ReplayedRun(
         report=report,
         would_call=runtime.frontier,
-        changed_arguments=runtime.changed_arguments,
+        changed_arguments=runtime.ends.changed_arguments,
     )
 
 

@@ -11,16 +11,13 @@ Before an effect begins (the function of a step), everything that was done befor
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from rota.core.workflow.functions.model import (
-    WITHDRAWN,
     Divergence,
     FunctionReport,
     Operation,
@@ -29,44 +26,16 @@ from rota.core.workflow.functions.model import (
 )
 from rota.sdk.context import Execution
 from rota.sdk.functions.errors import LeaseLost, Restarted, Suspended, error_of
-from rota.sdk.functions.execution import divergence
 from rota.sdk.functions.execution.branches import BRANCH, Branches, FunctionBranch
-from rota.sdk.functions.execution.log import (
-    FunctionLog,
-    FunctionResumption,
-    LogEntry,
-    RecordedOperation,
-)
-from rota.sdk.functions.execution.scopes import SCOPE, Scopes, scope_of
+from rota.sdk.functions.execution.ends import OperationEnds
+from rota.sdk.functions.execution.log import FunctionLog, FunctionResumption, LogEntry
+from rota.sdk.functions.execution.outbox import Committer, FunctionOutbox
+from rota.sdk.functions.execution.scopes import SCOPE, Scopes
 from rota.sdk.middleware.chain import MiddlewareChain
 
-ARTIFACT = "$artifact"  # the field of a result that is too large for the log
-_ARTIFACT_START = b'{"$artifact":'
-DELIVERIES_PER_TURN = 100  # of a replay, before other functions of the loop have their turn
 GUESTS_GRACE_S = 0.05  # how long tasks of the function's own must be quiet before it is suspended
 
 Body = Callable[[], Awaitable[Raw]]
-
-
-class Committer(Protocol):
-    """The coordinator, as a running function needs it."""
-
-    def commit(self, after: int, operations: Sequence[Operation]) -> Awaitable[str | None]:
-        """Commit operations; returns why the run was cancelled. Raises `LeaseLost`."""
-
-
-class HeldOperation:
-    """An operation that the log does not have, until the replay is at rest."""
-
-    __slots__ = ("future", "kind", "line", "path")
-
-    def __init__(
-        self, path: str, kind: OperationKind, line: int, future: "asyncio.Future[Any]"
-    ) -> None:
-        self.path = path
-        self.kind = kind
-        self.line = line
-        self.future = future
 
 
 class FunctionRuntime:
@@ -85,18 +54,28 @@ class FunctionRuntime:
         """`is_dry`: the function stops where its log ends, and begins nothing new."""
         self.run_id = resumption.run_id
         self.restarts = resumption.restarts
-        self.reported = resumption.reported
-        self.now_ms = resumption.started_at_ms  # the time of what the function has seen last
         self.clock = clock
         self.log = FunctionLog(log)
-        # Whether an earlier task has run the code that runs now, which logs its lines again.
-        self.is_replaying = bool(self.log.recorded)
         self.execution: Execution | None = None  # the task that runs the function now
         self.middleware: MiddlewareChain | None = None  # around its steps
         self.scopes = Scopes()
         self.branches = Branches(self._rest)
+        self.outbox = FunctionOutbox(
+            resumption.reported,
+            self.branches,
+            on_committed=self._note_committed,
+            on_lost=self._lose,
+        )
+        self.ends = OperationEnds(
+            self.log,
+            self.branches,
+            self.outbox,
+            started_at_ms=resumption.started_at_ms,
+            on_divergence=self._diverge,
+            is_strict=is_strict,
+            version=version,
+        )
         self.cancelled: str | None = None
-        self.changed_arguments: list[str] = []  # paths of steps with other arguments than recorded
         self.is_undoing = False
         self.is_closed = False
         self.is_suspended = False
@@ -105,23 +84,11 @@ class FunctionRuntime:
         self.load: Callable[[str], Awaitable[bytes]] | None = None  # a large result
         self.fakes: Mapping[Any, Callable[..., Any]] = {}  # functions in place of those of steps
         self.frontier: list[str] = []  # of a dry run: what it would begin, as `kind path`
-        self._is_strict = is_strict
         self._is_dry = is_dry
         self._version = version
         self.loop = asyncio.get_running_loop()
-        self._committer: Committer | None = None
         self._main: asyncio.Task[None] | None = None
         self._stopped: asyncio.Future[FunctionReport] = self.loop.create_future()
-        self._waiters: dict[str, asyncio.Future[LogEntry]] = {}
-        self._groups: dict[str, int] = {}  # waits that wake the function together, by path
-        self._held: list[HeldOperation] = []
-        self._turns: deque[asyncio.Future[None]] = deque()  # ended steps that wait for their turn
-        self._outbox: list[Operation] = []
-        self._in_flight = 0  # entries that are being committed
-        self._due = 0  # entries, of those reported and to report, that an effect must wait for
-        self._commit: asyncio.Future[str | None] | None = None
-        self._commit_waiters: list[asyncio.Future[None]] = []
-        self._direct = 0  # deliveries without a turn of the loop
         self._undos: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         self._is_cancel_seen = False
 
@@ -136,7 +103,7 @@ class FunctionRuntime:
         cancelled: str | None = None,
     ) -> FunctionReport:
         """Start the function, or go on with it, until it stops."""
-        self._committer = committer
+        self.outbox.committer = committer
         self.cancelled = self.cancelled or cancelled
         self.is_suspended = False
         stopped: asyncio.Future[FunctionReport] = self.loop.create_future()
@@ -162,17 +129,12 @@ class FunctionRuntime:
         if self.is_closed:
             return
         self.is_closed = True
-        for future in self._futures():
-            self.branches.fail(future, Suspended())
+        self.ends.close()
         if self._main is not None and not self._main.done():
             self.loop.call_soon(self._cancel_main)  # if it waits for something else
         if not self._stopped.done():
             self._stopped.set_exception(LeaseLost("the function was ended"))
             self._stopped.exception()  # marks it as retrieved: perhaps no caller waits for it
-
-    def _futures(self) -> "list[asyncio.Future[Any]]":
-        held = [one.future for one in self._held]
-        return [*self._waiters.values(), *held, *self._turns]
 
     def _cancel_main(self) -> None:
         if self._main is not None and not self._main.done():
@@ -215,11 +177,7 @@ class FunctionRuntime:
 
     async def _end_of_commit(self) -> None:
         """Wait until nothing is being committed: the last report follows what was."""
-        if self._commit is not None:
-            # Not the commit itself: a branch that is cancelled must not cancel it.
-            ended: asyncio.Future[None] = self.loop.create_future()
-            self._commit_waiters.append(ended)
-            await ended
+        await self.outbox.end_of_commit()
         self.check_open()
 
     def _cancellation(self) -> dict[str, Any]:
@@ -242,8 +200,7 @@ class FunctionRuntime:
             self._undos.append((path, undo))
 
     def _report(self, **how: Any) -> FunctionReport:
-        operations, self._outbox = self._outbox, []
-        after, self.reported = self.reported, self.reported + len(operations)
+        after, operations = self.outbox.take()
         return FunctionReport(after=after, operations=operations, version=self._version, **how)
 
     def _stop(self, report: FunctionReport) -> None:
@@ -251,16 +208,8 @@ class FunctionRuntime:
             self._stopped.set_result(report)
 
     def _suspend(self) -> None:
-        groups: dict[int, list[str]] = {}
-        alone: list[list[str]] = []
-        for path in self._waiters:
-            number = self._groups.get(path)
-            if number is None:
-                alone.append([path])
-            else:
-                groups.setdefault(number, []).append(path)
         self.is_suspended = True
-        self._stop(self._report(waits=[*groups.values(), *alone]))
+        self._stop(self._report(waits=self.ends.waits()))
 
     # --- at rest ----------------------------------------------------------------------------------
 
@@ -268,18 +217,18 @@ class FunctionRuntime:
         """Let the function see the next thing, now that all of its branches are settled."""
         if self.is_closed or self.is_suspended or self._stopped.done():
             return
-        if self._deliver_next():
+        if self.ends.deliver_next(is_cancelling=self._is_cancel_due):
             return
-        if self._turns:
-            self.branches.wake(self._turns.popleft())
+        if self.ends.turns:
+            self.branches.wake(self.ends.turns.popleft())
         elif self._is_cancel_due:
             if not self.branches.in_steps and self._main is not None:
                 self._is_cancel_seen = True
                 self.branches.cancel(self._main, self.cancelled)
-        elif self._held:
+        elif self.ends.held:
             self._release()
-        elif self.branches.in_steps or self._commit is not None:
-            self._report_requests()
+        elif self.branches.in_steps or self.outbox.is_committing:
+            self.outbox.commit_requests()
         elif self.branches.is_at_rest:
             self._suspend()
         else:  # the function waits for tasks of its own
@@ -287,87 +236,35 @@ class FunctionRuntime:
 
     def _suspend_if_quiet(self, changes: int) -> None:
         is_over = self.is_closed or self.is_suspended or self._stopped.done()
-        if not is_over and changes == self.branches.changes and self._waiters:
+        if not is_over and changes == self.branches.changes and self.ends.is_awaited:
             self._suspend()
-
-    def _deliver_next(self) -> bool:
-        """Deliver the next end of the log; False: there is none."""
-        log = self.log
-        while log.deliveries:
-            path = log.deliveries[0]
-            waiter = self._waiters.get(path)
-            if waiter is not None:
-                log.deliveries.popleft()
-                del self._waiters[path]
-                self.branches.wake(waiter, self._see(path))
-                return True
-            if log.recorded[path].is_visited:  # it was not awaited, or is not any more
-                log.deliveries.popleft()
-                continue
-            if self._is_cancel_due:
-                return False
-            held = self._held_in(scope_of(path))
-            if held is not None:
-                self._diverge(held.path, held.kind, held.line)
-                return True
-            log.skip()
-        return False
-
-    def _see(self, path: str) -> LogEntry:
-        """Note that the function sees the end of an operation now."""
-        recorded = self.log.recorded[path]
-        end = recorded.end
-        assert end is not None
-        self.is_replaying = recorded.is_seen
-        if not recorded.is_seen:
-            recorded.is_seen = True
-            seen = Operation(path=path, kind=end.kind, state="delivered")
-            self._note(seen)
-        self._pass_time(end)
-        return end
-
-    def _pass_time(self, end: LogEntry) -> None:
-        """Let the function's own time be that of what it has seen last."""
-        if end.ended_at_ms is not None and end.ended_at_ms > self.now_ms:
-            self.now_ms = end.ended_at_ms
-
-    def _held_in(self, scope: str) -> HeldOperation | None:
-        return next((one for one in self._held if scope_of(one.path) == scope), None)
 
     def _release(self) -> None:
         """Begin the operations that the log does not have, unless they differ from it."""
-        for one in self._held:
-            if self.log.has_unvisited(scope_of(one.path)):
-                self._diverge(one.path, one.kind, one.line)
-                return
-        if self._is_dry and any(not one.future.done() for one in self._held):
-            self.frontier = [f"{one.kind} {one.path}" for one in self._held]
+        if not self.ends.check_held():
+            return
+        held = self.ends.held
+        if self._is_dry and any(not one.future.done() for one in held):
+            self.frontier = [f"{one.kind} {one.path}" for one in held]
             self._suspend()
             return
-        self.is_replaying = False
-        held, self._held = self._held, []
-        for one in held:
-            self.branches.wake(one.future)
-        self.branches.note_change()  # none of them may have been awaited
+        self.ends.release()
 
     # --- divergence -------------------------------------------------------------------------------
 
-    def _diverge(self, path: str, kind: OperationKind, line: int) -> None:
+    def _diverge(self, found: Divergence) -> None:
         """Stop a function that does something else than its log says."""
-        self._stop_diverged(divergence.at_call(self.log, path, kind, line, version=self._version))
+        self.outbox.drop()
+        self._stop(self._report(divergence=found))
+        self.unwind()
 
     def _diverged_at_end(self) -> FunctionReport | None:
         """The report of a function that ended before it did everything its log has."""
-        found = divergence.at_end(self.log, version=self._version)
+        found = self.ends.divergence_at_end()
         if found is None:
             return None
-        self._outbox = []
+        self.outbox.drop()
         return self._report(divergence=found)
-
-    def _stop_diverged(self, found: Divergence) -> None:
-        self._outbox = []  # what a diverged function has seen counts as unseen
-        self._stop(self._report(divergence=found))
-        self.unwind()
 
     # --- operations -------------------------------------------------------------------------------
 
@@ -384,75 +281,26 @@ class FunctionRuntime:
         self, path: str, kind: OperationKind, line: int, arguments: str | None = None
     ) -> LogEntry | None:
         """The recorded end of an operation, in its turn; None: it is to begin now."""
-        found = self.log.visit(path)
-        if found is None:
+        found = self.ends.find(path, kind, line, arguments)
+        # A step that began, and has no outcome, begins again.
+        if found is None or (found.end is None and not found.is_pending):
             await self.admit(path, kind, line)
             return None
-        self._check_same(found, path, kind, line, arguments)
-        if found.end is None and not found.is_pending:
-            await self.admit(path, kind, line)  # a step that began, and has no outcome
-            return None
-        return await self._await_end(path)
+        return await self.ends.wait(path)
 
     def end_now(self, path: str, kind: OperationKind, line: int) -> LogEntry | None:
         """The recorded end of an operation that is not awaited; None: the log does not have it."""
-        found = self.log.visit(path)
+        found = self.ends.find(path, kind, line)
         if found is None:
             return None
-        self._check_same(found, path, kind, line, None)
         if found.end is not None:
-            self._pass_time(found.end)
+            self.ends.pass_time(found.end)
         return found.end
-
-    @staticmethod
-    def is_artifact(end: LogEntry) -> bool:
-        """Whether the result of an operation is too large for the log."""
-        result = end.result
-        return isinstance(result, Raw) and bytes(result).startswith(_ARTIFACT_START)
-
-    async def loaded(self, end: LogEntry) -> LogEntry:
-        """The end of an operation with its whole result, also if that is an artifact."""
-        result = end.result
-        if self.load is None or not isinstance(result, Raw) or not self.is_artifact(end):
-            return end
-        content = await self.load(msgspec.json.decode(result)[ARTIFACT])
-        return msgspec.structs.replace(end, result=Raw(content))
-
-    @staticmethod
-    def plain_result(end: LogEntry) -> Any:
-        """The recorded result of an operation, as JSON has it."""
-        result = end.result
-        return msgspec.json.decode(result) if isinstance(result, Raw) else result
-
-    def _check_same(
-        self,
-        found: RecordedOperation,
-        path: str,
-        kind: OperationKind,
-        line: int,
-        arguments: str | None,
-    ) -> None:
-        if found.first.kind != kind:
-            self._diverge(path, kind, line)
-            raise Suspended
-        recorded = found.end.arguments if found.end is not None else None
-        recorded = recorded or found.first.arguments
-        if arguments is None or recorded is None or arguments == recorded:
-            return
-        self.changed_arguments.append(path)
-        if self._is_strict:
-            self._stop_diverged(
-                divergence.in_arguments(self.log, found, path, kind, line, version=self._version)
-            )
-            raise Suspended
 
     def record_now(self, operation: Operation, line: int) -> None:
         """Note an operation that is done at once, and that the log does not have."""
         if self.log.is_replaying:
-            done: asyncio.Future[None] = self.loop.create_future()
-            done.set_result(None)
-            self._held.append(HeldOperation(operation.path, operation.kind, line, done))
-            self.branches.note_change()
+            self.ends.hold_done(operation.path, operation.kind, line)
         self.record(operation)
 
     async def admit(self, path: str, kind: OperationKind, line: int) -> None:
@@ -460,49 +308,12 @@ class FunctionRuntime:
         is_live = not (self.log.is_replaying or self._is_cancel_due or self.is_suspended)
         if is_live and not self._is_dry:
             return
-        held = HeldOperation(path, kind, line, self.loop.create_future())
-        self._held.append(held)
-        try:
-            await self.branches.wait(held.future)
-        finally:
-            if held in self._held:
-                self._held.remove(held)
+        await self.ends.hold(path, kind, line)
         self.check_open()
 
     @property
     def _is_cancel_due(self) -> bool:
         return self.cancelled is not None and not self._is_cancel_seen and not self.is_undoing
-
-    async def _await_end(self, path: str) -> LogEntry:
-        if self._is_next(path):
-            self._direct += 1
-            if self._direct % DELIVERIES_PER_TURN == 0:
-                await asyncio.sleep(0)
-            self.log.deliveries.popleft()
-            return self._see(path)
-        waiter: asyncio.Future[LogEntry] = self.loop.create_future()
-        self._waiters[path] = waiter
-        try:
-            end: LogEntry = await self.branches.wait(waiter)
-        except asyncio.CancelledError:
-            self._withdraw(path)
-            raise
-        finally:
-            if self._waiters.get(path) is waiter:
-                del self._waiters[path]
-        return end
-
-    def _is_next(self, path: str) -> bool:
-        """Whether the end of this path is the next to see, and no other branch is under way."""
-        if self._turns or not self.branches.is_alone:
-            return False
-        log = self.log
-        while log.deliveries and log.deliveries[0] != path:
-            first = log.deliveries[0]
-            if not log.recorded[first].is_visited or first in self._waiters:
-                return False
-            log.deliveries.popleft()
-        return bool(log.deliveries)
 
     async def begin_effect(self, path: str, kind: OperationKind, line: int) -> None:
         """Commit what was done before, so that an effect may begin; a cancelled one does not."""
@@ -517,14 +328,7 @@ class FunctionRuntime:
 
     async def turn(self) -> None:
         """Wait until the function may see the end of a step that has run here."""
-        if self._turns or not self.branches.is_alone:
-            future: asyncio.Future[None] = self.loop.create_future()
-            self._turns.append(future)
-            try:
-                await self.branches.wait(future)
-            finally:
-                if future in self._turns:  # the branch was cancelled
-                    self._turns.remove(future)
+        await self.ends.turn()
         self.check_open()
 
     async def pause(self, wait_s: float) -> None:
@@ -558,84 +362,28 @@ class FunctionRuntime:
             can_undo=can_undo,
         )
         self.log.note_reported(operation)
-        self._note(operation)
-        return await self._await_end(path)
-
-    def wake_together(self, path: str, group: int) -> None:
-        """Wake the function once for all operations of a group, when all of them have ended."""
-        self._groups[path] = group
+        self.outbox.note(operation)
+        return await self.ends.wait(path)
 
     def record(self, operation: Operation, *, is_due: bool = True) -> None:
         """Note what the function has done; `is_due`: it is committed before the next effect."""
-        self._pass_time(operation)
-        self._note(operation, is_due=is_due)
-
-    def _note(self, operation: Operation, *, is_due: bool = True) -> None:
-        self._outbox.append(operation)
-        if is_due:
-            self._due = self.reported + self._in_flight + len(self._outbox)
-
-    def _withdraw(self, path: str) -> None:
-        """Give up a pending operation, whose branch was cancelled."""
-        found = self.log.recorded.get(path)
-        if self.is_closed or found is None or not found.is_pending or found.is_withdrawn:
-            return
-        found.is_withdrawn = True
-        self._note(
-            Operation(
-                path=path,
-                kind=found.first.kind,
-                state="failed",
-                error={"type": WITHDRAWN, "message": "the function does not wait for it any more"},
-            )
-        )
+        self.ends.pass_time(operation)
+        self.outbox.note(operation, is_due=is_due)
 
     # --- commits ----------------------------------------------------------------------------------
 
     async def commit(self) -> None:
         """Commit everything that was done so far, so that an effect may begin."""
-        due = self._due
-        while self.reported < due:
-            if self._commit is None:
-                self._begin_commit()
+        due = self.outbox.due
+        while self.outbox.reported < due:
+            self.outbox.begin_commit()
             await self._end_of_commit()
 
-    def _report_requests(self) -> None:
-        """Report what the coordinator is asked for, while steps still run."""
-        if self._commit is None and any(one.state == "pending" for one in self._outbox):
-            self._begin_commit()
+    def _note_committed(self, cancelled: str | None) -> None:
+        self.cancelled = self.cancelled or cancelled
 
-    def _begin_commit(self) -> None:
-        operations, self._outbox = self._outbox, []
-        self._in_flight = len(operations)
-        assert self._committer is not None
-        try:
-            commit = asyncio.ensure_future(self._committer.commit(self.reported, operations))
-        except Exception as error:  # noqa: BLE001 - what cannot be sent cannot be committed
-            self._lose(error)
-            return
-        self._commit = commit
-        commit.add_done_callback(self._end_commit)
-
-    def _end_commit(self, commit: "asyncio.Future[str | None]") -> None:
-        self._commit = None
-        waiters, self._commit_waiters = self._commit_waiters, []
-        error = None if commit.cancelled() else commit.exception()
-        if commit.cancelled():
-            self.unwind()
-        elif error is not None:
-            self._lose(error)
-        else:
-            self.reported += self._in_flight
-            self._in_flight = 0
-            self.cancelled = self.cancelled or commit.result()
-        for one in waiters:
-            if not one.done():  # its branch may have been cancelled
-                one.set_result(None)
-        self.branches.note_change()
-
-    def _lose(self, error: BaseException) -> None:
+    def _lose(self, error: BaseException | None) -> None:
         """End a function whose operations cannot be committed."""
-        if not self._stopped.done():
+        if error is not None and not self._stopped.done():
             self._stopped.set_exception(error)
         self.unwind()

@@ -23,6 +23,7 @@ from rota.errors import Invalid
 from rota.sdk.arguments import Arguments
 from rota.sdk.encoding import encode
 from rota.sdk.functions.errors import TIMEOUT, UNKNOWN_OUTCOME, error_of, raised
+from rota.sdk.functions.execution.large_results import whole_end
 from rota.sdk.functions.execution.log import LogEntry
 from rota.sdk.functions.execution.runtime import FunctionRuntime
 from rota.sdk.functions.execution.scopes import SCOPE, UNDO_SCOPE
@@ -142,7 +143,7 @@ async def perform(
         attempt = _Attempt(runtime, path, kind, call, function, signature, arguments)
         value = await (attempt.give_up() if is_started else attempt.run())
     else:
-        value = value_of(await runtime.loaded(end), signature.decoder)
+        value = value_of(await whole_end(end, runtime.load), signature.decoder)
     if call.options.undo is not None:
         add_undo(runtime, path, call.options.undo, value, call.line)
     return value
