@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rota.errors import Unavailable as Unavailable
     from rota.errors import UniqueConflict as UniqueConflict
     from rota.errors import VersionConflict as VersionConflict
-    from rota.sdk.app import Rota as Rota
+    from rota.sdk.app.app import Rota as Rota
     from rota.sdk.client.client import Client as Client
     from rota.sdk.context import TaskContext as TaskContext
     from rota.sdk.context import current as current
@@ -76,7 +76,7 @@ _NAMES = {
     "rota.core.tasks.unique": "Debounce Unique",
     "rota.errors": "Invalid InvalidWorkflow LockLost NotFound Overloaded RotaError StaleEpoch "
     "Unavailable UniqueConflict VersionConflict",
-    "rota.sdk.app": "Rota",
+    "rota.sdk.app.app": "Rota",
     "rota.sdk.client.client": "Client",
     "rota.sdk.context": "TaskContext current",
     "rota.sdk.functions.context": "BlockingRun Run current_run",

@@ -6,7 +6,7 @@ import pytest
 
 from rota.cli.apps import chosen_app, load_app
 from rota.cli.render.output import Refusal
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rota import Concurrency, Invalid, Rate, Rota
-from rota.sdk.app import TaskDecorator
+from rota.sdk.app.registration import TaskDecorator
 from rota.sdk.arguments import InvalidArguments
 from rota.sdk.client import calls
 from rota.sdk.task import Task

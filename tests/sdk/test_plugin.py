@@ -60,7 +60,7 @@ def test_an_app_that_cannot_be_imported_is_a_usage_error(pytester: pytest.Pytest
 def test_loading_the_plugin_loads_little_else(pytester: pytest.Pytester) -> None:
     script = pytester.makepyfile(
         "import sys, rota.testing.plugin\n"
-        "assert 'rota.node' not in sys.modules and 'rota.sdk.app' not in sys.modules\n"
+        "assert 'rota.node' not in sys.modules and 'rota.sdk.app.app' not in sys.modules\n"
     )
 
     assert pytester.runpython(script).ret == 0

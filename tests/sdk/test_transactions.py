@@ -213,7 +213,7 @@ def test_the_argument_notify_is_warned_of_and_changes_nothing(*, notify: bool) -
     with pytest.warns(DeprecationWarning, match="inbox_interval_ms"):
         app = Rota("http://127.0.0.1:1", notify=notify)
 
-    assert app._inbox == Rota("http://127.0.0.1:1")._inbox
+    assert app._submitter.inbox == Rota("http://127.0.0.1:1")._submitter.inbox
 
 
 def test_a_role_that_may_only_insert_is_enough(world: World) -> None:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rota.dashboard.site import ROOT
 from rota.embedded import EmbeddedTransport, Host
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 
 # Decides about a request before it reaches the coordinator. True: the caller may do everything.
 Authorize = Callable[[HTTPConnection], bool | Awaitable[bool]]

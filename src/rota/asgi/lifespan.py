@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import HTTPConnection
 
 from rota.errors import Invalid, RotaError, StoreLocked
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 from rota.sdk.worker.worker import DEFAULT_CONCURRENCY, Worker
 from rota.telemetry import library_logger
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rota.cli.render.output import Refusal
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 
 
 def app_argument(function: Callable[..., Any]) -> Callable[..., Any]:

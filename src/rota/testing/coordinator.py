@@ -23,7 +23,7 @@ from rota.errors import IllegalState, Invalid
 from rota.messages import ResultItem, TaskView
 from rota.messages.kv import LockAcquire, LockView
 from rota.node import Node
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 from rota.sdk.client import calls, run_calls
 from rota.sdk.client.client import Client
 from rota.sdk.task import Task

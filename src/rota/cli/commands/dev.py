@@ -21,7 +21,7 @@ from rota.cli.options import json_flag, load_settings, settings_flags
 from rota.cli.reloading import FileWatcher, start_again
 from rota.cli.render.output import note
 from rota.node import Node
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 from rota.sdk.client.client import Client
 from rota.sdk.worker.worker import Worker
 from rota.settings import Settings, field_names

@@ -31,7 +31,7 @@ from rota.cli.render.output import ExitCode, Refusal, show
 from rota.cli.supervisor.children import ChildProcesses, run_processes, stop_with_parent
 from rota.cli.supervisor.pool import Pool
 from rota.cli.supervisor.supervisor import DemandProbe, Served, supervise
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 from rota.sdk.client.client import DEFAULT_URL, Client
 from rota.sdk.worker.stopping import StopReason
 from rota.sdk.worker.worker import Worker

@@ -12,7 +12,7 @@ from rota.compat.celery.configuration import SETTINGS, Configuration
 from rota.compat.celery.results import AsyncResult
 from rota.compat.celery.task import CeleryApp, CeleryTask
 from rota.errors import Invalid
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 from rota.sdk.options.other_names import options_of_apply_async
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Celery(Rota, CeleryApp):
         given = {name: value for name, value in values.items() if value is not None}
         broker = given.get("broker_url")
         if broker is not None:
-            self._given_url = _address(broker)
+            self._connection.url = _address(broker)
         self.conf.update(given)
 
     def autodiscover_tasks(

@@ -30,7 +30,7 @@ from rota.contrib.django.task_api import (
     TaskResultStatus,
     task_enqueued,
 )
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 from rota.sdk.task import Options
 
 ID_BYTES = 16

@@ -30,7 +30,7 @@ from rota.contrib.django.task_api import (
     task_started,
 )
 from rota.errors import RotaError
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 from rota.sdk.context import current
 from rota.sdk.outcomes import Cancelled, Discard, RateLimited, Snooze, details_of, type_name
 from rota.sdk.task import Task as RotaTask

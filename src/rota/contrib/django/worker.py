@@ -9,7 +9,7 @@ from rota.contrib.django.backend import RotaBackend
 from rota.contrib.django.handlers import add_handlers
 from rota.contrib.django.options import address_of
 from rota.errors import Invalid
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 from rota.sdk.worker.stopping import StopReason
 from rota.sdk.worker.worker import DEFAULT_CONCURRENCY, DRAIN_S, Worker
 

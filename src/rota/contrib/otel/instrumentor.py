@@ -4,7 +4,7 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 
 from rota.contrib.otel.tracing import TracingMiddleware
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 
 
 class RotaInstrumentor:

@@ -94,13 +94,14 @@ class _Writer:
     def add(self, decisions: Sequence[AddTask]) -> None:
         held = self._held
         flows = held.flows.numbers.of_added(self._tx, decisions, now_ms=self._now_ms)
-        ranks = held.flows.queues.ranks_of_added(decisions)
+        queues = held.flows.queues
+        ranks = queues.ranks_of_added(decisions) if queues.eras else {}
         opened = self._tasks.add(decisions, is_queued=self._queues_new, flows=flows, ranks=ranks)
         self.applied.opened |= opened
         if not self._queues_new:
             return
-        for one in decisions if held.flows.queues.depths else ():
-            held.flows.queues.count_queued(one.task.queue, int(one.due_at_ms is None))
+        for one in decisions if queues.depths else ():
+            queues.count_queued(one.task.queue, int(one.due_at_ms is None))
         if flows:
             held.flows.note_added(decisions, flows, self._run_tokens, ranks)
             decisions = [one for one in decisions if one.id not in flows]

@@ -88,9 +88,7 @@ class HeldQueues:
     # --- ranks ------------------------------------------------------------------------------------
 
     def ranks_of_added(self, added: Iterable[AddTask]) -> dict[int, int]:
-        """Return the rank of each new task whose priority ages."""
-        if not self.eras:
-            return {}
+        """Return the rank of each new task whose priority ages: none without `eras`."""
         return {
             one.id: rank
             for one in added

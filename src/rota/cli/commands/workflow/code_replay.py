@@ -13,7 +13,7 @@ from msgspec import Raw
 from rota.cli.apps import load_app
 from rota.cli.render.output import ExitCode, Refusal, Table, note, show
 from rota.messages import RunView
-from rota.sdk.app import Rota
+from rota.sdk.app.app import Rota
 from rota.sdk.client import function_calls, run_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import every_item

@@ -5,53 +5,36 @@ coordinator the program also runs a worker for its own tasks, from the first `en
 until the program ends.
 """
 
-import atexit
-import concurrent.futures.thread  # noqa: F401 - registers its shutdown first, so that it runs last
-import contextlib
-import inspect
 import threading
 import warnings
-import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    ParamSpec,
-    Protocol,
-    Self,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
-)
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-import msgspec
-
-from rota.core import limits
-from rota.core.tasks.model import NewTask
 from rota.errors import Invalid
-from rota.sdk.arguments import check_templates, has_templates, with_filled_keys
-from rota.sdk.client import calls
-from rota.sdk.client.client import Client, embedded_url, is_embedded
+from rota.sdk.app.connection import AppConnection
+from rota.sdk.app.registration import (
+    BatchDecorator,
+    TaskDecorator,
+    register_function,
+    register_task,
+)
+from rota.sdk.app.submitter import Submitter, bind_by_name
+from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange
-from rota.sdk.encoding import decoder_of, encode
+from rota.sdk.encoding import decoder_of
 from rota.sdk.groups.starter import GroupStarter
 from rota.sdk.handles import PendingHandle, TaskHandle
-from rota.sdk.inbox import inbox_of, with_key
 from rota.sdk.middleware.chain import MiddlewareChain
 from rota.sdk.middleware.hooks import Middleware
 from rota.sdk.schedules.app_schedules import AppSchedules
 from rota.sdk.task import (
     BatchPolicy,
-    BatchTask,
     CoroutineTask,
     FunctionTask,
     Options,
     Place,
     Submission,
     Task,
-    template_of,
 )
 from rota.sdk.worker.background import BackgroundWorkers
 from rota.tls import Verify
@@ -69,41 +52,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Scheduled = TypeVar("Scheduled", bound="Task[..., Any] | Workflow | CodeWorkflow[..., Any]")
-T = TypeVar("T")
 
 EMBEDDED_CONCURRENCY = 10
 NOTIFY_HAS_GONE = (
     "`notify` has no effect: the leader looks for tasks of transactions every `inbox_interval_ms`"
 )
-
-
-class TaskDecorator(Protocol):
-    """The decorator that `@app.task(...)` returns; it keeps the signature of the function."""
-
-    # An async function is a function too; a type checker takes the first overload that fits.
-    @overload
-    def __call__(  # type: ignore[overload-overlap]  # see above
-        self, function: Callable[P, Coroutine[Any, Any, R]]
-    ) -> CoroutineTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R]) -> FunctionTask[P, R]: ...
-
-
-class BatchDecorator(Protocol):
-    """The decorator that `@app.task(batch=…)` returns: a call of the task has one item."""
-
-    @overload
-    def __call__(
-        self, function: Callable[[list[T]], Coroutine[Any, Any, list[R]]]
-    ) -> BatchTask[T, R]: ...
-    @overload
-    def __call__(
-        self, function: Callable[[list[T]], Coroutine[Any, Any, None]]
-    ) -> BatchTask[T, None]: ...
-    @overload
-    def __call__(self, function: Callable[[list[T]], list[R]]) -> BatchTask[T, R]: ...
-    @overload
-    def __call__(self, function: Callable[[list[T]], None]) -> BatchTask[T, None]: ...
 
 
 class Rota(GroupStarter):
@@ -148,14 +101,11 @@ class Rota(GroupStarter):
         self.middleware = MiddlewareChain(middleware) if middleware else None
         self.functions: dict[str, CodeWorkflow[..., Any]] = {}  # workflows in code, by name
         self._schedules = AppSchedules(name)
-        self._inbox = inbox_of(schema)
-        self._given_url = url
-        self._embedded = embedded
-        self._token = token
-        self._verify = verify
-        self._lock = threading.RLock()
-        self._client: Client | None = None
-        self._is_own_client = True
+        self._lock = threading.Lock()  # of the middleware
+        self._connection = AppConnection(self, url, token, verify=verify, embedded=embedded)
+        self._submitter = Submitter(
+            self._connection, schema=schema, middleware=lambda: self.middleware
+        )
         self._workers = BackgroundWorkers(self, concurrency=concurrency)
 
     # --- middleware -----------------------------------------------------------------------------
@@ -222,34 +172,10 @@ class Rota(GroupStarter):
         a list with a result for each. Each call is a task of its own.
         """
         if function is not None:
-            return self._add(function, name, run_in, options)
-        return lambda function: self._add(function, name, run_in, options, batch)
-
-    def _add(
-        self,
-        function: Callable[..., Any],
-        name: str | None,
-        run_in: Place | None,
-        options: Options,
-        batch: BatchPolicy | None = None,
-    ) -> Task[..., Any]:
-        if not callable(function):
-            raise Invalid("@app.task decorates a function; its options are given by name")
-        name = name or function.__name__
-        if name in self.tasks:
-            raise Invalid(
-                f"there is a task named {name!r} already; give one of them another name: "
-                "@app.task(name=…)",
-                task=name,
-            )
-        kind: type[Task[..., Any]] = FunctionTask
-        if batch is not None:
-            kind = BatchTask
-        elif inspect.iscoroutinefunction(function):
-            kind = CoroutineTask
-        task = kind(self, function, name=name, run_in=run_in, options=options, batch=batch)
-        self.tasks[name] = task
-        return task
+            return register_task(self, function, name, run_in=run_in, options=options)
+        return lambda function: register_task(
+            self, function, name, run_in=run_in, options=options, batch=batch
+        )
 
     # --- workflows ------------------------------------------------------------------------------
 
@@ -292,19 +218,8 @@ class Rota(GroupStarter):
         return Workflow.of(self, definition_of(source))
 
     def _workflow_in_code(self, function: Any, options: "CodeOptions") -> Any:
-        from rota.sdk.functions.workflow import CodeWorkflow  # noqa: PLC0415 - as above
-
-        def add(function: Callable[..., Any]) -> CodeWorkflow[..., Any]:
-            if not callable(function):
-                raise Invalid("@app.workflow decorates a function; its options are given by name")
-            made: CodeWorkflow[..., Any] = CodeWorkflow(self, function, options)
-            if made.task.name in self.tasks:
-                raise Invalid(
-                    f"there is a workflow named {made.name!r} already; give one of them another "
-                    "name: @app.workflow(name=…)",
-                    workflow=made.name,
-                )
-            self.tasks[made.task.name] = made.task
+        def add(function: Callable[..., Any]) -> "CodeWorkflow[..., Any]":
+            made = register_function(self, function, options)
             self.functions[made.name] = made
             return made
 
@@ -328,7 +243,7 @@ class Rota(GroupStarter):
         """The handle of a run with a known id."""
         from rota.sdk.run import RunHandle  # noqa: PLC0415 - as above
 
-        return RunHandle(run_id, self._get_client)
+        return RunHandle(run_id, self._connection.client)
 
     # --- schedules ------------------------------------------------------------------------------
 
@@ -382,10 +297,7 @@ class Rota(GroupStarter):
         """
         if conn is None:
             return self.client.run(self._submit(submissions))
-        keyed = self._with_keys(submissions)
-        with self._enqueueing(keyed) as tasks:
-            self._inbox.put(conn, tasks)
-        return self._pending(keyed)
+        return self._submitter.put(submissions, conn)
 
     @overload
     async def aenqueue_many(
@@ -400,10 +312,7 @@ class Rota(GroupStarter):
         """As `enqueue_many`, for async code and async connections."""
         if conn is None:
             return await self.client.arun(self._submit(submissions))
-        keyed = self._with_keys(submissions)
-        with self._enqueueing(keyed) as tasks:
-            await self._inbox.aput(conn, tasks)
-        return self._pending(keyed)
+        return await self._submitter.aput(submissions, conn)
 
     @overload
     def enqueue(
@@ -421,7 +330,7 @@ class Rota(GroupStarter):
 
         Keys of limits may be templates over the fields of the payload.
         """
-        return self.enqueue_many([_bind_by_name(name, payload, options)], conn=conn)[0]
+        return self.enqueue_many([bind_by_name(name, payload, options)], conn=conn)[0]
 
     @overload
     async def aenqueue(
@@ -436,63 +345,15 @@ class Rota(GroupStarter):
         self, name: str, payload: Any = None, *, conn: Any = None, **options: Unpack[Options]
     ) -> Any:
         """As `enqueue`, for async code and async connections."""
-        return (await self.aenqueue_many([_bind_by_name(name, payload, options)], conn=conn))[0]
+        return (await self.aenqueue_many([bind_by_name(name, payload, options)], conn=conn))[0]
 
     def handle(self, task_id: str) -> TaskHandle[Any]:
         """The handle of a task with a known id."""
-        return TaskHandle(task_id, self._get_client, decoder_of(Any))
+        return TaskHandle(task_id, self._connection.client, decoder_of(Any))
 
     def _submit(self, submissions: Iterable[Submission[R]]) -> Exchange[list[TaskHandle[R]]]:
         self._workers.cover()
-        if self.middleware is None:
-            return (yield from self._send(submissions))
-        given = list(submissions)
-        with self.middleware.enqueueing([one.new_task for one in given]) as enqueued:
-            sent: list[Submission[R]] = [
-                Submission(task, one.decoder)
-                for task, one in zip(enqueued.tasks, given, strict=True)
-            ]
-            handles = yield from self._send(sent)
-            enqueued.note(handles)
-        return handles
-
-    def _send(self, submissions: Iterable[Submission[R]]) -> Exchange[list[TaskHandle[R]]]:
-        handles: list[TaskHandle[R]] = []
-        for batch in _batches(submissions):
-            receipts = yield calls.submit_for_receipts([one.new_task for one in batch])
-            handles += [
-                TaskHandle(
-                    receipt.id, self._get_client, one.decoder, is_duplicate=receipt.duplicate
-                )
-                for one, receipt in zip(batch, receipts, strict=True)
-            ]
-        return handles
-
-    def _with_keys(self, submissions: Iterable[Submission[R]]) -> list[Submission[R]]:
-        """The calls for a transaction, each with a key that finds its task afterwards."""
-        if self._is_own_client and is_embedded(self._url):
-            raise Invalid(
-                "this app embeds a coordinator on SQLite, which a PostgreSQL transaction cannot "
-                "reach: give the app the URL of a coordinator on that database",
-                field="conn",
-            )
-        return [Submission(with_key(one.new_task), one.decoder) for one in submissions]
-
-    @contextlib.contextmanager
-    def _enqueueing(self, keyed: Iterable[Submission[Any]]) -> Iterator[list[NewTask]]:
-        """The tasks of a transaction, inside the middleware, which learns no ids."""
-        tasks = [one.new_task for one in keyed]
-        if self.middleware is None:
-            yield tasks
-            return
-        with self.middleware.enqueueing(tasks) as enqueued:
-            yield enqueued.tasks
-
-    def _pending(self, keyed: Iterable[Submission[R]]) -> list[PendingHandle[R]]:
-        return [
-            PendingHandle(one.new_task.key or "", self._get_client, one.decoder, one.new_task.queue)
-            for one in keyed
-        ]
+        return (yield from self._submitter.submit(submissions))
 
     # --- values and locks -----------------------------------------------------------------------
 
@@ -501,7 +362,7 @@ class Rota(GroupStarter):
         """The coordinator's key-value store: `app.memory.put("k", {"n": 1})`."""
         from rota.sdk.kv import Memory  # noqa: PLC0415 - few programs need it
 
-        return Memory(self._get_client)
+        return Memory(self._connection.client)
 
     def lock(
         self,
@@ -520,36 +381,20 @@ class Rota(GroupStarter):
         """
         from rota.sdk.locks import Lock  # noqa: PLC0415 - as above
 
-        return Lock(self._get_client, name, ttl_s=ttl_s, wait_s=wait_s, on_lost=on_lost)
+        return Lock(self._connection.client, name, ttl_s=ttl_s, wait_s=wait_s, on_lost=on_lost)
 
     # --- the connection to the coordinator ------------------------------------------------------
 
     @property
     def client(self) -> Client:
         """The client of this app, connected on first use."""
-        return self._get_client()
-
-    @property
-    def _url(self) -> str | None:
-        return embedded_url() if self._embedded and not self._given_url else self._given_url
-
-    def _get_client(self) -> Client:
-        client = self._client
-        if client is None:
-            with self._lock:
-                if self._client is None:
-                    self._client = Client.connect(self._url, self._token, verify=self._verify)
-                    _close_at_exit(self)
-                client = self._client
-        return client
+        return self._connection.client()
 
     def use(self, client: Client) -> None:
         """Use this client from now on; the caller closes it, and runs the workers."""
         self.close()
-        with self._lock:
-            self._client = client
-            self._is_own_client = False
-            self._workers.is_wanted = False
+        self._connection.use(client)
+        self._workers.is_wanted = False
 
     def reset(self) -> None:
         """Undo `use`: connect by the app's own URL again."""
@@ -564,56 +409,10 @@ class Rota(GroupStarter):
     def close(self) -> None:
         """Stop the embedded worker and coordinator, or close the connections; repeatable."""
         self._workers.stop()
-        with self._lock:
-            client, self._client = self._client, None
-            is_own, self._is_own_client = self._is_own_client, True
-        if client is not None and is_own:
-            client.close()
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _bind_by_name(name: str, payload: Any, options: Options) -> Submission[Any]:
-    raw = msgspec.Raw(encode(payload))
-    new_task = msgspec.structs.replace(template_of(name, options), payload=raw)
-    if has_templates(new_task):
-        fields = payload if isinstance(payload, Mapping) else {}
-        check_templates(new_task, fields)
-        new_task = with_filled_keys(new_task, fields)
-    return Submission(new_task, decoder_of(Any))
-
-
-def _batches(submissions: Iterable[Submission[R]]) -> Iterable[Sequence[Submission[R]]]:
-    waiting = list(submissions)
-    size = limits.MAX_TASKS_PER_SUBMISSION
-    for start in range(0, len(waiting), size):
-        yield waiting[start : start + size]
-
-
-# --- the end of the program ---------------------------------------------------------------------
-#
-# Workers finish and connections close while threads can still be started and joined. The
-# interpreter's own `atexit` runs after the shutdown of the standard thread pools, so the hook of
-# `threading` is used where it exists.
-
-_open_apps: "weakref.WeakSet[Rota]" = weakref.WeakSet()
-_is_registered = False
-
-
-def _close_at_exit(app: Rota) -> None:
-    global _is_registered  # noqa: PLW0603 - once a process
-    _open_apps.add(app)
-    if not _is_registered:
-        _is_registered = True
-        register = getattr(threading, "_register_atexit", atexit.register)
-        register(_close_all)
-
-
-def _close_all() -> None:
-    for app in list(_open_apps):
-        with contextlib.suppress(Exception):  # the other apps are closed all the same
-            app.close()

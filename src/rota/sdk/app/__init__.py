@@ -1,0 +1,1 @@
+"""Apps: tasks, workflows and schedules of a program, and its connection to a coordinator."""
