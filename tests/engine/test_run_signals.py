@@ -5,7 +5,7 @@ import pytest
 from rota.core.ids import to_text
 from rota.core.workflow.events import Signalled, SignalSent
 from rota.core.workflow.functions.model import EventRequest
-from rota.engine.runs.run_advancer import DECISIONS_PER_STEP
+from rota.engine.runs.advancing.run_agenda import DECISIONS_PER_STEP
 from rota.errors import Unavailable
 from tests.engine.flows import Flows
 from tests.engine.functions import Functions, asked, resumption_of

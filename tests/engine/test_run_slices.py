@@ -7,7 +7,7 @@ import pytest
 
 from rota.core.limits import STEPS_PER_SLICE
 from rota.core.workflow.commands import AdvanceRuns
-from rota.engine.runs.run_advancer import DECISIONS_PER_STEP
+from rota.engine.runs.advancing.run_agenda import DECISIONS_PER_STEP
 from rota.errors import Unavailable
 from tests.conftest import TurnedClock
 from tests.engine.flows import Flows, flowing

@@ -11,7 +11,7 @@ from rota.core.tasks.model import TaskState
 from rota.core.workflow.commands import CheckArtifact, StageArtifact
 from rota.core.workflow.records import Artifact
 from rota.engine.commit.batch import Batch
-from rota.engine.runs.run_tasks import check_lease
+from rota.engine.runs.advancing.run_tasks import check_lease
 from rota.errors import Invalid, RunNotFound, TooLarge, TooMany
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workflow.artifacts import ArtifactStore

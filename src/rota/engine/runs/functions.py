@@ -23,8 +23,8 @@ from rota.core.workflow.functions.model import FUNCTION_TOKEN
 from rota.core.workflow.functions.operations import unknown_part
 from rota.core.workflow.functions.run import CodeRun, Function
 from rota.engine.commit.batch import Batch
+from rota.engine.runs.advancing.run_advancer import RunAdvancer
 from rota.engine.runs.cache import LiveRun
-from rota.engine.runs.run_advancer import RunAdvancer
 from rota.errors import Forbidden, Invalid, StaleIncarnation, WorkerNotFound
 
 
@@ -48,8 +48,8 @@ class FunctionCommands:
         if by is None or by.is_operator:
             return
         access.check_queue(by, definition.queue)
-        current = self._advancer.current(definition.name)
-        known = None if current is None else self._advancer.program(definition.name, current)
+        current = self._advancer.loader.current(definition.name)
+        known = None if current is None else self._advancer.loader.program(definition.name, current)
         if known is None:
             return
         if not isinstance(known, Function):
@@ -89,7 +89,7 @@ class FunctionCommands:
         if lease is None or lease.fence != item.fence or lease.incarnation != incarnation:
             return None
         run_id, token = self._leases.run_tokens.get(item.task_id, (0, None))
-        live = self._advancer.find(run_id) if token == FUNCTION_TOKEN else None
+        live = self._advancer.loader.find(run_id) if token == FUNCTION_TOKEN else None
         if live is None or not isinstance(live.run, CodeRun) or live.run.is_ended:
             return None
         return run_id, live.run

@@ -48,11 +48,12 @@ from rota.core.workflow.records import RunRecord
 from rota.core.workflow.states import RUN_ACTIONS, RUN_ENDED, RunState
 from rota.engine.commit.batch import Batch, Domain
 from rota.engine.commit.request import earlier
+from rota.engine.runs.advancing.run_advancer import RunAdvancer
+from rota.engine.runs.advancing.run_events import shown
 from rota.engine.runs.artifacts import ArtifactEngine
 from rota.engine.runs.cache import LiveRun
 from rota.engine.runs.forks import forked_start
 from rota.engine.runs.functions import FunctionCommands
-from rota.engine.runs.run_advancer import DECISIONS_PER_STEP, RunAdvancer, shown
 from rota.engine.runs.run_requests import RunRequests
 from rota.errors import (
     IllegalState,
@@ -119,10 +120,10 @@ class RunDomain(Domain):
     def reduce(self, command: RunCommand) -> RunReply:  # noqa: C901, PLR0911, PLR0912 - a table
         match command:
             case PutWorkflow():
-                return self._advancer.put(command.definition, publish=command.publish)
+                return self._advancer.loader.put(command.definition, publish=command.publish)
             case PutCode():
                 self._functions.check_put(command)
-                return self._advancer.put(command.definition, publish="new")
+                return self._advancer.loader.put(command.definition, publish="new")
             case ReportOperations():
                 noted = self._noted.popleft()
                 if isinstance(noted, RotaError):
@@ -168,14 +169,14 @@ class RunDomain(Domain):
                 assert_never(command)
 
     def _live(self, run_id: int) -> LiveRun:
-        live = self._advancer.find(run_id)
+        live = self._advancer.loader.find(run_id)
         if live is None:
             raise RunNotFound(to_text(run_id))
         return live
 
     def _look(self, run_id: int, *, is_duplicate: bool = False) -> RunShown:
         """Return a run's current state; an ended run is read from its row, without a replay."""
-        if self._advancer.cached(run_id) is None:
+        if self._advancer.loader.cached(run_id) is None:
             record = self._runs.by_ids([run_id]).get(run_id)
             if record is not None and record.state in RUN_ENDED:
                 return RunShown(record, context_of(record), is_duplicate)
@@ -244,7 +245,7 @@ class RunDomain(Domain):
             return self._slices
         due, taken = self._runs.due_slices(self._now_ms, SLICES_PER_STEP), 0
         for timer in due:
-            if self._advancer.decided >= DECISIONS_PER_STEP:
+            if self._advancer.agenda.has_enough:
                 break
             self._runs.drop_timers([(timer.run, timer.kind, timer.number)])
             self._advancer.feed(timer.run, TimerFired(self._now_ms, "slice", timer.number))
@@ -266,7 +267,7 @@ class RunDomain(Domain):
         gone = self._runs.prune(command.finished_before_ms, RUNS_PRUNED_PER_STEP)
         if gone:
             self._artifacts.forget(gone)
-            self._advancer.forget(gone)
+            self._advancer.loader.forget(gone)
             # These ids must not be used again, even if the clock is set back before the next start.
             self._workers.raise_counter("task", max(gone))
         return Done(len(gone))

@@ -14,9 +14,9 @@ from rota.core.workflow.runtime.run import Run
 from rota.core.workflow.runtime.scopes import requests
 from rota.core.workflow.runtime.tokens import BranchScope
 from rota.engine.commit.batch import Batch
+from rota.engine.runs.advancing.run_advancer import RunAdvancer
+from rota.engine.runs.advancing.run_tasks import check_lease
 from rota.engine.runs.cache import LiveRun
-from rota.engine.runs.run_advancer import RunAdvancer
-from rota.engine.runs.run_tasks import check_lease
 from rota.errors import IllegalState, Invalid, Overloaded, RunNotFound
 from rota.store.tasks.tasks import TaskStore
 from rota.store.workflow.runs import RunStore
@@ -42,7 +42,7 @@ class RunRequests:
         return live, is_known
 
     def _live(self, run_id: int) -> LiveRun:
-        live = self._advancer.find(run_id)
+        live = self._advancer.loader.find(run_id)
         if live is None:
             raise RunNotFound(to_text(run_id))
         return live

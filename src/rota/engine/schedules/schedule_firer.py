@@ -27,7 +27,7 @@ from rota.core.tasks.model import NewTask, TaskRecord, TaskState
 from rota.core.workflow.events import RunCancelRequested
 from rota.engine.commit.batch import Batch
 from rota.engine.commit.request import earlier
-from rota.engine.runs.run_advancer import RunAdvancer
+from rota.engine.runs.advancing.run_advancer import RunAdvancer
 from rota.errors import RotaError
 from rota.store.schedules import ScheduleStore
 from rota.store.tasks.tasks import TaskStore
@@ -70,7 +70,7 @@ class ScheduleFirer:
         known: dict[int, FiredEnd] = {}
         asked = []
         for item in (one for record in records for one in record.state.open):
-            live = self._advancer.cached(item.id) if item.is_run else None
+            live = self._advancer.loader.cached(item.id) if item.is_run else None
             finished = self._batch.snapshot.finished.get(TaskId(item.id))
             if finished is not None:
                 is_success = (

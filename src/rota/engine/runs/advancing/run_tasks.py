@@ -7,15 +7,15 @@ from msgspec import Raw
 
 from rota.core.access import Caller
 from rota.core.commands import CancelTasks
-from rota.core.context import Context
 from rota.core.decisions import AddTask, Decision, FinishTask, RequeueTask
-from rota.core.ids import TaskId, to_text
+from rota.core.ids import TaskId, next_ids, to_text
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import jobs, operations
 from rota.core.tasks.model import NewTask, TaskState
 from rota.core.workflow.decisions import DispatchTask
 from rota.core.workflow.events import FunctionStopped, TaskEnded
 from rota.core.workflow.functions.model import FUNCTION_TOKEN, FunctionReport
+from rota.engine.commit.batch import Batch
 from rota.engine.runs.cache import LiveRun
 from rota.errors import StaleLease
 from rota.store.tasks.tasks import TaskStore
@@ -24,14 +24,21 @@ _decode_report = msgspec.json.Decoder(FunctionReport).decode
 
 
 class RunTasks:
-    def __init__(self, tasks: TaskStore, snapshot: Snapshot, context: Context) -> None:
-        self._tasks = tasks
-        self._snapshot = snapshot
-        self._context = context
+    def __init__(self, batch: Batch) -> None:
+        self._tasks = TaskStore(batch.tx, batch.lanes)
+        self._snapshot = batch.snapshot
+        self._context = batch.context
         self._added: list[AddTask] = []
         self._made: dict[TaskId, tuple[int, int]] = {}  # task -> run and token
         self._links: dict[TaskId, dict[str, int]] = {}  # of the journal entries that made them
         self._unwanted: dict[TaskId, None] = {}
+
+    def new_id(self) -> int:
+        """Return the id of a new task or run: they are one sequence."""
+        now_ms = self._context.now_ms
+        (number,) = next_ids(1, last=self._snapshot.last_task_id, now_ms=now_ms)
+        self._snapshot.last_task_id = number
+        return number
 
     def dispatch(
         self, live: LiveRun, decision: DispatchTask, task_id: TaskId, links: dict[str, int]
