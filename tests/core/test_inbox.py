@@ -6,10 +6,10 @@ from msgspec import Raw
 
 from rota.core import limits
 from rota.core.decisions import AddTask, FinishTask
-from rota.core.tasks import submission
 from rota.core.tasks.inbox import UNACCEPTED, InboxItem, read_item
 from rota.core.tasks.lanes import LaneRoom
 from rota.core.tasks.model import Lane, NewTask, TaskState, lane_of
+from rota.core.tasks.submission import inbox_rows
 from tests.core.snapshots import add_task, situation
 
 MOST_BYTES = 1_000
@@ -77,7 +77,7 @@ def test_good_rows_become_tasks_in_their_order_and_bad_ones_fail_at_once() -> No
     snapshot = situation()
     snapshot.inbox = [item("a"), read_item("bad", b"{}", most_bytes=MOST_BYTES), item("b")]
 
-    decisions, taken = submission.take_inbox(snapshot, snapshot.context)
+    decisions, taken = inbox_rows.take_inbox(snapshot, snapshot.context)
 
     added = [one for one in decisions if isinstance(one, AddTask)]
     ended = [one for one in decisions if isinstance(one, FinishTask)]
@@ -93,7 +93,7 @@ def test_a_key_that_is_known_or_comes_twice_makes_one_task() -> None:
     snapshot.keys["default", "known"] = add_task(snapshot)
     snapshot.inbox = [item("known"), item("a"), item("a")]
 
-    decisions, taken = submission.take_inbox(snapshot, snapshot.context)
+    decisions, taken = inbox_rows.take_inbox(snapshot, snapshot.context)
 
     assert len(decisions) == 1
     assert (taken.count, taken.duplicates, taken.refused) == (3, 2, ())
@@ -103,7 +103,7 @@ def taken(room: LaneRoom, *items: InboxItem) -> tuple[list[Lane], list[TaskState
     """The lanes of the tasks that become of these items, and how those end that fail."""
     snapshot = situation()
     snapshot.inbox, snapshot.lane_room = [*items], room
-    decisions, _ = submission.take_inbox(snapshot, snapshot.context)
+    decisions, _ = inbox_rows.take_inbox(snapshot, snapshot.context)
     lanes = [lane_of(one.task) for one in decisions if isinstance(one, AddTask)]
     return lanes, [one.state for one in decisions if isinstance(one, FinishTask)]
 
@@ -116,7 +116,7 @@ def test_a_delayed_row_that_finds_no_lane_ends_from_where_it_was_added(
     snapshot.lane_room = LaneRoom(lambda lane: lane.name == "known", 1, {"q": 1})
     snapshot.inbox = [item("k", queue="q", delay_ms=1_000)]
 
-    decisions, _ = submission.take_inbox(snapshot, snapshot.context)
+    decisions, _ = inbox_rows.take_inbox(snapshot, snapshot.context)
 
     (ended,) = [one for one in decisions if isinstance(one, FinishTask)]
     assert (ended.was, ended.state) == (TaskState.SCHEDULED, TaskState.FAILED)

@@ -8,10 +8,10 @@ from rota.core.decisions import AddTask
 from rota.core.flows.model import Concurrency, Rate
 from rota.core.replies import Submitted
 from rota.core.sessions import key_of, name_of
-from rota.core.tasks import submission
 from rota.core.tasks.keys import KeySpace
 from rota.core.tasks.lanes import LaneRoom
 from rota.core.tasks.model import Lane, TaskRecord, TaskState
+from rota.core.tasks.submission import submission
 from rota.errors import Invalid, TooMany
 from tests.core.snapshots import NOW_MS, Situation, add_task, new_task, situation
 

@@ -14,7 +14,8 @@ from rota.core.snapshot import KeyHolder
 from rota.core.tasks.inbox import InboxItem
 from rota.core.tasks.keys import check_unique
 from rota.core.tasks.model import NewTask, TaskRecord, TaskState
-from rota.core.tasks.submission import held_key_of, take_inbox
+from rota.core.tasks.submission.holders import held_key_of
+from rota.core.tasks.submission.inbox_rows import take_inbox
 from rota.core.tasks.unique import Debounce, Release, Unique, debounced_due_ms
 from rota.errors import Invalid, UniqueConflict
 from tests.core.snapshots import NOW_MS, Situation, add_task, new_task, reduce, situation

@@ -11,8 +11,9 @@ from rota.core.context import Context
 from rota.core.decisions import Decision, FinishTask, ForgetHistory, RequeueTask
 from rota.core.replies import Done
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import attempts, operations, submission
+from rota.core.tasks import attempts, operations
 from rota.core.tasks.model import Lease, TaskRecord, TaskState, holds_key
+from rota.core.tasks.submission import submission
 from rota.engine.commit.pipeline import Pipeline
 from rota.engine.working_set.working_set import WorkingSet
 from rota.store.database import Transaction

@@ -40,7 +40,8 @@ from rota.core.context import Context
 from rota.core.decisions import Decision
 from rota.core.replies import Granted, Outcomes, Reply
 from rota.core.snapshot import Snapshot
-from rota.core.tasks import attempt_logs, attempts, jobs, operations, submission
+from rota.core.tasks import attempt_logs, attempts, jobs, operations
+from rota.core.tasks.submission import inbox_rows, submission
 from rota.core.workers import quality, registry
 
 Decided = tuple[list[Decision], Reply]
@@ -99,7 +100,7 @@ def reduce(  # noqa: C901, PLR0911, PLR0912 - a table
         case SweepWorkers():
             return registry.sweep(snapshot, context)
         case TakeInbox():
-            return submission.take_inbox(snapshot, context)
+            return inbox_rows.take_inbox(snapshot, context)
         case PruneHistory():
             return operations.prune(command)
         case _:

@@ -39,7 +39,7 @@ from rota.core.snapshot import Snapshot
 from rota.core.tasks.inbox import UNACCEPTED, read_item
 from rota.core.tasks.keys import KeyPlace, check_unique, kept_key
 from rota.core.tasks.model import NewTask
-from rota.core.tasks.submission import held_key_of, key_place
+from rota.core.tasks.submission.holders import held_key_of, key_place
 from rota.core.workers.model import Health
 from rota.core.workers.registry import health_of
 from rota.engine.working_set.held_flows import HeldFlows

@@ -22,8 +22,9 @@ from rota.core.schedules.firing import (
 )
 from rota.core.schedules.model import Firing, ScheduleRecord, ScheduleSpec
 from rota.core.schedules.targets import start_of, task_of
-from rota.core.tasks import submission
 from rota.core.tasks.model import NewTask, TaskRecord, TaskState
+from rota.core.tasks.submission import submission
+from rota.core.tasks.submission.holders import key_place
 from rota.core.workflow.events import RunCancelRequested
 from rota.engine.commit.batch import Batch
 from rota.engine.commit.request import earlier
@@ -101,7 +102,7 @@ class ScheduleFirer:
         new = [*tasks]
         if not new:
             return
-        places = [place for task in new if (place := submission.key_place(task)) is not None]
+        places = [place for task in new if (place := key_place(task)) is not None]
         missing = [one for one in places if one not in snapshot.keys]
         snapshot.keys |= TaskStore(batch.tx, batch.lanes).by_keys(missing)
         if snapshot.lane_room is None:

@@ -27,15 +27,7 @@ from rota.sdk.handles import PendingHandle, TaskHandle
 from rota.sdk.middleware.chain import MiddlewareChain
 from rota.sdk.middleware.hooks import Middleware
 from rota.sdk.schedules.app_schedules import AppSchedules
-from rota.sdk.task import (
-    BatchPolicy,
-    CoroutineTask,
-    FunctionTask,
-    Options,
-    Place,
-    Submission,
-    Task,
-)
+from rota.sdk.task import BatchPolicy, CoroutineTask, FunctionTask, Options, Place, Submission, Task
 from rota.sdk.worker.background import BackgroundWorkers
 from rota.tls import Verify
 

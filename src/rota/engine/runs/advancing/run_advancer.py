@@ -12,9 +12,7 @@ import msgspec
 
 from rota.core.decisions import FinishTask
 from rota.core.ids import TaskId, news_of, to_text
-from rota.core.workflow.commands import (
-    StartRun,
-)
+from rota.core.workflow.commands import StartRun
 from rota.core.workflow.decisions import (
     AskChild,
     AskTasks,
@@ -32,23 +30,10 @@ from rota.core.workflow.decisions import (
     StartChild,
     WarnOperations,
 )
-from rota.core.workflow.events import (
-    RunEvent,
-    RunRetried,
-    RunStarted,
-    Signalled,
-    SignalSent,
-)
-from rota.core.workflow.functions.resumption import (
-    asked_child,
-    asked_tasks,
-    resumption_task,
-)
+from rota.core.workflow.events import RunEvent, RunRetried, RunStarted, Signalled, SignalSent
+from rota.core.workflow.functions.resumption import asked_child, asked_tasks, resumption_task
 from rota.core.workflow.functions.run import CodeRun
-from rota.core.workflow.program import (
-    asked_approvals,
-    reduce,
-)
+from rota.core.workflow.program import asked_approvals, reduce
 from rota.core.workflow.records import RunRecord
 from rota.core.workflow.states import RUN_ENDED
 from rota.engine.commit.batch import Batch

@@ -11,12 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from rota.core.workflow.functions.model import (
-    WITHDRAWN,
-    Operation,
-    OperationKind,
-    OperationState,
-)
+from rota.core.workflow.functions.model import WITHDRAWN, Operation, OperationKind, OperationState
 from rota.sdk.functions.execution.scopes import is_undo, scope_of
 
 
