@@ -189,6 +189,11 @@ def log_events_of(path: Path) -> Iterator[str]:
             event = node.args[0]
             # A name of a parameter stands for an event that was written out by the caller.
             yield str(event.value) if isinstance(event, ast.Constant) else ast.unparse(event)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            # The event that a poller logs when a look fails.
+            given = [one.value for one in node.keywords if one.arg == "failure"]
+            if node.func.id == "Poller":
+                yield from (str(one.value) for one in given if isinstance(one, ast.Constant))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

@@ -12,7 +12,7 @@ from rota.cli.connection import connected
 from rota.cli.inputs import json_value
 from rota.cli.options import page_options, yes_flag
 from rota.cli.render.formatting import absolute, duration, relative
-from rota.cli.render.output import Facts, Table, confirm, show, show_page, visible
+from rota.cli.render.output import Facts, Table, confirm, show, show_page, table, visible
 from rota.core import limits
 from rota.core.schedules.model import OverlapPolicy
 from rota.core.schedules.times import zone_of
@@ -201,8 +201,7 @@ def _table(page: SchedulePage) -> Table:
         "last": lambda one: relative(one.firings[0].fired_at_ms if one.firings else None),
         "outcome": lambda one: one.firings[0].outcome if one.firings else "-",
     }
-    rows = [[value(one) for value in columns.values()] for one in page.items]
-    return Table(tuple(columns), rows, empty="no schedules yet")
+    return table(page.items, columns, empty="no schedules yet")
 
 
 def _facts(schedule: ScheduleView) -> Facts:

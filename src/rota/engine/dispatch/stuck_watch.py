@@ -12,9 +12,9 @@ import structlog
 from rota.core.dispatch.stuck_queues import NoteStuckQueues, stuck_queues
 from rota.core.replies import CommandBase, Done, Taken
 from rota.engine.clock import Clock
+from rota.engine.polling import Poller
 from rota.engine.queries.dashboard import DashboardQueries
 from rota.engine.queries.queues import QueueQueries
-from rota.errors import RotaError
 
 log = structlog.get_logger("rota.dispatch")
 
@@ -38,15 +38,13 @@ class StuckWatch:
         self._stuck_after_ms = stuck_after_ms
         self._clock = clock
         self._since_ms: dict[str, int] = {}  # when each queue was first found unable to start tasks
-        self._task: asyncio.Task[None] | None = None
+        self._poller = Poller(self.look, _pause, log=log, failure="stuck_queues_unknown")
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._poller.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._poller.stop()
 
     async def look(self) -> None:
         """Look once, and report the queues that have become stuck, or are stuck no more."""
@@ -66,11 +64,6 @@ class StuckWatch:
             )
             await self._execute(command)
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.look()
-            except Exception as error:
-                expected = isinstance(error, RotaError)
-                log.warning("stuck_queues_unknown", exc_info=None if expected else error)
-            await asyncio.sleep(INTERVAL_S)
+
+async def _pause() -> None:
+    await asyncio.sleep(INTERVAL_S)

@@ -42,6 +42,7 @@ from rota.core.tasks.model import TaskError, TaskRecord
 from rota.engine.clock import Clock
 from rota.engine.outbound.client import OutboundClient, OutboundFailed, OutboundRequest
 from rota.engine.outbound.responses import problem_of, retry_after_ms
+from rota.engine.polling import Poller
 from rota.engine.queries.queues import QueueQueries
 from rota.errors import RotaError
 
@@ -81,28 +82,20 @@ class PushRunner:
         self._seen_seq = -1
         self._pushers: dict[str, TaskPusher] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._poller = Poller(self._look, self._pause, log=log, failure="pushed_queues_unknown")
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._poller.start()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._poller.stop()
         for task in self._leaving:
             task.cancel()
         stopping = [one.stop() for one in self._pushers.values()]
         await asyncio.gather(*self._leaving, *stopping, return_exceptions=True)
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._look()
-            except Exception as error:
-                expected = isinstance(error, RotaError)
-                log.warning("pushed_queues_unknown", exc_info=None if expected else error)
-            await asyncio.sleep(INTERVAL_S if self._pushers else EMPTY_S)
+    async def _pause(self) -> None:
+        await asyncio.sleep(INTERVAL_S if self._pushers else EMPTY_S)
 
     async def _look(self) -> None:
         """Follow what is set: begin, change and end pushers."""

@@ -41,6 +41,7 @@ from rota.engine.outbound.client import (
     elapsed_ms,
 )
 from rota.engine.outbound.responses import problem_of, retry_after_ms
+from rota.engine.polling import Poller
 from rota.engine.webhooks.queries import NONE_PENDING, WebhookBoard, WebhookQueries
 from rota.errors import RotaError
 
@@ -82,14 +83,15 @@ class WebhookDeliverer:
         self._under_way: dict[tuple[str, int], asyncio.Task[None]] = {}  # by uid and number
         self._has_news = asyncio.Event()
         self._looking = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
+        self._poller = Poller(self._look, self._pause, log=log, failure="webhooks_not_read")
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run())
+        self._poller.start()
 
     async def stop(self) -> None:
         """End all requests; those under way are made again by the next leader."""
-        tasks = [*self._under_way.values(), *(() if self._task is None else (self._task,))]
+        await self._poller.stop()
+        tasks = [*self._under_way.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -102,19 +104,13 @@ class WebhookDeliverer:
             await asyncio.wait([*self._under_way.values()], return_when=asyncio.FIRST_COMPLETED)
             await self._look()
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._look()
-            except Exception as error:
-                expected = isinstance(error, RotaError)
-                log.warning("webhooks_not_read", exc_info=None if expected else error)
-            self._has_news.clear()
-            try:
-                async with asyncio.timeout(INTERVAL_S):
-                    await self._has_news.wait()
-            except TimeoutError:
-                pass
+    async def _pause(self) -> None:
+        self._has_news.clear()
+        try:
+            async with asyncio.timeout(INTERVAL_S):
+                await self._has_news.wait()
+        except TimeoutError:
+            pass
 
     async def _look(self) -> None:
         async with self._looking:

@@ -8,7 +8,7 @@ import click
 from rota.cli.connection import connected
 from rota.cli.options import yes_flag
 from rota.cli.render.formatting import absolute, duration, relative
-from rota.cli.render.output import ExitCode, Facts, Table, confirm, show, visible
+from rota.cli.render.output import ExitCode, Facts, Table, confirm, show, table, visible
 from rota.core.webhooks.model import WebhookFormat
 from rota.errors import WebhookNotFound
 from rota.messages.outbound.webhooks import WebhookPage, WebhookPut, WebhookTest, WebhookView
@@ -135,8 +135,7 @@ def _table(page: WebhookPage) -> Table:
         "given up": lambda one: one.given_up,
         "last success": lambda one: relative(one.last_success_ms),
     }
-    rows = [[value(one) for value in columns.values()] for one in page.items]
-    return Table(tuple(columns), rows, empty="no webhooks yet")
+    return table(page.items, columns, empty="no webhooks yet")
 
 
 def _facts(webhook: WebhookView) -> Facts:

@@ -5,7 +5,7 @@ command is handed to the coordinator, and the reply is sent by the callback of t
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -21,6 +21,7 @@ from rota.core.commands import (
     ReportResults,
     Result,
 )
+from rota.core.replies import CommandBase
 from rota.core.tasks.values import check_value
 from rota.core.workflow.commands import (
     OperationsNoted,
@@ -54,6 +55,8 @@ from rota.messages.streams import (
     StreamResults,
     StreamResume,
 )
+
+Item = TypeVar("Item", bound=Progress | AttemptLines | ReportedOperations)
 
 _is_json = msgspec.json.Decoder(Raw).decode
 
@@ -181,15 +184,7 @@ def progress(call: SocketCall) -> object:
             raise invalid_field("progress", "give this or partial", index=index)
         for field, value in (("progress", item.progress), ("partial", item.partial)):
             _check_json(value, field, index, most_bytes=most_bytes)
-    command = ReportProgress(
-        worker_id=stream.worker_id,
-        incarnation=stream.incarnation,
-        items=asked.items,
-        by=call.caller,
-    )
-    on_reply = _replying(call, stream, lambda reply: _noted(asked.items, reply))
-    call.coordinator.execute(command, on_reply=on_reply)
-    return NO_REPLY
+    return _report(call, stream, ReportProgress, asked.items, _noted)
 
 
 @routes.message(
@@ -208,15 +203,7 @@ def logs(call: SocketCall) -> object:
         check_lines(item.lines, index)
         for line in item.lines:
             _check_json(line.fields, "fields", index, most_bytes=most_bytes)
-    command = ReportLogs(
-        worker_id=stream.worker_id,
-        incarnation=stream.incarnation,
-        items=asked.items,
-        by=call.caller,
-    )
-    on_reply = _replying(call, stream, lambda reply: _noted(asked.items, reply))
-    call.coordinator.execute(command, on_reply=on_reply)
-    return NO_REPLY
+    return _report(call, stream, ReportLogs, asked.items, _noted)
 
 
 @routes.message(
@@ -240,11 +227,22 @@ def operations(call: SocketCall) -> object:
         )
         for index, one in enumerate(asked.items)
     ]
-    command = ReportOperations(
+    return _report(call, stream, ReportOperations, items, _operations_noted)
+
+
+def _report(
+    call: SocketCall,
+    stream: WorkerStream,
+    command: Callable[..., CommandBase[Any]],
+    items: Sequence[Item],
+    answer: Callable[[Sequence[Item], Any], StreamNoted | StreamOperationsNoted],
+) -> object:
+    """Hand items of the worker to the coordinator; the reply follows its commit."""
+    report = command(
         worker_id=stream.worker_id, incarnation=stream.incarnation, items=items, by=call.caller
     )
-    on_reply = _replying(call, stream, lambda reply: _operations_noted(items, reply))
-    call.coordinator.execute(command, on_reply=on_reply)
+    on_reply = _replying(call, stream, lambda reply: answer(items, reply))
+    call.coordinator.execute(report, on_reply=on_reply)
     return NO_REPLY
 
 
