@@ -65,7 +65,7 @@ class Shop:
         self._living += [self._consumer() for _ in range(2)]
         self._feeding.start()
 
-    def has_lost_somebody(self) -> bool:
+    def has_lost_process(self) -> bool:
         return any(process.poll() is not None for process in self._living)
 
     def close(self) -> None:

@@ -65,10 +65,10 @@ def main() -> None:
     shop.open()
     tell(url)
     while not stop.wait(0.5):
-        if serving.poll() is not None or shop.has_lost_somebody():
+        if serving.poll() is not None or shop.has_lost_process():
             break
     print("stopping ...", flush=True)
-    shop.close()  # first: the workers hand back what they hold while somebody is there to take it
+    shop.close()  # first: its workers return what they hold to a coordinator that still runs
     with contextlib.suppress(ProcessLookupError):
         serving.send_signal(signal.SIGTERM)
     try:

@@ -50,7 +50,7 @@ NODE = {
     "task": "the task to run, on the ordinary queue by ordinary workers",
     "workflow": "the workflow to run: `name`, the newest, or `name@version`",
     "wait_for": "wait for a signal; its payload is the result",
-    "approval": "wait for somebody's yes or no: a signal named like the node",
+    "approval": "wait for the yes or no of a person: a signal named like the node",
     "sleep_ms": "wait that long",
     "signal": "send a signal, to another run or to its own; see below",
     "end": "end the run at once, as completed, failed or cancelled, whatever else is under way",

@@ -48,8 +48,8 @@ class Entry {
 
   async fetch() {
     if (this.isFetching || !this.users.size) return;
-    // `wakeAll` comes when somebody looks again. A hidden tab asks once, whatever the answer; under
-    // the eyes of somebody who paused, what was refused is asked for until there is something to show.
+    // `wakeAll` is called when the tab is shown again. A hidden tab asks once, whatever the answer. A
+    // tab that is shown and paused asks again after a refusal, until there is something to show.
     if (isPaused() && (document.hidden ? this.fetchedAt : this.text !== null)) return;
     this.isFetching = true;
     this.isWanted = false;

@@ -171,7 +171,7 @@ class FunctionProjection(RunProjection):
             self._tails.clear()
             self._inner.clear()
         self.number = entry.number
-        self.film.cut(entry.number, entry.at_ms)
+        self.counters.cut(entry.number, entry.at_ms)
 
     def note_executing(self, tasks: dict[int, int]) -> None:  # type: ignore[override]  # a dict in fact
         self._is_held = FUNCTION_TOKEN in tasks
@@ -264,7 +264,7 @@ class FunctionProjection(RunProjection):
         if len(step.scopes) < MOST_SHOWN:
             step.scopes[scope or "root"] = None
         for source in self._sources(scope):
-            self.film.add(1, EDGES, source, name)
+            self.counters.add(1, EDGES, source, name)
         self._tails[scope] = name
         inner = scope
         while inner:

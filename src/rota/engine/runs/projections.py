@@ -133,7 +133,7 @@ class RunProjection:
     def __init__(self, entries: Iterable[JournalEntry] = ()) -> None:
         self.tokens: dict[int, TokenProjection] = {}
         self.scopes: dict[int, ScopeProjection] = {}
-        self.film = CounterHistory()
+        self.counters = CounterHistory()
         # All states of the run so far; the counter `RUN` is an index into this list.
         self.run_states = [RunState.RUNNING]
         self.number = 0  # of the entry that was read last
@@ -152,7 +152,7 @@ class RunProjection:
             self._take(decision, entry)
         self._dispatched.clear()
         self.number = entry.number
-        self.film.cut(entry.number, entry.at_ms)
+        self.counters.cut(entry.number, entry.at_ms)
 
     def note_executing(self, tasks: Mapping[int, int]) -> None:
         """Note the tokens whose tasks have a worker, each with its task."""
@@ -166,8 +166,8 @@ class RunProjection:
     def moment(self, at: int | None = None) -> CounterSnapshot:
         """Return the counters after entry `at`; None: the current ones, with executing tokens."""
         if at is not None and at < self.number:
-            return self.film.at(at)
-        now = self.film.at(self.number)
+            return self.counters.at(at)
+        now = self.counters.at(self.number)
         for number in self.executing:
             token = self.tokens.get(number)
             if token is not None and token.state is TokenState.DISPATCHED:
@@ -201,7 +201,7 @@ class RunProjection:
                 scope = self.scopes[decision.number]
                 scope.total += decision.count
                 scope.takes_branches = not decision.is_last
-                self.film.add(decision.count, BRANCHES, scope.key)
+                self.counters.add(decision.count, BRANCHES, scope.key)
             case CloseScope():
                 scope = self.scopes[decision.number]
                 scope.closed_at, scope.closed_at_ms = entry.number, entry.at_ms
@@ -209,10 +209,10 @@ class RunProjection:
             case SetBranchState():
                 self._set_branch(decision)
             case Considered(taken=False):
-                self.film.add(1, NOT_TAKEN, decision.transition)
+                self.counters.add(1, NOT_TAKEN, decision.transition)
             case SetRunState():
                 self.run_states.append(decision.state)
-                self.film.put(len(self.run_states) - 1, RUN)
+                self.counters.put(len(self.run_states) - 1, RUN)
             case _:
                 pass  # does not change a token, scope, branch, transition or run state
 
@@ -227,9 +227,9 @@ class RunProjection:
             created_at_ms=at_ms,
         )
         self._count(token, 1)
-        self.film.add(1, OPEN, token.node)
-        if not self.film.get(FIRST, token.node):
-            self.film.put(at_ms, FIRST, token.node)
+        self.counters.add(1, OPEN, token.node)
+        if not self.counters.get(FIRST, token.node):
+            self.counters.put(at_ms, FIRST, token.node)
 
     def _set_state(self, decision: SetTokenState, at_ms: int) -> None:
         token = self.tokens[decision.number]
@@ -238,16 +238,16 @@ class RunProjection:
         self._count(token, 1)
         if decision.state in TOKEN_ENDED:
             if token.finished_at_ms is None:
-                self.film.add(-1, OPEN, token.node)
+                self.counters.add(-1, OPEN, token.node)
             token.finished_at_ms = at_ms
-            self.film.put(max(at_ms, self.film.get(LAST, token.node)), LAST, token.node)
+            self.counters.put(max(at_ms, self.counters.get(LAST, token.node)), LAST, token.node)
             return
         if token.finished_at_ms is not None:  # a retry lets it wait at its join again
             token.finished_at_ms = None
-            self.film.add(1, OPEN, token.node)
+            self.counters.add(1, OPEN, token.node)
         if decision.state is TokenState.WAITING_FOR_SIBLINGS and not token.has_arrived:
             token.has_arrived = True
-            self.film.add(1, ARRIVED, token.node)
+            self.counters.add(1, ARRIVED, token.node)
 
     def _open_scope(self, decision: OpenScope, entry: JournalEntry) -> None:
         needed = decision.needed or {}
@@ -262,10 +262,10 @@ class RunProjection:
             opened_at=entry.number,
             opened_at_ms=entry.at_ms,
         )
-        self.film.add(1, SCOPES, decision.key)
-        self.film.add(decision.total, BRANCHES, decision.key)
+        self.counters.add(1, SCOPES, decision.key)
+        self.counters.add(decision.total, BRANCHES, decision.key)
         for node, count in needed.items():
-            self.film.add(count, NEEDED, decision.key, node)
+            self.counters.add(count, NEEDED, decision.key, node)
 
     def _start_over(self, entry: JournalEntry) -> None:
         """Close the scopes that a run has left behind which starts at its first node again."""
@@ -276,7 +276,7 @@ class RunProjection:
 
     def open_scopes(self, at: int | None = None) -> Iterator[ScopeProjection]:
         """Yield the scopes that are open, or were after an entry; those of an ended run are not."""
-        moment = self.film.at(self.number if at is None else min(at, self.number))
+        moment = self.counters.at(self.number if at is None else min(at, self.number))
         if self.run_state(moment) not in RUN_ENDED:
             for scope in self.scopes.values():
                 if scope.is_open(moment.number):
@@ -287,19 +287,19 @@ class RunProjection:
         key, place = scope.key, (decision.scope, decision.index)
         scope.set_branch(decision, had_failed=place in self._failed)
         if decision.state is BranchState.ARRIVED and decision.join is not None:
-            self.film.add(1, JOINED, key, decision.join)
+            self.counters.add(1, JOINED, key, decision.join)
         elif decision.state is BranchState.CANCELLED:
-            self.film.add(1, CANCELLED, key)
+            self.counters.add(1, CANCELLED, key)
         elif decision.state is BranchState.FAILED:
-            self.film.add(1, FAILED, key)
+            self.counters.add(1, FAILED, key)
             self._failed.add(place)
         elif place in self._failed:  # a retry lets it begin again
-            self.film.add(-1, FAILED, key)
+            self.counters.add(-1, FAILED, key)
             self._failed.remove(place)
 
     def _count(self, token: TokenProjection, by: int) -> None:
-        self.film.add(by, TOKENS, token.node, token.state.value)
-        self.film.add(by, CAME, *self._way(token), token.state.value)
+        self.counters.add(by, TOKENS, token.node, token.state.value)
+        self.counters.add(by, CAME, *self._way(token), token.state.value)
 
     def _way(self, token: TokenProjection) -> tuple[str, str, str]:
         """Return the transition or group that the token came by, its source and its target."""

@@ -6,11 +6,11 @@ import { theme } from "../theme_switch.js";
 
 const SIZES = [[40, 34], [120, 22], [300, 16], [2_500, 10], [20_000, 6], [60_000, 3], [Infinity, 2]]; // shards → pixels of a cell
 const NUMBERED = 22; // pixels of a cell that has room for its number
-const NOBODY = -1;
+const UNOWNED = -1;
 
-/** Who owns each shard, at which epoch, and who shall; members by their place in the list. */
+/** The owner, the epoch and the target of each shard; members are given by their place in the list. */
 export function ownersOf(service) {
-  const owner = new Int32Array(service.shard_count).fill(NOBODY), target = owner.slice(), epoch = new Float64Array(service.shard_count);
+  const owner = new Int32Array(service.shard_count).fill(UNOWNED), target = owner.slice(), epoch = new Float64Array(service.shard_count);
   service.members.forEach((member, index) => {
     member.shards.forEach((shard, at) => { if (shard < owner.length) { owner[shard] = index; epoch[shard] = member.epochs[at]; } });
     for (const shard of member.target) if (shard < target.length) target[shard] = index;
@@ -53,8 +53,8 @@ export function Strip({ service, chosen }) {
 }
 
 function told(shard, { owner, target, epoch }, service) {
-  const name = (index) => (index === NOBODY ? "nobody" : service.members[index].worker_id);
-  return `shard ${shard}: ${owner[shard] === NOBODY ? "unowned" : `${name(owner[shard])} at epoch ${epoch[shard]}`}${owner[shard] === target[shard] ? "" : `, moves to ${name(target[shard])}`}`;
+  const name = (index) => (index === UNOWNED ? "no member" : service.members[index].worker_id);
+  return `shard ${shard}: ${owner[shard] === UNOWNED ? "unowned" : `${name(owner[shard])} at epoch ${epoch[shard]}`}${owner[shard] === target[shard] ? "" : `, moves to ${name(target[shard])}`}`;
 }
 
 function draw(canvas, { field, shows, chosen, size, columns, rows, count, isDark }) {
@@ -69,7 +69,7 @@ function draw(canvas, { field, shows, chosen, size, columns, rows, count, isDark
   const shown = field[shows], red = colour("red"), amber = colour("amber"), paper = colour("card");
   const inks = new Map();
   const ink = (index) => {
-    if (!inks.has(index)) inks.set(index, index === NOBODY ? red : hue(index, isDark));
+    if (!inks.has(index)) inks.set(index, index === UNOWNED ? red : hue(index, isDark));
     return inks.get(index);
   };
   for (let from = 0; from < count;) {
@@ -82,9 +82,9 @@ function draw(canvas, { field, shows, chosen, size, columns, rows, count, isDark
     pen.globalAlpha = chosen !== null && chosen !== undefined && shown[from] !== chosen ? 0.18 : 1;
     pen.fillStyle = isMoving && size < 6 ? amber : ink(shown[from]);
     pen.fillRect(x, y, width, height);
-    if (shown[from] === NOBODY && size >= 6) { pen.fillStyle = paper; pen.fillRect(x + 1.5, y + 1.5, width - 3, height - 3); }
+    if (shown[from] === UNOWNED && size >= 6) { pen.fillStyle = paper; pen.fillRect(x + 1.5, y + 1.5, width - 3, height - 3); }
     if (isMoving && size >= 6) {
-      pen.fillStyle = shows === "owner" && field.target[from] !== NOBODY ? ink(field.target[from]) : ink(field.owner[from]);
+      pen.fillStyle = shows === "owner" && field.target[from] !== UNOWNED ? ink(field.target[from]) : ink(field.owner[from]);
       pen.beginPath(); pen.moveTo(x + width, y); pen.lineTo(x + width, y + height); pen.lineTo(x, y + height); pen.fill();
       pen.strokeStyle = amber; pen.lineWidth = 1.5; pen.strokeRect(x + 0.75, y + 0.75, width - 1.5, height - 1.5);
     }
@@ -96,7 +96,7 @@ function draw(canvas, { field, shows, chosen, size, columns, rows, count, isDark
   pen.textAlign = "center";
   pen.textBaseline = "middle";
   for (let at = 0; at < count; at += 1) {
-    pen.fillStyle = shown[at] === NOBODY ? red : paper;
+    pen.fillStyle = shown[at] === UNOWNED ? red : paper;
     pen.fillText(String(at), (at % columns) * size + (size - gap) / 2, Math.floor(at / columns) * size + (size - gap) / 2);
   }
 }

@@ -15,7 +15,7 @@ SELECT epoch = :epoch::bigint
 SELECT pg_advisory_xact_lock(:lock_key::bigint)
 
 -- name: take_over
--- Begin the next epoch, unless the leader lives or somebody else was first.
+-- Begin the next epoch, unless the leader lives, or another coordinator was first.
 WITH taken AS (
   UPDATE leader_lease
      SET epoch = epoch + 1, expires_at_ms = store_now_ms() + :lease_ms::bigint,
