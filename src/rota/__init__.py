@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from rota.sdk.functions.errors import OperationFailed as OperationFailed
     from rota.sdk.functions.errors import StepOutcomeUnknown as StepOutcomeUnknown
     from rota.sdk.functions.handles import FunctionHandle as FunctionHandle
+    from rota.sdk.functions.immediate import ReceivedMessage as ReceivedMessage
     from rota.sdk.functions.operations import ApprovalRejected as ApprovalRejected
-    from rota.sdk.functions.operations import ReceivedMessage as ReceivedMessage
     from rota.sdk.functions.workflow import CodeWorkflow as CodeWorkflow
     from rota.sdk.groups.handles import ChainHandle as ChainHandle
     from rota.sdk.groups.handles import GroupFailed as GroupFailed
@@ -82,7 +82,8 @@ _NAMES = {
     "rota.sdk.functions.context": "BlockingRun Run current_run",
     "rota.sdk.functions.errors": "AmbiguousStep OperationFailed StepOutcomeUnknown",
     "rota.sdk.functions.handles": "FunctionHandle",
-    "rota.sdk.functions.operations": "ApprovalRejected ReceivedMessage",
+    "rota.sdk.functions.immediate": "ReceivedMessage",
+    "rota.sdk.functions.operations": "ApprovalRejected",
     "rota.sdk.functions.workflow": "CodeWorkflow",
     "rota.sdk.groups.handles": "ChainHandle GroupFailed GroupHandle MemberOutcome",
     "rota.sdk.handles": "PendingHandle TaskCancelled TaskFailed TaskHandle",

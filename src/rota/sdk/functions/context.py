@@ -15,12 +15,8 @@ from typing import Any, Literal, NoReturn, ParamSpec, Self, TypeVar, Unpack, ove
 from rota.errors import Invalid
 from rota.sdk.functions.execution.concurrency import OperationCall
 from rota.sdk.functions.execution.threads import block, run_in_thread
-from rota.sdk.functions.operations import (
-    CodeTarget,
-    OperationOptions,
-    Operations,
-    ReceivedMessage,
-)
+from rota.sdk.functions.immediate import ReceivedMessage
+from rota.sdk.functions.operations import CodeTarget, OperationOptions, Operations
 from rota.sdk.task import Task
 from rota.sdk.workflow import Workflow
 
@@ -44,7 +40,7 @@ class OutputStream:
         self._operations = operations
 
     def write(self, value: Any) -> None:
-        self._operations.write(self.name, value)
+        self._operations.immediate.write(self.name, value)
 
 
 class _Context:
@@ -78,7 +74,7 @@ class _Context:
 
     def publish(self, key: str, value: Any) -> None:
         """Show a value to callers of the run, also while no worker runs it."""
-        self._operations.publish(key, value)
+        self._operations.immediate.publish(key, value)
 
     def stream(self, name: str) -> OutputStream:
         """A stream of values for callers: `ctx.stream("log").write(…)`."""
@@ -86,7 +82,7 @@ class _Context:
 
     def changed(self, name: str) -> bool:
         """Whether a run takes the new branch of a code change: true, unless it is past it."""
-        return self._operations.changed(name)
+        return self._operations.immediate.changed(name)
 
     def scope(self, name: str) -> AbstractContextManager[None]:
         """A scope in which operations count for themselves: `with ctx.scope("billing"):`."""
@@ -94,15 +90,15 @@ class _Context:
 
     def now(self) -> datetime:
         """The time of what the function has seen last; the same when it is replayed."""
-        return self._operations.now()
+        return self._operations.immediate.now()
 
     def random(self) -> float:
         """A number from 0 to below 1, the same when the function is replayed."""
-        return self._operations.random()
+        return self._operations.immediate.random()
 
     def uuid(self) -> uuid.UUID:
         """An id, the same when the function is replayed."""
-        return self._operations.uuid()
+        return self._operations.immediate.uuid()
 
     def restart(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Begin again under the same run with other arguments, and an empty log."""

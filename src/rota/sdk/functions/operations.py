@@ -3,13 +3,10 @@
 `FunctionContext` returns them as they are, `BlockingContext` waits for them in a thread.
 """
 
-import hashlib
 import random
-import sys
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypedDict, TypeVar
 
 import msgspec
@@ -37,7 +34,6 @@ from rota.sdk.functions.execution.concurrency import OperationCall, close_unstar
 from rota.sdk.functions.execution.runtime import FunctionRuntime
 from rota.sdk.functions.execution.scopes import SCOPE, checked_name
 from rota.sdk.functions.execution.steps import (
-    LARGE_RESULT_BYTES,
     SHORT_WAIT_MS,
     Checkpoint,
     StepCall,
@@ -49,6 +45,7 @@ from rota.sdk.functions.execution.steps import (
     perform,
     value_of,
 )
+from rota.sdk.functions.immediate import ImmediateOperations, ReceivedMessage, calling_line
 from rota.sdk.task import Task, template_of
 
 P = ParamSpec("P")
@@ -128,7 +125,7 @@ class Operations:
         self.target = target
         self._options: OperationOptions = options or {}
         self._dice = dice
-        self._markers: dict[str, bool] = {}
+        self.immediate = ImmediateOperations(runtime)
 
     def using(self, options: OperationOptions) -> "Operations":
         if "name" in options:
@@ -136,7 +133,7 @@ class Operations:
         changed = Operations(
             self.runtime, self.target, options={**self._options, **options}, dice=self._dice
         )
-        changed._markers = self._markers
+        changed.immediate = self.immediate
         return changed
 
     # --- steps ------------------------------------------------------------------------------------
@@ -154,7 +151,7 @@ class Operations:
             args=args,
             kwargs=kwargs,
             options=self._step_options(),
-            line=_line(),
+            line=calling_line(),
         )
         name = self._options.get("name") or name_of_function(function)
 
@@ -247,7 +244,7 @@ class Operations:
         return self._ask("run", name, request, hash_of(args, kwargs), decoder)
 
     def sleep(self, wait_ms: int, until: datetime | None) -> OperationCall[None]:
-        line = _line()
+        line = calling_line()
         name = self._options.get("name", "sleep")
 
         async def begin(_: OperationCall[None]) -> None:
@@ -298,7 +295,7 @@ class Operations:
         timeout_ms = self._options.get("timeout_ms")
         request = EventRequest(name=name, timeout_ms=timeout_ms, is_answered=True)
         decoder = decoder_of(kind)
-        line = _line()
+        line = calling_line()
 
         def read(value: Any) -> ReceivedMessage:
             payload = _converted(value["payload"], decoder)
@@ -315,7 +312,7 @@ class Operations:
         decoder: "msgspec.json.Decoder[Any]",
         read: Callable[[Any], Any] | None = None,
     ) -> OperationCall[Any]:
-        line = _line()
+        line = calling_line()
         name = self._options.get("name") or default_name
         undo = self._options.get("undo")
 
@@ -348,7 +345,7 @@ class Operations:
     # --- branches and scopes ----------------------------------------------------------------------
 
     def gather(self, awaitables: Sequence[Any]) -> OperationCall[tuple[Any, ...]]:
-        line = _line()
+        line = calling_line()
 
         async def begin(_: OperationCall[tuple[Any, ...]]) -> tuple[Any, ...]:
             scope = self._enter_crowd("gather", line, awaitables)
@@ -357,7 +354,7 @@ class Operations:
         return OperationCall(begin)
 
     def first(self, awaitables: Mapping[str, Any]) -> OperationCall[tuple[str, Any]]:
-        line = _line()
+        line = calling_line()
         named = [(checked_name(name), one) for name, one in awaitables.items()]
         if not named:
             raise Invalid("first needs at least one awaitable: ctx.first(paid=ctx.event('paid'))")
@@ -386,100 +383,17 @@ class Operations:
         finally:
             SCOPE.reset(token)
 
-    # --- at once ----------------------------------------------------------------------------------
-
-    def publish(self, key: str, value: Any) -> None:
-        self._record_now("publish", key, {"key": key, "value": value})
-
-    def write(self, stream: str, value: Any) -> None:
-        self._record_now("stream", stream, {"stream": stream, "value": value})
-
-    def _record_now(self, kind: OperationKind, name: str, result: dict[str, Any]) -> None:
-        line = _line()
-        path = self._enter(checked_name(name), line, is_keyed=False)
-        if self.runtime.end_now(path, kind, line) is None:
-            done = _done(path, kind, result, self.runtime.clock(), line)
-            self.runtime.record_now(done, line)
-
-    def changed(self, name: str) -> bool:
-        known = self._markers.get(name)
-        if known is not None:
-            return known
-        line = _line()
-        self.runtime.check_open()
-        path = f"changed[{checked_name(name)}]"
-        if self.runtime.end_now(path, "marker", line) is not None:
-            is_new = True
-        else:
-            is_new = not self.runtime.log.is_replaying
-            if is_new:
-                done = _done(path, "marker", True, self.runtime.clock(), line)  # noqa: FBT003 - its result
-                self.runtime.record(done)
-        self._markers[name] = is_new
-        return is_new
+    # --- the end, and paths -----------------------------------------------------------------------
 
     def restart(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NoReturn:
         raise Restarted(self.target.encode_input(args, kwargs))
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self.runtime.ends.now_ms / MS, UTC)
-
-    def random(self) -> float:
-        return int.from_bytes(self._derived("random")[:7], "big") / 2**56
-
-    def uuid(self) -> uuid.UUID:
-        return uuid.UUID(bytes=self._derived("uuid")[:16], version=4)
-
-    def _derived(self, name: str) -> bytes:
-        """Bytes that follow from the run and the place in the function alone."""
-        path = self._enter(name, _line(), is_keyed=False)
-        seed = f"{self.runtime.run_id}/{self.runtime.restarts}/{path}"
-        return hashlib.blake2b(seed.encode(), digest_size=16).digest()
 
     def _enter(self, name: str, line: int, *, is_keyed: bool = True) -> str:
         key = self._options.get("key") if is_keyed else None
         return self.runtime.enter(name, key, line)
 
 
-class ReceivedMessage:
-    """A signal that the function received; `reply` answers its sender."""
-
-    def __init__(
-        self, runtime: FunctionRuntime, name: str, number: int, payload: Any, line: int
-    ) -> None:
-        self.name = name
-        self.number = number
-        self.payload = payload
-        self._runtime = runtime
-        self._line = line
-
-    def __repr__(self) -> str:
-        return f"<ReceivedMessage {self.name} {self.number}>"
-
-    def reply(self, value: Any = None) -> None:
-        """Answer the sender, once."""
-        runtime = self._runtime
-        runtime.check_open()
-        path = f"reply[{self.number}]"
-        if runtime.end_now(path, "reply", self._line) is None:
-            result = {"number": self.number, "value": value}
-            done = _done(path, "reply", result, runtime.clock(), self._line)
-            runtime.record_now(done, self._line)
-
-
 _DEFAULT_STEP = StepOptions()
-
-
-def _done(path: str, kind: OperationKind, result: Any, now_ms: int, line: int) -> Operation:
-    try:
-        content = Raw(encode(result))
-    except Exception as error:  # noqa: BLE001 - users' types
-        raise Invalid(f"{path}: the value cannot be written as JSON: {error}") from None
-    if len(content) > LARGE_RESULT_BYTES:
-        raise Invalid(f"{path}: the value has more than {LARGE_RESULT_BYTES} bytes")
-    return Operation(
-        path=path, kind=kind, state="done", result=content, ended_at_ms=now_ms, line=line or None
-    )
 
 
 def _single(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -497,11 +411,3 @@ def _collected(outcome: dict[str, Any], decoder: "msgspec.json.Decoder[Any]") ->
     if "error" in outcome:
         return outcome
     return {**outcome, "result": _converted(outcome.get("result"), decoder)}
-
-
-def _line() -> int:
-    """The line of the code outside of this package that calls."""
-    frame = sys._getframe(1)  # noqa: SLF001 - documented; `inspect.stack` reads files
-    while frame.f_back is not None and frame.f_globals.get("__package__") == __package__:
-        frame = frame.f_back
-    return frame.f_lineno
