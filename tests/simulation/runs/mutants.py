@@ -7,7 +7,8 @@ from unittest.mock import patch
 
 from rota.core.workflow.decisions import CancelChild, CancelTask
 from rota.core.workflow.runtime import failures, nodes, reducer, signals
-from rota.core.workflow.runtime.run import Failure, Run, Steps
+from rota.core.workflow.runtime.recovery import Failure
+from rota.core.workflow.runtime.run import Run, Steps
 from rota.core.workflow.runtime.scopes import branches
 from rota.core.workflow.runtime.tokens import BranchScope, Token
 from rota.core.workflow.states import TokenState

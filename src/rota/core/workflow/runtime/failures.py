@@ -14,7 +14,8 @@ from rota.core.workflow.decisions import CancelChild
 from rota.core.workflow.events import CancelMode, ChildEnded, RunCancelRequested
 from rota.core.workflow.runtime import routing
 from rota.core.workflow.runtime.errors import RunError
-from rota.core.workflow.runtime.run import Failure, Run, Steps, Undo
+from rota.core.workflow.runtime.recovery import Failure, Undo
+from rota.core.workflow.runtime.run import Run, Steps
 from rota.core.workflow.runtime.scopes import branches
 from rota.core.workflow.runtime.scopes import joins as runtime_joins
 from rota.core.workflow.runtime.tokens import BranchScope, Place, Token

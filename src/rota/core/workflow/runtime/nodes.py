@@ -10,7 +10,8 @@ from rota.core.workflow.definition.model import NodeDefinition, NodeKind, RetryP
 from rota.core.workflow.runtime import completion, failures, routing
 from rota.core.workflow.runtime.context import evaluate, evaluated, path_of
 from rota.core.workflow.runtime.errors import RunError, failing_as
-from rota.core.workflow.runtime.run import Run, Steps, Undo
+from rota.core.workflow.runtime.recovery import Undo
+from rota.core.workflow.runtime.run import Run, Steps
 from rota.core.workflow.runtime.scopes import branches
 from rota.core.workflow.runtime.tokens import Token
 from rota.core.workflow.states import RunState, TokenState

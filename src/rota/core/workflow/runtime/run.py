@@ -31,9 +31,8 @@ from rota.core.workflow.decisions import (
     TakeSignal,
     WriteContext,
 )
-from rota.core.workflow.definition.model import Graph, Join, RetryPolicy
+from rota.core.workflow.definition.model import Graph, Join
 from rota.core.workflow.events import (
-    CancelMode,
     ChildEnded,
     Compensation,
     RunEvent,
@@ -42,40 +41,13 @@ from rota.core.workflow.events import (
     TimerKind,
 )
 from rota.core.workflow.runtime.context import RunDocuments
+from rota.core.workflow.runtime.recovery import Failure, Undo, compensation_of
 from rota.core.workflow.runtime.tokens import Branch, BranchScope, FanOut, Place, Token
 from rota.core.workflow.states import RUN_ENDED, BranchState, RunState, TokenState
 
 SLICED_PROCEDURES = 3  # the rules from which on procedures are taken in slices
 # Of the steps that expressions may take after one event; with fewer left, a slice ends.
 LEAST_EXPRESSION_STEPS = limits.MAX_DECISION_STEPS - limits.EXPRESSION_STEPS_PER_SLICE
-
-
-@dataclass
-class Undo:
-    """Completed work with a compensating task: of a node, or of one inside a sub-workflow."""
-
-    token: int
-    node: str
-    result: Any
-    inner: Compensation | None = None  # of a node inside the sub-workflow of `node`
-
-    @property
-    def path(self) -> str:
-        """The node, below the nodes of the sub-workflows that it is in."""
-        return self.node if self.inner is None else f"{self.node}.{self.inner.node}"
-
-
-@dataclass
-class Failure:
-    """The error of a run that is being compensated, and the state in which it will end."""
-
-    error: dict[str, Any]
-    state: RunState  # failed, timed_out or cancelled
-    mode: CancelMode = "undo"  # what becomes of its compensable work
-    awaited: dict[int, None] = field(default_factory=dict)  # tokens whose sub-workflows must end
-    undoing: Undo | None = None
-    not_undone: list[dict[str, Any]] = field(default_factory=list)
-    cancelled: str | None = None  # the reason, if a caller cancelled the run meanwhile
 
 
 # A part of a run's work that may be cut anywhere; it yields the steps that it has just taken.
@@ -488,25 +460,7 @@ class Run(Struct):
 
     def undoable(self) -> tuple[Compensation, ...]:
         """What undoes the work of this run, for the run inside which it has run."""
-        return tuple(self._compensation(undo) for undo in self.undo)
-
-    def _compensation(self, undo: Undo) -> Compensation:
-        if undo.inner is not None:
-            return msgspec.structs.replace(undo.inner, node=undo.path)
-        node = self.graph.definition.nodes[undo.node]
-        assert node.compensate is not None
-        retry = node.retry or RetryPolicy()
-        return Compensation(
-            node=undo.node,
-            task=node.compensate,
-            result=undo.result,
-            queue=node.queue,
-            priority=node.priority,
-            requires=node.requires,
-            timeout_ms=node.timeout_ms,
-            max_attempts=retry.max_attempts,
-            backoff=retry.backoff,
-        )
+        return tuple(compensation_of(undo, self.graph) for undo in self.undo)
 
     def resume(self) -> None:
         """Let a paused run start its pending tokens."""

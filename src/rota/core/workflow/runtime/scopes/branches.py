@@ -3,7 +3,8 @@
 from collections.abc import Container
 
 from rota.core.workflow.decisions import CancelChild, CancelTask
-from rota.core.workflow.runtime.run import Run, Steps, Undo
+from rota.core.workflow.runtime.recovery import Undo
+from rota.core.workflow.runtime.run import Run, Steps
 from rota.core.workflow.runtime.tokens import Branch, BranchScope, Token
 from rota.core.workflow.states import BranchState, TokenState
 
