@@ -12,7 +12,7 @@ from rota.messages.shards import MemberView, ServiceView
 def member(
     worker_id: str, shards: Sequence[int] = (), target: Sequence[int] | None = None, **more: Any
 ) -> MemberView:
-    """A member that is where it shall be, unless a target is given."""
+    """A member that has its target, unless another one is given."""
     fields: dict[str, Any] = {
         "weight": 1.0,
         "draining": False,

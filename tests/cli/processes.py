@@ -19,7 +19,7 @@ COMMAND = (sys.executable, "-m", MODULE)
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The environment, without settings of ours that somebody has around, and no fixed port."""
+    """The environment, without settings of ours that the developer has set, and no fixed port."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
     for name in settings.OTHER_NAMES.values():
         kept.pop(name, None)

@@ -60,7 +60,7 @@ def sqlite_url(folder: Path) -> str:
 
 
 class Talk:
-    """What is said to a coordinator over HTTP, by somebody who wants success."""
+    """What is said to a coordinator over HTTP, by a caller who wants success."""
 
     def __init__(self, server: Server) -> None:
         self.client = httpx.Client(base_url=server.url, timeout=PATIENCE_S)

@@ -24,7 +24,7 @@ from tests.cli.conftest import Command, Hand, document
 
 @contextmanager
 def served(client: Client, queue: str, **outcome: Any) -> Iterator[None]:
-    """Somebody who takes one task of a queue, and says what became of it."""
+    """A worker that takes one task of a queue, and reports its result."""
     hand = Hand(client, queue)
     thread = threading.Thread(target=lambda: hand.report(hand.lease(), **outcome))
     thread.start()

@@ -44,7 +44,7 @@ def whoami() -> int:
 @app.task
 def wait() -> str:
     print("in the handler", flush=True)
-    return Path("gate").read_text()  # a pipe: this takes until somebody writes into it
+    return Path("gate").read_text()  # a pipe: this takes until the test writes into it
 """
 
 

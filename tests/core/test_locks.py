@@ -280,7 +280,7 @@ def test_a_line_has_an_end_but_not_for_those_who_stand_in_it(
     assert desk.acquire("cat").position == 2
 
 
-# --- calls that end in vain ---------------------------------------------------------------------
+# --- calls that end without it --------------------------------------------------------------------
 
 
 def test_one_that_is_gone_lets_go_of_what_it_got_unheard(desk: Desk) -> None:
@@ -440,7 +440,7 @@ class Witness:
             self.highest = max(self.highest, lock.fence)
             assert lock.fence == self.highest, "fences only rise"
         if lock.owner is not None and lock.fence != before.fence and before.owner is not None:
-            # It has changed hands: whoever was first in line and there has it.
+            # It has changed hands: the first caller in line that was there has it.
             present = [one for one in before.waiters if one.until_ms > now_ms]
             assert not present or lock.owner == present[0].owner
         tickets = [one.ticket for one in lock.waiters]

@@ -1,4 +1,4 @@
-"""A tab that nobody looks at asks for nothing, and knows everything when somebody looks again."""
+"""A hidden tab asks for nothing, and is up to date when it is shown again."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

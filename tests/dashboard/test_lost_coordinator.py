@@ -31,7 +31,7 @@ MEND = "() => { window.fetch = window.send; }"
 
 
 async def poll(page: Page) -> None:
-    """Let the page ask again, as it does when somebody looks again."""
+    """Let the page ask again, as it does when the tab is shown again."""
     await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 

@@ -33,7 +33,7 @@ UNREAD = re.compile(r"\bundefined\b|\bNaN\b|Invalid Date|\[object ")
 # The address of a database is long, and must not push what stands beside it out of the panel.
 IN_SIGHT = """[...document.querySelectorAll("main .scroll")]
     .every((one) => one.scrollWidth <= one.clientWidth)"""
-LEFT = "net::ERR_ABORTED"  # whoever goes to another page waits for nothing on this one
+LEFT = "net::ERR_ABORTED"  # a browser that leaves a page ends its requests
 
 
 class Shop:

@@ -1,4 +1,4 @@
-"""Is what the writer holds in memory what the store has?"""
+"""Compares what the writer holds in memory with what the store has."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -191,7 +191,7 @@ async def test_a_mistake_after_the_commit_is_answered_and_work_goes_on(
 
 
 async def grown_lonely(bench: Bench) -> None:
-    """So many came one by one that whoever comes next is taken to be alone."""
+    """So many came one by one that the next command is taken to be alone."""
     for _ in range(ALONE_AFTER):
         await soon(bench.put(LIGHT))
 

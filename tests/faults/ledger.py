@@ -1,8 +1,8 @@
 """What was acknowledged, and does a store still know it?
 
-A ledger is written by whoever gets the answers. An answer binds; a call that got none may have
-happened or not, and is not in the ledger. Everything that breaks a promise is kept as a sentence,
-so that a test can demand that there is none, and a control that there are some.
+A ledger is written by the caller that gets the answers. An answer binds; a call that got none may
+have happened or not, and is not in the ledger. Everything that breaks a promise is kept as a
+sentence, so that a test can demand that there is none, and a control that there are some.
 """
 
 from collections.abc import Callable, Iterable

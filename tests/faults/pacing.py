@@ -12,7 +12,7 @@ RECOVERY_S = 90.0
 
 
 def completed_per_second(book: Book) -> float:
-    """Over the next window; completions are counted by whoever reports them."""
+    """Over the next window; completions are counted by the worker that reports them."""
     before, began = book.accepted, time.monotonic()
     book.wait_until(began + WINDOW_S)
     return (book.accepted - before) / (time.monotonic() - began)

@@ -8,8 +8,8 @@ the oldest part, or any pieces of it, down to sectors of 512 bytes, some of them
 memory is not part of the disk: it is gone.
 
 The number of operations until the cut is chosen beforehand, so that a cut falls between any two of
-them, and into each. The program does not notice it: what it does afterwards, it does in vain, and
-whoever drives it must not count an answer that comes when the power is off.
+them, and into each. The program does not notice it: what it does afterwards has no effect, and
+its driver must not count an answer that comes when the power is off.
 """
 
 import os

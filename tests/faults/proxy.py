@@ -165,7 +165,7 @@ def _reset(one: socket.socket) -> None:
     with contextlib.suppress(OSError):
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)
     with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)  # wakes whoever reads it, who then closes it
+        one.shutdown(socket.SHUT_RDWR)  # wakes its reader, which then closes it
     with contextlib.suppress(OSError):
         one.close()
 

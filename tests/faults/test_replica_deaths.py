@@ -1,4 +1,4 @@
-"""The coordinator that somebody was talking to dies, and does not come back: is nothing lost?"""
+"""Nothing is lost when the coordinator that a client talks to dies and does not come back."""
 
 import asyncio
 import signal

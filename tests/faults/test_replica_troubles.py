@@ -52,7 +52,9 @@ def test_coordinators_that_get_no_connection_get_their_work_done_when_there_are_
             own = taken.enter_context(place.server.connect())
 
             def take_places() -> None:
-                terminate_backends(own)  # whoever comes back later than we, has no place any more
+                terminate_backends(
+                    own
+                )  # a connection that comes back later than ours finds no place
                 use_up_connections(place.server, taken)
 
             staged.wait_for_trouble(take_places)

@@ -1,4 +1,4 @@
-"""Does a stop that was asked for come soon, whoever still calls?"""
+"""A coordinator that is asked to stop stops soon, also while clients call."""
 
 import asyncio
 from pathlib import Path

@@ -90,7 +90,7 @@ def double(number: int) -> int:
 
 @app.task
 def hold(number: int, pipe: str) -> int:
-    """The first attempt stays until somebody writes to the pipe; later ones end at once."""
+    """The first attempt stays until the test writes to the pipe; later ones end at once."""
     attempt = current().attempt
     write_down("ran", number, attempt, os.getpid())
     if attempt == 1:

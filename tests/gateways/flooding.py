@@ -102,7 +102,7 @@ class Worker:
     """Beats and reports, and remembers every status it was answered with."""
 
     def __init__(self, port: int, number: int, tasks: list[Json], incarnation: int) -> None:
-        self._is_restless = number % 2 == 1  # it connects anew for each call
+        self._is_restless = number % 2 == 1  # it connects again for each call
         path = f"/api/workers/w{number}"
         self._beat = request("POST", f"{path}/heartbeat", {"incarnation": incarnation})
         self._results = [

@@ -239,7 +239,7 @@ async def test_a_stream_begins_with_the_newest(api: Api) -> None:
         first = await stream.seqs(2)
         await submit(api, 1)
 
-        assert opening["id"] == "3"  # whoever is cut off here has seen none of them
+        assert opening["id"] == "3"  # a client that is cut off here has seen none of them
         assert first == [4, 5]
         assert await stream.seqs(1) == [6]
 

@@ -155,7 +155,7 @@ def test_the_api_keeps_to_its_own_document(address: str, mode: GenerationMode) -
         assert isinstance(found, Ok)
         operation = found.ok()
         if mode is GenerationMode.NEGATIVE and not (operation.query or operation.body):
-            continue  # any text may stand in a path; it would be looked for in vain, for long
+            continue  # any text may stand in a path; the search for it would take long
 
         @settings(QUIET, max_examples=25)
         @given(operation.as_strategy(generation_mode=mode))

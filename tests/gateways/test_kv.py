@@ -86,7 +86,7 @@ async def test_a_value_comes_back_as_it_went_in(api: Api, text: str) -> None:
 
 
 async def test_a_value_must_be_named_also_if_it_is_null(api: Api) -> None:
-    """Whoever only wants to change the time of a value must not lose it."""
+    """A caller that changes only the time of a value must not lose the value."""
     await put(api, "k", 1)
 
     refused = await api.client.put("/api/memory/k", json={"ttl_ms": 5_000})

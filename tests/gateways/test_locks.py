@@ -327,7 +327,7 @@ async def test_each_scope_opens_what_it_says(closed: Api, scope: str) -> None:
     for call in LOOK:
         assert await status(closed, who, *call) == 200, call
     for call in CHANGE:
-        # No lock has the fence 0, so whoever may renew or release is told that it is lost.
+        # No lock has the fence 0, so a caller that may renew or release is told that it is lost.
         allowed = {200} if call[1].endswith("acquire") else {409}
         assert await status(closed, who, *call) in ({403} if scope == "read" else allowed), call
     for call in [*LOOK, *CHANGE]:

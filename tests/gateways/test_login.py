@@ -1,4 +1,4 @@
-"""How a browser comes to be somebody."""
+"""Logging in: how a browser gets a session."""
 
 import re
 from pathlib import Path

@@ -15,7 +15,7 @@ TWO = Caller(name="two", scopes=(Scope.READ,), token_id="t-2")
 
 
 class Book:
-    """The tokens that are good, and how often somebody looked."""
+    """The tokens that are good, and how often they were looked up."""
 
     def __init__(self) -> None:
         self.good = {"t-1", "t-2"}

@@ -77,7 +77,7 @@ def test_without_a_number_it_begins_with_what_happens_next(server: Server, clien
 
 
 def wait_followed(server: Server) -> None:
-    """Wait until somebody waits for events at the coordinator."""
+    """Wait until a caller waits for events at the coordinator."""
 
     async def followed(node: object) -> None:
         async with asyncio.timeout(PATIENCE_S):

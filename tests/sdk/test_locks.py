@@ -35,7 +35,7 @@ def until(app: Rota, is_so: Callable[[LockView], bool]) -> LockView:
 
 
 def take_away(app: Rota) -> None:
-    """Release the lock of whoever has it, as an operator would."""
+    """Release the lock of its holder, as an operator would."""
     view = look(app)
     assert view.holder is not None
     assert view.fence is not None
@@ -169,7 +169,7 @@ async def test_of_many_who_want_it_one_has_it_at_a_time(app: Rota) -> None:
 
 
 def until_patient(server: Server) -> None:
-    """Wait until whoever is first in line has asked to wait for long."""
+    """Wait until the first in line has asked to wait for long."""
 
     async def first_waits_long(node: Node) -> bool:
         lock = await node.coordinator.queries.reader.read(lambda tx: LockStore(tx).get("door"))
@@ -183,7 +183,7 @@ def until_patient(server: Server) -> None:
 def test_a_wait_of_several_questions_keeps_its_place(
     server: Server, app: Rota, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first asks every few milliseconds anew, the second only once."""
+    """The first asks again every few milliseconds, the second only once."""
     order: list[str] = []
 
     def enter(name: str) -> None:
@@ -279,7 +279,7 @@ def test_a_lock_that_was_taken_away_is_told_of_inside_the_block_and_at_its_end(
             assert not lock.is_held
             with pytest.raises(LockLost):
                 lock.check()
-            assert lock.fence == fence  # whoever is written to refuses it
+            assert lock.fence == fence  # the resource that is written to refuses it
 
     with pytest.raises(LockLost, match="lock 'door' is not held"):
         block()
@@ -376,7 +376,7 @@ class Forgetful:
         return self.send(request)
 
     def close(self) -> None:
-        """Closed by whoever made the inner one."""
+        """Closed by the maker of the inner one."""
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ class Schedule:
         return called
 
     async def make_trouble(self) -> None:
-        """Cut workers off and let them come back; stop some, and begin them anew."""
+        """Cut workers off and let them come back; stop some, and begin them again."""
         loop = asyncio.get_running_loop()
         while loop.time() < TROUBLE_S:
             await after(self.dice.uniform(0, LEASE_S))

@@ -46,7 +46,7 @@ class Book:
     granted: set[tuple[int, int]] = field(default_factory=set)  # task and fence, told to a worker
     incarnations: set[int] = field(default_factory=set)  # told to workers
 
-    hurried: Counter[int] = field(default_factory=Counter)  # tasks that somebody wanted at once
+    hurried: Counter[int] = field(default_factory=Counter)  # tasks that a client wanted at once
     reported: Counter[tuple[int, int]] = field(default_factory=Counter)  # by task and fence
     leaving: set[int] = field(default_factory=set)  # incarnations that said goodbye
     retried: dict[int, int] = field(default_factory=dict)  # the commit after a task's last retry
@@ -79,7 +79,7 @@ class Book:
             self._heard_s[number] = max(arrival.at_s, self._heard_s.get(number, 0.0))
 
     def may_be_retried(self, task_id: int, *, since: int) -> bool:
-        """Whether somebody sent a task round again after that commit, or is about to."""
+        """Whether an operator sent a task round again after that commit, or is about to."""
         is_asked = any(
             isinstance(one.event, RetryTasks) and task_id in one.event.ids for one in self.under_way
         )

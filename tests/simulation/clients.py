@@ -120,7 +120,7 @@ class Submitter(Client):
 
 
 class UniqueSubmitter(Client):
-    """Submits tasks that shall not be there twice at a time."""
+    """Submits tasks of which one may be live at a time."""
 
     mean_pause_s = 0.3
 
@@ -216,7 +216,7 @@ class Operator(Client):
 
 
 class JobCaller(Client):
-    """Runs tasks by their ids, as somebody who is told them elsewhere."""
+    """Runs tasks by their ids, as a program that learned them elsewhere."""
 
     mean_pause_s = 1.5
 

@@ -118,12 +118,12 @@ def _has_flow(row: LiveRow) -> bool:
 
 
 def _check_order(now: Picture, fresh: dict[int, LeaseRow]) -> None:
-    """A lease goes to somebody who may have it, and to nobody before those ahead in the lane."""
+    """A lease goes to a worker that may have it, and to none before those ahead in the lane."""
     workers = {row.incarnation: row for row in now.workers.values()}
     last: dict[int, tuple[int, int]] = {}
     for task_id, row in fresh.items():
         if row.incarnation == JOB_INCARNATION:
-            continue  # whoever names a task by its id does not stand in line
+            continue  # a worker that names a task by its id does not stand in line
         if _has_flow(now.live[task_id]):
             continue  # its turn is between tenants, and among the tasks of its flow
         _check_fit(now.lanes[row.lane], workers[row.incarnation], now.paused)

@@ -53,7 +53,7 @@ class Promises:
         for task_id, row in now.live.items():
             unique = row.unique
             if unique is None or self.book.hurried[task_id]:
-                continue  # a task that somebody has retried does not take its key back
+                continue  # a task that an operator has retried does not take its key back
             if unique.release is Release.END or now.fence_of(task_id) == 0:
                 holder, _ = now.held.get((now.lanes[row.lane].queue, f"key:{unique.key}"), (0, ""))
                 demand(holder == task_id, f"task {task_id:x} lost its key to task {holder:x}")
@@ -66,7 +66,7 @@ class Promises:
         self.book.forgotten.add(task_id)
 
     def _check_eviction(self, worker_id: str, row: WorkerRow) -> None:
-        """A live worker's work is left alone: whoever was heard of in time stays."""
+        """A live worker's work is left alone: a worker that was heard of in time stays."""
         if row.incarnation in self.book.leaving:
             return
         lease_ms = LEASE_INTERVALS * row.worker.heartbeat_interval_ms

@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 class Trace:
-    """Everything that happened in a schedule, in order; told only when somebody asks."""
+    """Everything that happened in a schedule, in order; rendered only when asked for."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s

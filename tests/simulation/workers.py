@@ -87,7 +87,7 @@ class SimulatedWorker:
     def __init__(self, world: "World", name: str, shape: Shape) -> None:
         self.name = name  # of the process; several may claim the same worker id
         self.shape = shape
-        self.is_superseded = False  # somebody else runs under its id now
+        self.is_superseded = False  # another process runs under its id now
         self.is_dead = False
         self._world = world
         self._dice = random.Random(f"{world.seed}/{name}")

@@ -285,7 +285,7 @@ async def _run(world: World) -> None:
     async def run() -> None:
         try:
             await world.run()
-        except Exception as error:  # noqa: BLE001 - raised again, by whoever waits
+        except Exception as error:  # noqa: BLE001 - raised again in the waiting caller
             world.fail(error)
         else:
             world.finish()

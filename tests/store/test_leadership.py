@@ -1,4 +1,4 @@
-"""Only the leader of a store writes, and whoever takes over shuts out the one before."""
+"""Only the leader of a store writes, and a coordinator that takes over shuts out the one before."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -43,7 +43,7 @@ def usages(database: Database) -> tuple[Usage, Usage]:
 
 
 def check_owners(database: Database) -> None:
-    """Old rows count for nobody, until somebody replaces them."""
+    """Old rows count for no owner, until they are replaced."""
     values, artifacts = usages(database)
     assert (values.total, values.owners) == (Amount(2, 8), {})
     assert (artifacts.total, artifacts.owners) == (Amount(1, 7), {})

@@ -55,7 +55,7 @@ def _by_worker(column: list[str | None]) -> dict[str, tuple[int, ...]]:
 
 
 def _check_owners(service: Service) -> None:
-    """Whoever owns what it shall not have was asked for it; nobody is told both."""
+    """An owner without the target was asked to give up; no member is told both."""
     asked_in = service.asked_in()
     for shard, (owner, target) in enumerate(zip(service.owners, service.targets, strict=True)):
         if owner is None:

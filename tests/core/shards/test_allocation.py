@@ -138,7 +138,7 @@ def test_no_allocation_is_as_even_with_fewer_moves(chunk: int) -> None:
 
 
 def every_way(shard_count: int, claims: list[MemberShare]) -> list[tuple[str | None, ...]]:
-    """All ways to give every shard to somebody, or to nobody."""
+    """All ways to give every shard to a member, or to none."""
     return list(product([None, *(claim.worker_id for claim in claims)], repeat=shard_count))
 
 

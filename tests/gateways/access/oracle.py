@@ -44,7 +44,7 @@ class Rule:
     path: str = ""  # with placeholders; a message has its address here
     body: Json = None
     text: str | None = None  # a body that is not JSON
-    before: str = ""  # how the target is made anew, where an allowed request uses it up
+    before: str = ""  # how the target is made again, where an allowed request uses it up
     answers: tuple[int, ...] = (200,)  # to a caller that may
     is_hidden: bool = False  # what is another tenant's is not found, instead of refused
 

@@ -227,7 +227,7 @@ class World:
         return task_id
 
     async def make(self, what: str, holder: Holder, scope: str) -> None:
-        """Make anew what the last request has used up."""
+        """Make what the last request has used up again."""
         place, root = self.own[holder], self.root
         # With the same binding as the token that will ask, so that it is its own.
         worker = self.tokens[holder, "worker"]

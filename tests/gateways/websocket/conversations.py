@@ -90,7 +90,7 @@ def given(task_id: str, worker_id: str, payload: Json = None, **more: Json) -> J
 
 
 def told(kind: str, payload: Json) -> Json:
-    """The end of a task is pushed to whoever submitted it."""
+    """The end of a task is pushed to its submitter."""
     return {
         "type": kind,
         "to": UI,

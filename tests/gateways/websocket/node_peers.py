@@ -25,7 +25,7 @@ INSTALL_TRIES = 3
 
 
 def package_folder() -> Path:
-    """Where `ws` is installed; done once for all tests, whoever comes first."""
+    """Where `ws` is installed; done once for all tests."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         pytest.skip("Node.js with npm is not installed")

@@ -14,7 +14,7 @@ async def worker_of(api: Api, worker_id: str) -> dict[str, object]:
 
 
 async def lost(api: Api) -> None:
-    """Let so much time pass that whoever is not heard of is taken for dead."""
+    """Let so much time pass that a silent worker is taken for dead."""
     for _ in range(LEASE_MS // 1_000 + 2):  # in small steps, or it would look like our own pause
         await turn(api, 1_000)
 

@@ -44,7 +44,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 def test_no_more_are_let_in_than_are_counted(steps: list[tuple[str, int, int]]) -> None:
-    """However they come and go: whoever is not welcomed in time is gone."""
+    """However they come and go: a peer that is not welcomed in time is gone."""
     tracker = ConnectionTracker(handshake_s=HANDSHAKE_S)
     now_s = 0.0
     came: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""Which rules of running functions, if broken, would the crashes notice? All of these, by name."""
+"""Broken rules of running functions, each of which the crashes must notice."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -7,10 +7,10 @@ under it, lose patience and ask again. The coordinator dies before a commit and 
 committed (`ledger`) is all that it has left. All of it hangs on one seed.
 
 Whatever is done under a lock goes to a resource that refuses a lower fence than it has seen. It
-must never be told of one fence by two, nor refuse whoever has the lock. No two clients may believe
-at one moment that they have it. Beside, clients count up a value, each on condition of what it saw,
-and delete it so that it begins anew: no addition is lost, and none is made to another value than
-was seen. At the end the faults heal, and everybody has the lock soon.
+must never be told of one fence by two, nor refuse the holder of the lock. No two clients may
+believe at one moment that they have it. Beside, clients count up a value, each on condition of what
+it saw, and delete it so that it begins again: no addition is lost, and none is made to another
+value than was seen. At the end the faults heal, and everybody has the lock soon.
 
 A simulation that notices nothing proves nothing: `mutants` break one rule each on purpose.
 """

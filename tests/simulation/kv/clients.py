@@ -46,7 +46,7 @@ class Surroundings(Protocol):
 
 
 class Client:
-    """One process. What it has under way ends with it; its successor begins anew."""
+    """One process. What it has under way ends with it; its successor begins again."""
 
     def __init__(self, world: Surroundings, name: str) -> None:
         self.world = world
@@ -214,7 +214,7 @@ class Client:
         self._ask(Look(key=KEY), self._seen, _ignore, 0)
 
     def _seen(self, seen: Seen) -> None:
-        """Add one to what was seen, or delete it, so that it begins anew."""
+        """Add one to what was seen, or delete it, so that it begins again."""
         entry, serial = seen.entry, seen.serial
         if entry is not None and self.world.dice.random() < self.world.profile.deletes:
             event = DeleteValue(key=KEY, if_version=entry.version)

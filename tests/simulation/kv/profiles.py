@@ -11,7 +11,7 @@ class Profile:
     duration_ms: int = 40_000  # of the faults; the healing comes after
     clients: int = 4
     weather: Weather = field(default_factory=Weather)
-    busy_ms: int = 20  # an answer to somebody in line leaves at most so long after its commit
+    busy_ms: int = 20  # an answer to a caller in line leaves at most so long after its commit
     patience_ms: int = 500  # for an answer, beyond what the coordinator was asked to wait
     hold_ms: int = 6_000  # a lock is held for at most so long
     new_owners: float = 0.3  # share of wishes under a name that is new

@@ -1,4 +1,4 @@
-"""What locks are for: something that is written to, and that refuses whoever comes too late."""
+"""What locks are for: something that is written to, and that refuses a late writer."""
 
 from dataclasses import dataclass, field
 

@@ -36,7 +36,7 @@ class Peer(Protocol):
 
 
 class Watcher(Protocol):
-    """Somebody who looks on."""
+    """An observer."""
 
     def note(self, *what: object) -> None: ...
 
@@ -174,13 +174,19 @@ class SimulatedCoordinator:
                 self._send(connection, assignment(service, worker_id, self.policy))
 
     def _demand_nobody_waits_for_ever(self) -> None:
-        """Whoever will not give up a shard is told to go, and then its lease runs out."""
+        """A member that does not give up a shard is told to go, and then its lease runs out."""
         policy, awake_ms = self.policy, self.service.awake_since_ms
         longest_ms = policy.stuck_ms + policy.expiry_ms + 2 * policy.sweep_ms
         for worker_id, several in self.service.revoking.items():
             for asked in several:
                 waited_ms = self.now_ms() - max(asked.since_ms, awake_ms)
-                demand(waited_ms <= longest_ms, "asked back in vain:", worker_id, asked, waited_ms)
+                demand(
+                    waited_ms <= longest_ms,
+                    "asked back without effect:",
+                    worker_id,
+                    asked,
+                    waited_ms,
+                )
 
     def _demand_others_were_waited_for(
         self, event: object, decisions: list[ShardDecision], first_join_ms: int

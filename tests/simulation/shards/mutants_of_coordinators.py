@@ -214,7 +214,7 @@ def an_older_incarnation_may_leave() -> Iterator[None]:
 
 @mutant(profiles.DYING_COORDINATOR)
 def restart_forgets_leases() -> Iterator[None]:
-    """Whoever owned something before a restart has to ask for it again."""
+    """A member that owned something before a restart has to ask for it again."""
     with restoring(owner=None, revoked_in=None):
         yield
 

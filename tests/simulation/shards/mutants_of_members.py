@@ -29,7 +29,7 @@ _init = MemberClient.__init__
 
 @mutant(profiles.SLEEPING_MEMBERS)
 def no_self_stop() -> Iterator[None]:
-    """A member acts until somebody tells it not to."""
+    """A member acts until it is told not to."""
 
     def note_answer(self: MemberClient, assignment: Assignment, now_ms: int) -> None:
         _note_answer(self, assignment, now_ms)
@@ -53,7 +53,7 @@ def lease_counted_from_the_reply() -> Iterator[None]:
 
 @mutant(profiles.CUT_OFF_MEMBERS, seeds=40)
 def a_push_renews_the_lease() -> Iterator[None]:
-    """Whoever hears us must be heard by us, or so it thinks."""
+    """The member believes that a coordinator which hears it is heard by it."""
 
     def note_answer(self: MemberClient, assignment: Assignment, now_ms: int) -> None:
         _note_answer(self, assignment, now_ms)

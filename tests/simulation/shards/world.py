@@ -131,7 +131,7 @@ class World:
                 demand(not acting, "released while acted on:", acting, process.worker_id)
 
     def _counts(self, one: Process) -> bool:
-        # Whoever starts two processes under one id has broken the rule that an id is exclusive.
+        # Two processes under one id break the rule that an id is exclusive.
         if one.worker_id in self.doubled:
             return False
         return one.is_new_protocol or self.profile.is_orderly
