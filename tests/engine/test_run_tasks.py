@@ -15,12 +15,8 @@ from rota.core.workflow.definition.parser import read
 from rota.core.workflow.events import RunStarted
 from rota.core.workflow.records import JournalEntry
 from rota.core.workflow.runtime import signals
-from rota.engine.runs.projections import (
-    JoinFigures,
-    RunProjection,
-    tokens_by_node,
-    transitions,
-)
+from rota.engine.runs.graph_figures import JoinFigures, tokens_by_node, transitions
+from rota.engine.runs.projections import RunProjection
 from rota.errors import IllegalState, NodeNotFound, RunNotFound, TooMany
 from tests.conftest import TurnedClock
 from tests.engine.flows import Failure, Flows, ended_tokens, flowing, perform

@@ -18,6 +18,22 @@ Name = tuple[str, ...]
 
 STILL_EVERY = 256  # entries between two checkpoints
 
+# The first parts of the counters' names. Each comment lists the other parts and what is counted.
+TOKENS = "tokens"  # node, state: tokens
+CAME = "came"  # transition or group, from, to, state: tokens that came by it
+ARRIVED = "arrived"  # node: tokens that waited there for their siblings
+OPEN = "open"  # node: tokens that have not ended
+FIRST = "first"  # node: when the first token came, in ms
+LAST = "last"  # node: when the last one ended, in ms
+NOT_TAKEN = "not taken"  # transition: how often it was considered and not taken
+SCOPES = "scopes"  # fan-out: scopes that it opened
+BRANCHES = "branches"  # fan-out: branches of these scopes
+NEEDED = "needed"  # fan-out, node of the join: branches that a quorum by expression needs
+JOINED = "joined"  # fan-out, node of the join: branches that arrived at the join
+CANCELLED = "cancelled"  # fan-out: cancelled branches
+FAILED = "failed"  # fan-out: failed branches
+RUN = "run"  # the state of the run, as an index into `RunProjection.run_states`
+
 
 @dataclass
 class CounterSnapshot:

@@ -21,16 +21,10 @@ from rota.core.workflow.journal_words import event_words
 from rota.core.workflow.records import Artifact, JournalEntry, RunRecord
 from rota.core.workflow.runtime.scopes import joins
 from rota.core.workflow.states import BranchState
+from rota.engine.runs.counter_history import TOKENS
 from rota.engine.runs.function_projection import EDGES, FunctionProjection, signal_of
-from rota.engine.runs.projections import (
-    TOKENS,
-    RunProjection,
-    ScopeProjection,
-    TokenProjection,
-    span_of,
-    tokens_by_node,
-    transitions,
-)
+from rota.engine.runs.graph_figures import span_of, tokens_by_node, transitions
+from rota.engine.runs.projections import RunProjection, ScopeProjection, TokenProjection
 from rota.gateways.http.views.tasks import token_id
 from rota.messages import (
     ArtifactView,
