@@ -7,8 +7,10 @@ from pathlib import Path
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
+import rota
 from rota import Rota
 from rota.contrib.otel import RotaInstrumentor
+from rota.core.tasks.trace_links import LINKS
 
 FILE = "ROTA_TEST_SPANS"
 
@@ -40,3 +42,13 @@ def process_id() -> int:
 @app.task(run_in="process")
 async def async_process_id() -> int:
     return os.getpid()
+
+
+@app.task(run_in="process")
+def double_in_process(item: int) -> int:
+    return item * 2
+
+
+@app.task(run_in="process")
+def links_in_process() -> str:
+    return rota.current().headers[LINKS]

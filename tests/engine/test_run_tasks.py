@@ -5,9 +5,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import UNSET
 
 from rota.core.commands import CancelTasks, RetryTasks, TaskFilter
+from rota.core.decisions import FinishTask
+from rota.core.ids import TaskId
 from rota.core.replies import Changed
 from rota.core.tasks.model import TaskError, TaskState
 from rota.core.workflow.decisions import CancelTask, CreateToken, DispatchTask, RunDecision
@@ -15,6 +19,7 @@ from rota.core.workflow.definition.parser import read
 from rota.core.workflow.events import RunStarted
 from rota.core.workflow.records import JournalEntry
 from rota.core.workflow.runtime import signals
+from rota.engine.runs.advancing.run_tasks import ended_event
 from rota.engine.runs.graph_figures import JoinFigures, tokens_by_node, transitions
 from rota.engine.runs.projections import RunProjection
 from rota.errors import IllegalState, NodeNotFound, RunNotFound, TooMany
@@ -501,3 +506,31 @@ async def test_a_retry_does_not_count_a_branch_twice(flows: Flows) -> None:
     assert join is not None
     assert (tokens["completed"], taken, join.arrived, join.failed) == (3, 3, 3, 0)
     assert await flows.replays(run_id)
+
+
+@pytest.mark.parametrize(
+    ("reported", "kept"),
+    [
+        (f"00-{1:032x}-{2:016x}-01", f"00-{1:032x}-{2:016x}-01"),
+        (f"00-{1:032x}-{2:016x}-01-later", UNSET),
+        ("x" * 100_000, UNSET),
+        (None, UNSET),
+    ],
+)
+def test_a_malformed_span_of_a_result_is_ignored(reported: str | None, kept: object) -> None:
+    finished = FinishTask(
+        TaskId(1),
+        TaskState.RUNNING,
+        TaskState.SUCCEEDED,
+        fence=1,
+        attempt=1,
+        finished_at_ms=1,
+        traceparent=reported,
+    )
+
+    ended = ended_event(finished, 1, now_ms=1)
+
+    assert (ended.traceparent, b"traceparent" in msgspec.json.encode(ended)) == (
+        kept,
+        kept is not UNSET,
+    )

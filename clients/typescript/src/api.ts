@@ -292,6 +292,7 @@ export interface ChildEnded {
   error?: Record<string, unknown> | null;
   undo?: Compensation[];
   later?: boolean;
+  traceparent?: string;
 }
 
 /** Start a child run, of a workflow in code or as data: `name` or `name@version`. */
@@ -436,6 +437,7 @@ export interface DispatchTask {
   concurrency?: Concurrency[] | Concurrency | null;
   rate?: Rate[] | Rate | null;
   fair_key?: string | null;
+  links?: string[];
 }
 
 /** A function that does not do what its log says. The run is paused with it as its error. */
@@ -569,6 +571,7 @@ export interface FunctionStopped {
   type: "FunctionStopped";
   at_ms: number;
   report: FunctionReport;
+  traceparent?: string;
 }
 
 /** Where the function of a run is. */
@@ -1311,6 +1314,7 @@ export interface ResultItem {
   snooze_ms?: number | null;
   rate_limited?: boolean;
   shard?: ShardClaim | null;
+  traceparent?: string | null;
 }
 
 export interface ResultOutcome {
@@ -1332,6 +1336,7 @@ export interface ResumeChild {
 export interface ResumeFunction {
   type: "ResumeFunction";
   reported: number;
+  links?: string[];
 }
 
 export interface RetryPolicy {
@@ -1934,6 +1939,7 @@ export interface TaskEnded {
   result?: unknown;
   error?: Record<string, unknown> | null;
   cancelled?: boolean;
+  traceparent?: string;
 }
 
 /** The error of the handler, unchanged. Never replaced by a protocol's error. */

@@ -156,6 +156,7 @@ class Result(Struct, frozen=True, gc=False, array_like=True):
     snooze_ms: DelayMs | None = None
     claim: EpochClaim | None = None  # the result is refused when the epoch is old
     rate_limited: bool = False  # with `snooze_ms`: the rates of the task close for that time
+    traceparent: str | None = None  # the span that has executed the task, for links
 
 
 class ReportResults(CommandBase[Outcomes], frozen=True, kw_only=True, tag="ReportResults"):

@@ -72,6 +72,7 @@ class FinishTask(Struct, frozen=True, tag="FinishTask", gc=False):
     result: bytes | None = None
     error: TaskError | None = None
     queue: str = ""
+    traceparent: str | None = None  # the span that has executed it, which only its run keeps
 
 
 class AcknowledgeTask(Struct, frozen=True, tag="AcknowledgeTask"):

@@ -20,6 +20,7 @@ MAX_HEADERS = 16  # headers of one task or run
 MAX_HEADER_NAME_LENGTH = 64  # characters of the name of a header
 MAX_HEADER_LENGTH = 512  # characters of the value of a header
 MAX_HEADERS_BYTES = 2 * 1024  # of the names and values of all headers together, in UTF-8
+MAX_TRACE_LINKS = 24  # joined tasks that the span of the task after them links to
 MAX_REQUIRES = 32  # capabilities that one task may require
 MAX_LABELS = 32  # labels on one task or worker
 MAX_CAPABILITIES = 256  # capabilities of one worker

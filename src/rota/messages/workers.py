@@ -159,6 +159,9 @@ class ResultItem(Request, frozen=True, kw_only=True):
     rate_limited: bool = False
     # The shard it was done for; refused with `stale_epoch` if the shard has moved since.
     shard: ShardClaim | None = None
+    # W3C context of the span that has executed a task of a run. The task after a join gets those of
+    # the joined tasks in its header `rota-links`. One that is malformed is ignored.
+    traceparent: str | None = None
 
 
 class ResultReport(Request, frozen=True, kw_only=True):

@@ -53,6 +53,9 @@ class Execution(Protocol):
     def client(self) -> Client:
         """The client of the coordinator that leased the task."""
 
+    def note_trace(self, traceparent: str) -> None:
+        """Report this span with the result of the attempt, if the task is one of a run."""
+
 
 EXECUTION: ContextVar[Execution] = ContextVar("rota.execution")
 
@@ -110,6 +113,14 @@ class TaskContext:
     def headers(self) -> Mapping[str, str]:
         """The texts that travel beside the payload, such as the context of a trace."""
         return self._lease.headers or {}
+
+    def note_trace(self, traceparent: str) -> None:
+        """Name the span that executes this attempt, as W3C `traceparent`; for middleware.
+
+        A task that joins this one with others then has it among its links, see
+        `rota.core.tasks.trace_links`. Tasks that belong to no run are not joined: it is ignored.
+        """
+        self._execution.note_trace(traceparent)
 
     @property
     def attempt(self) -> int:

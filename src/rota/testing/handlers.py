@@ -64,6 +64,7 @@ class TrialAttempt:
         self.reported: list[Any] = []
         self.logged: list[LogLine] = []
         self.host = host
+        self.traceparent: str | None = None
         self._on_progress = on_progress
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
@@ -78,6 +79,10 @@ class TrialAttempt:
     @property
     def client(self) -> Client:
         return self.task.app.client
+
+    def note_trace(self, traceparent: str) -> None:
+        if self.lease.run_id is not None:
+            self.traceparent = traceparent
 
 
 def perform(task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Performed[R]:

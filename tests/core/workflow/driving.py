@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from rota.core.workflow.decisions import (
     CancelChild,
@@ -217,9 +218,12 @@ class Drive:
         )
         self.children[decision.number].lineage = (*self.lineage, decision.number)
 
-    def finish(self, number: int, result: Any = None) -> list[RunDecision]:
+    def finish(
+        self, number: int, result: Any = None, *, traceparent: str | UnsetType = UNSET
+    ) -> list[RunDecision]:
         del self.tasks[number]
-        return self.feed(TaskEnded(self._tick(), number, ok=True, result=result))
+        ended = TaskEnded(self._tick(), number, ok=True, result=result, traceparent=traceparent)
+        return self.feed(ended)
 
     def fail(self, number: int, error: dict[str, Any] | None = None) -> list[RunDecision]:
         del self.tasks[number]

@@ -94,6 +94,9 @@ class Attempt:
     def keep_line(self, line: Any) -> None:
         raise NotImplementedError
 
+    def note_trace(self, traceparent: str) -> None:
+        raise NotImplementedError
+
 
 class Committed:
     """What functions have committed before they stopped."""

@@ -381,6 +381,9 @@ class Attempt:
     def keep_line(self, line: Any) -> None:
         raise NotImplementedError
 
+    def note_trace(self, traceparent: str) -> None:
+        raise NotImplementedError
+
 
 def with_processes(
     loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any

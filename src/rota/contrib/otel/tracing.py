@@ -2,8 +2,9 @@
 
 The first attempt of a task is a child of the span that sent it. A later attempt, and a batch of
 several tasks, begin a trace of their own with links to the spans that sent their tasks: a trace
-that is retried for days, or joined with a thousand others, would be of no use. Steps of a durable
-function are children of the span of the task that runs the function.
+that is retried for days, or joined with a thousand others, would be of no use. The first task after
+a join of a run has links to the spans of the joined tasks, whose workers report them. Steps of a
+durable function are children of the span of the task that runs the function.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from rota.contrib.otel.propagation import (
     context_of,
     current_carrier,
     origin_of,
+    traceparent_of,
 )
 from rota.core.tasks.headers import add_fitting
 from rota.core.workflow.functions.model import FunctionReport
@@ -126,6 +128,7 @@ class TracingMiddleware(Middleware):
                 ) as span,
                 self._noted(context),
             ):
+                _report_span(span, call)
                 try:
                     yield
                 except BaseException as error:
@@ -174,6 +177,14 @@ class TracingMiddleware(Middleware):
             except BaseException as error:
                 _note_error(span, error, task, {})
                 raise
+
+
+def _report_span(span: Span, call: HandlerCall) -> None:
+    """Report the span with the results, for the links of the task after a join."""
+    traceparent = traceparent_of(span)
+    if traceparent is not None:
+        for one in call.contexts:
+            one.note_trace(traceparent)
 
 
 # --- attributes -----------------------------------------------------------------------------------

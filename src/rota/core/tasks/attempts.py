@@ -58,6 +58,7 @@ def report(
                 NULL if result.result is None else result.result,
                 None,
                 lease.lane.queue,
+                result.traceparent,
             )
             # Noted at once, so that a repeated result is seen; the rest is noted in bulk below.
             finished[lease.id] = finish

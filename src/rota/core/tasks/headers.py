@@ -54,9 +54,14 @@ def add_fitting(headers: dict[str, str], more: Mapping[str, str]) -> None:
             size = grown
 
 
+def is_traceparent(text: str) -> bool:
+    """Whether a text is the W3C context of a span; one that is malformed is ignored."""
+    return _TRACEPARENT.fullmatch(text) is not None
+
+
 def trace_headers(traceparent: bytes | None) -> dict[str, str] | None:
     """The headers of a run whose request has a `traceparent`; one that is malformed is ignored."""
     if traceparent is None:
         return None
     text = traceparent.decode("latin-1")
-    return {TRACEPARENT: text} if _TRACEPARENT.fullmatch(text) else None
+    return {TRACEPARENT: text} if is_traceparent(text) else None

@@ -41,6 +41,7 @@ class DispatchTask(Struct, frozen=True, tag="DispatchTask", omit_defaults=True):
     concurrency: Concurrencies | None = None
     rate: Rates | None = None
     fair_key: str | None = None
+    links: tuple[str, ...] = ()  # the spans of the tasks that were joined before it
 
 
 class CancelTask(Struct, frozen=True, tag="CancelTask"):
@@ -161,10 +162,11 @@ class Considered(Struct, frozen=True, tag="Considered", omit_defaults=True):
 # --- of runs whose workflow is a function; values are in the events, and not repeated here -------
 
 
-class ResumeFunction(Struct, frozen=True, tag="ResumeFunction"):
+class ResumeFunction(Struct, frozen=True, tag="ResumeFunction", omit_defaults=True):
     """Dispatch a task that runs the function, with everything that happened so far."""
 
     reported: int  # entries of its log that functions have reported
+    links: tuple[str, ...] = ()  # the spans of the tasks that have ended since the last one
 
 
 class AskTasks(Struct, frozen=True, tag="AskTasks", omit_defaults=True):

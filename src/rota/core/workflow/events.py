@@ -50,6 +50,7 @@ class TaskEnded(Struct, frozen=True, tag="TaskEnded"):
     result: Any = None
     error: dict[str, Any] | None = None
     cancelled: bool = False
+    traceparent: str | UnsetType = UNSET  # the span that has executed it; unset: none
 
 
 class Compensation(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,6 +77,7 @@ class ChildEnded(Struct, frozen=True, tag="ChildEnded"):
     error: dict[str, Any] | None = None
     undo: tuple[Compensation, ...] = ()  # what undoes its work, in the order in which it was done
     later: bool = False  # its steps follow in a slice of their own: the transaction has many
+    traceparent: str | UnsetType = UNSET  # the span of the last task of the sub-workflow
 
 
 class Signalled(Struct, frozen=True, tag="Signalled"):
@@ -160,6 +162,7 @@ class FunctionStopped(Struct, frozen=True, tag="FunctionStopped"):
 
     at_ms: int
     report: FunctionReport
+    traceparent: str | UnsetType = UNSET  # as of `TaskEnded`
 
 
 RunEvent = (

@@ -304,6 +304,7 @@ def task_ended(run: CodeRun, event: TaskEnded) -> None:
     pending = run.pending.get(run.tokens.get(event.token % ITEM_SPAN, ""))
     if pending is None:
         return  # cancelled before its result came
+    run.note_span(event.traceparent)
     if event.token >= ITEM_SPAN:
         _item_ended(run, pending, event.token // ITEM_SPAN - 1, event)
     elif event.ok:
@@ -316,6 +317,7 @@ def child_ended(run: CodeRun, event: ChildEnded) -> None:
     pending = run.pending.get(run.tokens.get(event.token, ""))
     if pending is None:
         return
+    run.note_span(event.traceparent)
     if event.ok:
         end(run, pending, result=event.result)
     else:

@@ -72,6 +72,7 @@ def _take_up(run: CodeRun, event: RunEvent) -> None:  # noqa: C901, PLR0912 - a 
                 operations.report(run, event.operations)
         case FunctionStopped():
             if run.is_held:
+                run.last_span = event.traceparent
                 _stopped(run, event.report)
         case TaskEnded():
             if event.token == FUNCTION_TOKEN:
@@ -135,7 +136,7 @@ def _resume(run: CodeRun) -> None:
     run.is_due, run.is_held, run.waits = False, True, None
     run.is_told = run.cancelled is not None
     run.log_at_resume = run.length
-    run.decisions.append(ResumeFunction(run.reported))
+    run.decisions.append(ResumeFunction(run.reported, run.take_spans()))
 
 
 def _stopped(run: CodeRun, report: FunctionReport) -> None:

@@ -18,7 +18,7 @@ from rota.core.workflow.functions.model import (
 from rota.core.workflow.functions.run import CodeRun, item_token
 
 
-def resumption_task(run: CodeRun, run_id: int) -> DispatchTask:
+def resumption_task(run: CodeRun, run_id: int, links: tuple[str, ...] = ()) -> DispatchTask:
     """The task that runs the function; its payload is a `Resumption`, as JSON."""
     definition = run.function.definition
     requires = definition.requires
@@ -32,6 +32,7 @@ def resumption_task(run: CodeRun, run_id: int) -> DispatchTask:
         definition.priority,
         requires,
         max_attempts=definition.max_attempts,
+        links=links,
     )
 
 

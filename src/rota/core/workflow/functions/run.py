@@ -9,8 +9,9 @@ from collections import deque
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
+from rota.core import limits
 from rota.core.workflow.decisions import DropTimer, RunDecision, SetRunState, SetTimer
 from rota.core.workflow.events import Compensation, RunStarted, TimerKind
 from rota.core.workflow.functions.model import (
@@ -110,6 +111,8 @@ class CodeRun(Struct):
     published: dict[str, Any] = {}
     streams: dict[str, list[bytes]] = {}  # JSON
     stream_values: int = 0
+    ended_spans: list[str] = []  # of the tasks that have ended since it was resumed last
+    last_span: str | UnsetType = UNSET  # of the task that has ended last
     has_news: bool = False  # for callers that wait for values of streams, or for replies
     output: Any = None
     error: dict[str, Any] | None = None
@@ -152,6 +155,20 @@ class CodeRun(Struct):
             for place, one in enumerate(entries, 1)
             if one.path in self.unseen and one.state in {"done", "failed"}
         }
+
+    # --- traces -------------------------------------------------------------------------------
+
+    def note_span(self, traceparent: str | UnsetType) -> None:
+        """Note the span of a task that has ended, for the function that goes on after it."""
+        if not isinstance(traceparent, UnsetType):
+            self.last_span = traceparent
+            if len(self.ended_spans) < limits.MAX_TRACE_LINKS:
+                self.ended_spans.append(traceparent)
+
+    def take_spans(self) -> tuple[str, ...]:
+        """The spans of the tasks that have ended since the function was resumed last."""
+        spans, self.ended_spans = tuple(self.ended_spans), []
+        return spans
 
     # --- timers and states --------------------------------------------------------------------
 

@@ -76,6 +76,7 @@ def _dispatch(run: Run, token: Token, node: NodeDefinition, task: str, payload: 
         node.timeout_ms,
         retry.max_attempts,
         retry.backoff,
+        links=run.spans.links(token.number),
     )
     if task == node.task:  # what undoes the node is not held up by its limits
         dispatch = msgspec.structs.replace(

@@ -199,6 +199,8 @@ def _task_ended(run: Run, event: TaskEnded) -> None:
     if token is None or token.state is not TokenState.DISPATCHED:
         return  # cancelled before its result came
     error = None if event.ok else event.error or {"type": "error", "message": "failed"}
+    if error is None:
+        run.spans.note_end(event.token, event.traceparent)
     if token.compensates is not None:
         failures.undone(run, token, error)
     elif error is None:
@@ -222,6 +224,7 @@ def _child_ended(run: Run, event: ChildEnded) -> None:
     elif run.failure is not None:
         failures.child_stopped(run, token, event)
     elif event.ok:
+        run.spans.note_end(event.token, event.traceparent)
         if run.rules > 1 and run.graph.definition.nodes[token.node].compensate is None:
             failures.keep_child_work(run, token.node, event)
         nodes.complete(run, event.token, event.result)

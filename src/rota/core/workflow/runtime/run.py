@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 
 from rota.core import limits
 from rota.core.workflow.decisions import (
@@ -42,6 +42,7 @@ from rota.core.workflow.events import (
 )
 from rota.core.workflow.runtime.context import RunDocuments
 from rota.core.workflow.runtime.recovery import Failure, Undo, compensation_of
+from rota.core.workflow.runtime.spans import TokenSpans
 from rota.core.workflow.runtime.tokens import Branch, BranchScope, FanOut, Place, Token
 from rota.core.workflow.states import RUN_ENDED, BranchState, RunState, TokenState
 
@@ -91,6 +92,7 @@ class Run(Struct):
     has_undone: bool = False  # a failure has undone something
     interrupted: list[Token] = []  # by a failure
     resumes: dict[int, int] = {}  # token of a retry -> the one whose sub-workflow it takes over
+    spans: TokenSpans = msgspec.field(default_factory=TokenSpans)
     output: Any = None
     error: dict[str, Any] | None = None
     rules: int = 1  # that decide the run
@@ -173,6 +175,7 @@ class Run(Struct):
             is_trigger=is_trigger,
         )
         self.tokens[token.number] = token
+        self.spans.follow(token.number, parent)
         if stack:
             self.branch(stack[-1]).tokens[token.number] = None
         for place in self.counted(stack):
@@ -213,6 +216,7 @@ class Run(Struct):
     ) -> Token:
         """Remove a token. The branches that count it no longer do."""
         token = self.tokens.pop(number)
+        self.spans.forget(number)
         self.decisions.append(SetTokenState(number, token.state.to(state), error))
         stack = token.stack
         if stack:
@@ -271,6 +275,7 @@ class Run(Struct):
             needed={join.node: _needed(join, quorums) for join in self.graph.joins_of(key)},
             counts={BranchState.WAITING: len(fan_out.targets)},
             open=fan_out.open,
+            joined=self.spans.links(token.number),
         )
         self.scopes[scope.number] = scope
         if token.stack:
@@ -457,6 +462,11 @@ class Run(Struct):
             self.todo.clear()
             self.deferred.clear()
             self.ended_meanwhile.clear()
+
+    @property
+    def last_span(self) -> str | UnsetType:
+        """The span of the task that has ended last; unset: its worker reports none."""
+        return self.spans.last
 
     def undoable(self) -> tuple[Compensation, ...]:
         """What undoes the work of this run, for the run inside which it has run."""

@@ -84,6 +84,7 @@ class BranchScope:
     is_closing: bool = False  # its join is firing, or it is being cancelled
     open: OpenRule | None = None  # None: it takes no further branches
     additions: dict[str, tuple[int, int]] = field(default_factory=dict)  # key -> first, count
+    joined: tuple[str, ...] = ()  # spans of a join right before it, which its first tasks link to
 
     @property
     def total(self) -> int:

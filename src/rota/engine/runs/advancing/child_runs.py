@@ -152,5 +152,6 @@ class ChildRuns:
             None if is_ok else error,
             live.run.undoable(),
             later=self._agenda.has_enough,
+            traceparent=live.run.last_span,
         )
         self._agenda.add(record.parent_run, event)

@@ -243,7 +243,7 @@ class RunAdvancer:
         run = live.run
         assert isinstance(run, CodeRun)
         if isinstance(decision, ResumeFunction):
-            tasks = [resumption_task(run, live.record.id)]
+            tasks = [resumption_task(run, live.record.id, decision.links)]
         else:
             tasks = asked_tasks(run, decision)
         for task in tasks:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from rota.core.access import Caller
 from rota.core.commands import CancelTasks
@@ -11,7 +11,9 @@ from rota.core.decisions import AddTask, Decision, FinishTask, RequeueTask
 from rota.core.ids import TaskId, next_ids, to_text
 from rota.core.snapshot import Snapshot
 from rota.core.tasks import jobs, operations
+from rota.core.tasks.headers import is_traceparent
 from rota.core.tasks.model import NewTask, TaskState
+from rota.core.tasks.trace_links import with_links
 from rota.core.workflow.decisions import DispatchTask
 from rota.core.workflow.events import FunctionStopped, TaskEnded
 from rota.core.workflow.functions.model import FUNCTION_TOKEN, FunctionReport
@@ -56,7 +58,7 @@ class RunTasks:
             concurrency=decision.concurrency,
             rate=decision.rate,
             fair_key=decision.fair_key,
-            headers=live.headers,
+            headers=with_links(live.headers, decision.links) if decision.links else live.headers,
         )
         self._added.append(AddTask(task_id, task, self._context.now_ms))
         self._made[task_id] = (live.record.id, decision.number)
@@ -166,13 +168,20 @@ def ended_event(finished: FinishTask, token: int, *, now_ms: int) -> TaskEnded |
         error = msgspec.to_builtins(finished.error)
     elif is_cancelled:
         error = {"type": "cancelled", "message": "the task was cancelled"}
-    return TaskEnded(now_ms, token, is_ok, result, error, is_cancelled)
+    return TaskEnded(now_ms, token, is_ok, result, error, is_cancelled, _span_of(finished))
 
 
 def _stopped_event(finished: FinishTask, *, now_ms: int) -> TaskEnded | FunctionStopped:
     """Return the event of a function that has stopped; a result that is no report is a failure."""
     try:
-        return FunctionStopped(now_ms, _decode_report(finished.result or b"null"))
+        report = _decode_report(finished.result or b"null")
     except msgspec.DecodeError as error:
         unreadable = {"type": "report_invalid", "message": f"the report of the function: {error}"}
         return TaskEnded(now_ms, FUNCTION_TOKEN, ok=False, error=unreadable)
+    return FunctionStopped(now_ms, report, _span_of(finished))
+
+
+def _span_of(finished: FinishTask) -> str | UnsetType:
+    """Return the context of the span that has executed a task; a malformed one is ignored."""
+    found = finished.traceparent
+    return UNSET if found is None or not is_traceparent(found) else found

@@ -201,6 +201,9 @@ class ResumedExecution:
     def client(self) -> Client:
         return self._current.client
 
+    def note_trace(self, traceparent: str) -> None:
+        self._current.note_trace(traceparent)
+
 
 class _LeaseCommitter:
     """Commits for the task that runs a function now."""

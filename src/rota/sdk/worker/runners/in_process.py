@@ -23,6 +23,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from rota.core.tasks.logs import LogLine
 from rota.messages import LeaseView, ResultItem
@@ -82,6 +83,7 @@ class Attempt:
         "stop_reason",
         "task",
         "timer",
+        "traceparent",
     )
 
     def __init__(
@@ -103,6 +105,7 @@ class Attempt:
         self.timer: asyncio.TimerHandle | None = None
         self.carrier: Any = None  # the asyncio task or process through which its runner stops it
         self.batch: BatchAttempt | None = None  # the one that it runs in
+        self.traceparent: str | None = None  # the span of its handler, to be reported
 
     def note_progress(self, progress: Raw | None, partial: Raw | None) -> None:
         self.on_progress(self, progress, partial)
@@ -117,6 +120,10 @@ class Attempt:
     @property
     def client(self) -> Client:
         return self.task.app.client
+
+    def note_trace(self, traceparent: str) -> None:
+        if self.lease.run_id is not None:
+            self.traceparent = traceparent
 
 
 class BatchAttempt(Attempt):
@@ -163,7 +170,7 @@ def run_handler(attempt: Attempt) -> ResultItem:
         value = function(*args, **kwargs)
     except BaseException as error:  # noqa: BLE001 - no handler may end the worker, not by exit
         return item_of_error(lease, error)
-    return item_of_value(lease, value)
+    return _with_span(attempt, item_of_value(lease, value))
 
 
 async def arun_handler(attempt: Attempt) -> ResultItem:
@@ -185,7 +192,14 @@ async def arun_handler(attempt: Attempt) -> ResultItem:
         raise
     except BaseException as error:  # noqa: BLE001 - as above; a cancelled one is settled already
         return item_of_error(lease, error)
-    return item_of_value(lease, value)
+    return _with_span(attempt, item_of_value(lease, value))
+
+
+def _with_span(attempt: Attempt, item: ResultItem) -> ResultItem:
+    """A result with the span of its handler, if middleware has named one."""
+    if attempt.traceparent is None or not item.ok:
+        return item
+    return replace(item, traceparent=attempt.traceparent)
 
 
 # --- batches ------------------------------------------------------------------------------------
@@ -220,6 +234,7 @@ class _BatchCall:
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         members = attempt.members if isinstance(attempt, BatchAttempt) else [attempt]
+        self._members = members
         self._leases = [one.lease for one in members]
         self._items: list[ResultItem | None] = [None] * len(members)
         self._called: list[int] = []  # the numbers of the members that the handler gets
@@ -266,8 +281,8 @@ class _BatchCall:
     def end(self) -> ResultItem:
         """Leave the items with the batch; returns the first one."""
         items = [
-            item_of_value(lease, None) if item is None else item
-            for lease, item in zip(self._leases, self._items, strict=True)
+            _with_span(one, item_of_value(one.lease, None) if item is None else item)
+            for one, item in zip(self._members, self._items, strict=True)
         ]
         if isinstance(self._attempt, BatchAttempt):
             self._attempt.items = items

@@ -58,6 +58,7 @@ class ChildAttempt:
         self.task = task
         self.log_level = assignment.log_level
         self.left_out = 0  # log lines that did not fit
+        self.traceparent: str | None = None  # the span of its handler, to be reported
         self._pipe = pipe
         self._lock = threading.RLock()  # a handler may log from several threads
         self._lines = self._size = 0
@@ -81,6 +82,10 @@ class ChildAttempt:
     @property
     def client(self) -> Client:
         return Client(self._pipe)
+
+    def note_trace(self, traceparent: str) -> None:
+        if self.lease.run_id is not None:
+            self.traceparent = traceparent
 
 
 class WorkerPipe:

@@ -287,7 +287,7 @@ def lease_view(one: streams.StreamedLease) -> LeaseView:
 def result_row(item: ResultItem) -> tuple[Any, ...]:
     """A result as `rota.core.commands.Result` is encoded; absent fields at the end are left out."""
     number = int(item.task_id, 16)
-    if item.shard is None and item.ok:
+    if item.shard is None and item.ok and item.traceparent is None:
         if item.result is None:
             return number, item.fence
         return number, item.fence, True, bytes(item.result)
@@ -304,6 +304,7 @@ def result_row(item: ResultItem) -> tuple[Any, ...]:
         item.snooze_ms,
         claim,
         item.rate_limited,
+        item.traceparent,
     )
 
 

@@ -22,7 +22,8 @@ def start_branches(run: Run, scope: BranchScope) -> None:
         run.set_branch(scope, branch, BranchState.LIVE)
         stack = (*scope.stack, (scope.number, branch.index))
         target = scope.targets[branch.index]
-        run.create_token(target, parent=scope.parent, stack=stack, via=scope.key)
+        token = run.create_token(target, parent=scope.parent, stack=stack, via=scope.key)
+        run.spans.follow_joined(token.number, scope.joined)
 
 
 def cancel_token(run: Run, number: int) -> None:

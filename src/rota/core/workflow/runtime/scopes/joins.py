@@ -131,11 +131,24 @@ def _firing(run: Run, scope: BranchScope, joins: list[Join], because: str) -> St
     for path, value in writes:
         run.write(path, value, scope.stack)
     for join in joins:
-        run.create_token(join.node, parent=scope.parent, stack=scope.stack, via=join.name)
+        token = run.create_token(join.node, parent=scope.parent, stack=scope.stack, via=join.name)
+        run.spans.follow_joined(token.number, _joined_spans(run, scope, join))
     absorb = joins[0].rule.late == "absorb"
     merged = frozenset(join.node for join in joins)
     yield from branches.release(run, scope, merged, absorb=absorb)
     run.close_scope(scope, because)
+
+
+def _joined_spans(run: Run, scope: BranchScope, join: Join) -> tuple[str, ...]:
+    """The spans of the last tasks of the branches that arrived at a join, by branch index."""
+    if not run.spans.followed:
+        return ()
+    return run.spans.of_all(
+        number
+        for branch in scope.branches
+        if branch.state is BranchState.ARRIVED and join.node in branch.arrivals
+        for number in branch.tokens
+    )
 
 
 def time_out(run: Run, scope: BranchScope) -> None:

@@ -106,7 +106,14 @@ def _result(item: ResultItem, index: int, *, most_bytes: int) -> Result | None:
         claim = EpochClaim(item.shard.service, item.shard.shard, item.shard.epoch)
     if item.ok:
         result = NULL if item.result is None else item.result
-        return Result(task_id, item.fence, True, result, claim=claim)  # noqa: FBT003 - hot; the field's name is `ok`
+        return Result(
+            task_id,
+            item.fence,
+            True,  # noqa: FBT003 - hot; the field's name is `ok`
+            result,
+            claim=claim,
+            traceparent=item.traceparent,
+        )
     error = None if item.snooze_ms is not None else task_error(item.error, most_bytes=most_bytes)
     return Result(
         task_id,
