@@ -9,6 +9,7 @@ from reference_pages.markdown import code, codes, document, table
 from rota.core.dispatch.autoscaling import Term
 from rota.engine.metrics.links import LinkTraffic
 from rota.engine.metrics.metrics import Metrics, ServiceMetrics, WireMetrics
+from rota.engine.metrics.outbound import OutboundMetrics
 from rota.engine.queries.queues import QueueFigures
 from rota.engine.replicas.membership import ReplicaFigures
 from rota.engine.shards.changes import ServiceGauges
@@ -46,6 +47,7 @@ EXAMPLE = Observed(
                 ),
             )
         },
+        outbound=OutboundMetrics(requests=Counter({("webhook", "delivered"): 1})),
         wire=WireMetrics(
             received=Counter({"heartbeat": 1}),
             refused=Counter({"malformed": 1}),
@@ -80,6 +82,7 @@ EXAMPLE = Observed(
     uptime_s=1.0,
     replica=ReplicaFigures(is_leader=True, epoch=1, changes=0, followers=0, held_commands=0),
     links=LinkTraffic(),
+    webhooks=[],
 )
 
 

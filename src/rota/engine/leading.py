@@ -93,6 +93,7 @@ class Leading:
             parts.queries.events,
             parts.outbound,
             clock=parts.clock,
+            metrics=parts.metrics.outbound,
             last_seq=lambda: pipeline.last_seq,
         )
         self.push = PushRunner(
@@ -100,6 +101,7 @@ class Leading:
                 execute=execute,
                 client=parts.pushing,
                 clock=parts.clock,
+                metrics=parts.metrics.outbound,
                 node_id=parts.replica,
                 slots=asyncio.Semaphore(limits.MAX_PUSHES_AT_ONCE),
             ),

@@ -70,6 +70,12 @@ class DeliveryReport(Struct, frozen=True, kw_only=True):
     took_ms: int = 0
     retry_after_ms: int | None = None  # that the receiver has asked for
 
+    @property
+    def is_last(self) -> bool:
+        """Whether the request has failed, and no further one is made."""
+        is_over = self.attempt >= limits.MAX_DELIVERY_ATTEMPTS or self.code == GONE
+        return self.error is not None and is_over
+
 
 class ReportDeliveries(CommandBase[Done], frozen=True, kw_only=True, tag="ReportDeliveries"):
     """Take in how requests have ended. Sent by the leader."""
@@ -191,7 +197,7 @@ def after_attempt(
     )
     if report.error is None:
         return replace(ended, state="delivered")
-    if report.attempt >= limits.MAX_DELIVERY_ATTEMPTS or report.code == GONE:
+    if report.is_last:
         return replace(ended, state="failed")
     pause_ms = retry_pause_ms(report.attempt, context.dice())
     if report.retry_after_ms is not None:

@@ -14,6 +14,8 @@ WebhookFormat = Literal["rota", "slack"]
 # `waiting`: it is tried, or tried again. `delivered`: the receiver answered with 2xx. `failed`: it
 # is tried no more.
 DeliveryState = Literal["waiting", "delivered", "failed"]
+# `failing`: its last request has failed. `disabled`: by its failures. `off`: by an operator.
+WebhookCondition = Literal["active", "failing", "disabled", "off"]
 Pattern = Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_LENGTH)]
 Patterns = Annotated[tuple[Pattern, ...], Meta(max_length=limits.MAX_WEBHOOK_EVENTS)]
 
@@ -71,6 +73,14 @@ class WebhookRecord(Struct, frozen=True, kw_only=True):
     @property
     def is_live(self) -> bool:
         return self.spec.enabled and self.state.disabled_at_ms is None
+
+    @property
+    def condition(self) -> WebhookCondition:
+        if not self.spec.enabled:
+            return "off"
+        if self.state.disabled_at_ms is not None:
+            return "disabled"
+        return "failing" if self.state.failures else "active"
 
 
 class WebhookDelivery(Struct, frozen=True, kw_only=True, omit_defaults=True):

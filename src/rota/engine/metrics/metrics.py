@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from rota.engine.commit.request import NOTHING_COUNTED, BatchCounts
 from rota.engine.metrics.activity import Activity
 from rota.engine.metrics.links import LinkMetrics
+from rota.engine.metrics.outbound import OutboundMetrics
 from rota.engine.metrics.rates import QueueRates
 from rota.engine.metrics.time_series import TimeSeries
 from rota.engine.shards.changes import ServiceChanges, ServiceGauges
@@ -91,6 +92,7 @@ class Metrics:
     fenced_effects: int = 0  # of all services, unknown ones included
     wire: WireMetrics = field(default_factory=WireMetrics)
     links: LinkMetrics = field(default_factory=LinkMetrics)
+    outbound: OutboundMetrics = field(default_factory=OutboundMetrics)
     activity: Activity = field(default_factory=Activity)
 
     @property

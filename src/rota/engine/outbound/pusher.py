@@ -40,6 +40,7 @@ from rota.core.outbound.signatures import signed_headers
 from rota.core.replies import CommandBase
 from rota.core.tasks.model import TaskError, TaskRecord
 from rota.engine.clock import Clock
+from rota.engine.metrics.outbound import OutboundMetrics, OutboundOutcome
 from rota.engine.outbound.client import OutboundClient, OutboundFailed, OutboundRequest
 from rota.engine.outbound.responses import problem_of, retry_after_ms
 from rota.engine.polling import Poller
@@ -58,6 +59,7 @@ REPORT_TRIES = 5
 LEAVE_S = 2.0  # how long a stop waits for the worker to leave
 GROUP = "push"
 UNAVAILABLE = 503  # the status of errors that pass
+NOT_ANSWERED = "push_failed"  # the type of the error of a request without an answer
 
 Execute = Callable[[CommandBase[Any]], Awaitable[Any]]
 
@@ -68,6 +70,7 @@ class PushParts(Struct, frozen=True, kw_only=True):
     execute: Execute
     client: OutboundClient
     clock: Clock
+    metrics: OutboundMetrics
     node_id: str  # the name of this coordinator
     slots: asyncio.Semaphore  # of requests of all queues under way
 
@@ -247,6 +250,8 @@ class TaskPusher:
     async def _push(self, task: TaskRecord, incarnation: int) -> None:
         try:
             verdict = await self._attempt(task)
+            outcome, is_last = outcome_of(verdict), is_given_up(task, verdict)
+            self._parts.metrics.note("push", outcome, is_last=is_last)
             if isinstance(verdict, PushBusy):
                 until_ms = self._parts.clock.now_ms() + verdict.pause_ms
                 self._closed_until_ms = max(self._closed_until_ms, until_ms)
@@ -280,9 +285,10 @@ class TaskPusher:
             max_answer_bytes=limits.MAX_PUSH_RESULT_BYTES,
         )
         try:
-            answer = await self._parts.client.post(request)
+            with self._parts.metrics.measure("push"):
+                answer = await self._parts.client.post(request)
         except OutboundFailed as failure:
-            return PushRefused(TaskError(type="push_failed", message=str(failure)))
+            return PushRefused(TaskError(type=NOT_ANSWERED, message=str(failure)))
         return verdict_of(
             answer.status,
             answer.body,
@@ -317,3 +323,23 @@ def result_of(task: TaskRecord, verdict: PushVerdict) -> Result:
             return Result(task.id, task.fence, ok=False, snooze_ms=pause_ms)
         case _:
             assert_never(verdict)
+
+
+def outcome_of(verdict: PushVerdict) -> OutboundOutcome:
+    """How a request has ended, for the metrics."""
+    match verdict:
+        case PushSucceeded():
+            return "delivered"
+        case PushRefused(error=error):
+            return "failed" if error.type == NOT_ANSWERED else "refused"
+        case PushBusy():
+            return "busy"
+        case _:
+            assert_never(verdict)
+
+
+def is_given_up(task: TaskRecord, verdict: PushVerdict) -> bool:
+    """Whether a task has failed for good by this answer."""
+    if not isinstance(verdict, PushRefused):
+        return False
+    return not verdict.error.retryable or task.attempt >= task.options.max_attempts

@@ -34,6 +34,7 @@ from rota.core.webhooks.model import (
 from rota.core.webhooks.rendering import body_of
 from rota.engine.clock import Clock
 from rota.engine.events.log import EventLog
+from rota.engine.metrics.outbound import OutboundMetrics, OutboundOutcome
 from rota.engine.outbound.client import (
     OutboundClient,
     OutboundFailed,
@@ -66,6 +67,7 @@ class WebhookDeliverer:
         client: OutboundClient,
         *,
         clock: Clock,
+        metrics: OutboundMetrics,
         last_seq: Callable[[], int],
     ) -> None:
         self._execute = execute
@@ -73,6 +75,7 @@ class WebhookDeliverer:
         self._events = events
         self._client = client
         self._clock = clock
+        self._metrics = metrics
         self._last_seq = last_seq
         self._seen_seq = -1  # of the log at the last look
         self._is_empty = False  # there was no webhook at the last look
@@ -235,6 +238,7 @@ class WebhookDeliverer:
         uid, seq = record.state.uid, delivery.event.seq
         try:
             report = await self._attempt(record, delivery)
+            self._metrics.note("webhook", outcome_of(report), is_last=report.is_last)
             await self._execute(ReportDeliveries(reports=(report,)))
         except RotaError as error:
             # The delivery is still due: it is made again, by this leader or the next.
@@ -248,7 +252,9 @@ class WebhookDeliverer:
         started_s = time.monotonic()
         code, error, pause_ms = None, None, None
         try:
-            answer = await self._client.post(request_for(record, delivery, self._clock.now_ms()))
+            with self._metrics.measure("webhook"):
+                request = request_for(record, delivery, self._clock.now_ms())
+                answer = await self._client.post(request)
         except OutboundFailed as failure:
             error = str(failure)
         else:
@@ -264,6 +270,15 @@ class WebhookDeliverer:
             took_ms=elapsed_ms(started_s),
             retry_after_ms=pause_ms,
         )
+
+
+def outcome_of(report: DeliveryReport) -> OutboundOutcome:
+    """How a request has ended, for the metrics."""
+    if report.error is None:
+        return "delivered"
+    if report.code is None:
+        return "failed"
+    return "refused" if report.retry_after_ms is None else "busy"
 
 
 def request_for(record: WebhookRecord, delivery: WebhookDelivery, now_ms: int) -> OutboundRequest:

@@ -22,6 +22,7 @@ from rota.engine.metrics.metrics import Metrics
 from rota.engine.queries.autoscaling import WorkSelection
 from rota.engine.queries.queues import QueueFigures
 from rota.engine.replicas.membership import ReplicaFigures
+from rota.engine.webhooks.queries import WebhookFigures
 from rota.gateways.http.prometheus.families import (
     LabelledRow,
     Row,
@@ -31,6 +32,7 @@ from rota.gateways.http.prometheus.families import (
     gauge,
     gauges,
 )
+from rota.gateways.http.prometheus.outbound import outbound_families
 from rota.gateways.http.prometheus.replicas import replica_families
 from rota.gateways.http.prometheus.services import service_families, total_families, wire_families
 from rota.gateways.http.resources.workers import scale
@@ -52,6 +54,7 @@ class Observed(NamedTuple):
     uptime_s: float
     replica: ReplicaFigures
     links: LinkTraffic
+    webhooks: list[WebhookFigures]
     is_whole: bool = True  # False: the metrics of some queues and services alone
 
 
@@ -64,6 +67,7 @@ async def observe(
         for figures in await coordinator.queries.workers.all()
         if may_see_worker(caller, figures.worker.queues)
     ]
+    is_whole = caller.queues is None and caller.services is None
     own = None if caller.queues is None else frozenset(caller.queues)
     demands = await coordinator.queries.autoscaling.demands(
         WorkSelection(queues=own), health_policy(settings)
@@ -80,7 +84,8 @@ async def observe(
         uptime_s=max(0, now_ms - coordinator.started_at_ms) / 1000,
         replica=coordinator.membership.figures,
         links=coordinator.metrics().links.total(),
-        is_whole=caller.queues is None and caller.services is None,
+        webhooks=await coordinator.queries.webhooks.all() if is_whole else [],
+        is_whole=is_whole,
     )
 
 
@@ -118,6 +123,7 @@ def _copy(metrics: Metrics) -> Metrics:
         refused_results=Counter(metrics.refused_results),
         inbox=Counter(metrics.inbox),
         held_sweeps=Counter(metrics.held_sweeps),
+        outbound=metrics.outbound.copy(),
         duty_runs_ms=dict(metrics.duty_runs_ms),
         services={
             name: dataclasses.replace(one, departures=Counter(one.departures))
@@ -355,6 +361,7 @@ def _of_the_whole(observed: Observed) -> Iterator[Metric]:
         [((duty,), at_ms / 1000) for duty, at_ms in metrics.duty_runs_ms.items()],
     )
     yield from replica_families(observed.replica, observed.links)
+    yield from outbound_families(metrics.outbound, observed.webhooks)
     yield from total_families(metrics)
     yield from wire_families(metrics.wire)
     yield counter(

@@ -150,7 +150,7 @@ def webhook_view(figures: WebhookFigures) -> WebhookView:
         format=spec.format,
         enabled=spec.enabled,
         description=spec.description,
-        state=_state_of(record),
+        state=record.condition,
         disabled_at_ms=state.disabled_at_ms,
         disabled_because=state.disabled_because,
         failures=state.failures,
@@ -164,14 +164,6 @@ def webhook_view(figures: WebhookFigures) -> WebhookView:
         updated_at_ms=state.updated_at_ms,
         deliveries=[_delivery_view(one, state.uid) for one in figures.deliveries],
     )
-
-
-def _state_of(record: WebhookRecord) -> str:
-    if not record.spec.enabled:
-        return "off"
-    if record.state.disabled_at_ms is not None:
-        return "disabled"
-    return "failing" if record.state.failures else "active"
 
 
 def _delivery_view(delivery: WebhookDelivery, uid: str) -> DeliveryView:
