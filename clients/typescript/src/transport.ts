@@ -29,6 +29,11 @@ const NOT_SENT_CODES = new Set([
   "UND_ERR_CONNECT_TIMEOUT",
 ]);
 
+/** Errors of the TLS handshake about the certificate, which come before the request is sent, too. */
+const CERTIFICATE_CODE =
+  /^(CERT_|UNABLE_TO_|SELF_SIGNED_CERT|DEPTH_ZERO_|ERR_TLS_CERT_|INVALID_CA$|HOSTNAME_MISMATCH$)/;
+const UNKNOWN_AUTHORITY_CODE = /^(UNABLE_TO_|SELF_SIGNED_CERT|DEPTH_ZERO_)/;
+
 export interface TransportOptions {
   /**
    * The address of the coordinator; several on one store with commas between them. Default:
@@ -215,6 +220,15 @@ function connectionError(address: string, error: unknown): Unavailable {
   const cause = error instanceof Error ? (error.cause ?? error) : error;
   const reason = reasonOf(cause);
   const code = codeOf(cause);
+  if (code !== undefined && CERTIFICATE_CODE.test(code)) {
+    const advice = UNKNOWN_AUTHORITY_CODE.test(code)
+      ? "; for an authority of your own, set NODE_EXTRA_CA_CERTS to the file with its certificate"
+      : "";
+    return new Unavailable(
+      `the certificate of the coordinator at ${address} is not accepted: ${reason}${advice}`,
+      { isSent: false, cause: error },
+    );
+  }
   if (code !== undefined && NOT_SENT_CODES.has(code)) {
     return new Unavailable(`the coordinator at ${address} cannot be reached: ${reason}`, {
       isSent: false,
