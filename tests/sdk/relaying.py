@@ -23,6 +23,9 @@ class Relay:
         self.sockets = 0  # WebSockets that were asked for
         self._loses_answers = False
         self._open: set[socket.socket] = set()  # of WebSockets
+        self._swallowing: set[socket.socket] = set()  # sources whose bytes go nowhere
+        self._pairs: dict[socket.socket, socket.socket] = {}  # of WebSockets: client -> server
+        self.swallowed = threading.Event()
         self.lost_answer = threading.Event()
         self._opened = threading.Semaphore(0)
         threading.Thread(target=self._accept, name="test-relay", daemon=True).start()
@@ -30,6 +33,14 @@ class Relay:
     def lose_next_answer(self) -> None:
         """The next word of the coordinator on a WebSocket is lost, and the connection with it."""
         self._loses_answers = True
+
+    def swallow(self, *, requests: bool) -> None:
+        """Drop what comes on the open WebSockets, which stay open even when the coordinator closes.
+
+        Answers are dropped in any case, `requests` as well if it says so. New WebSockets work.
+        """
+        for client, server in list(self._pairs.items()):
+            self._swallowing |= {server, client} if requests else {server}
 
     def wait_opened(self) -> None:
         """Wait for the next WebSocket that the coordinator has said something on."""
@@ -61,14 +72,17 @@ class Relay:
             with socket.create_connection(self._target) as server:
                 if is_socket:
                     self._open |= {client, server}
+                    self._pairs[client] = server
                 server.sendall(first)
                 up = threading.Thread(target=self._pass, args=(client, server), daemon=True)
                 up.start()
                 self._answer(server, client, is_socket=is_socket)
                 _shut(server)
-                _shut(client)
+                if server not in self._swallowing:
+                    _shut(client)
                 up.join()
                 self._open -= {client, server}
+                self._pairs.pop(client, None)
 
     def _answer(self, server: socket.socket, client: socket.socket, *, is_socket: bool) -> None:
         is_first = is_socket
@@ -81,13 +95,23 @@ class Relay:
                     self._loses_answers = False
                     self.lost_answer.set()
                     return
-                client.sendall(data)
+                self._hand_on(server, client, data)
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK):
-                target.sendall(data)
+                self._hand_on(source, target, data)
         _shut(target)
+
+    def _hand_on(self, source: socket.socket, target: socket.socket, data: bytes) -> None:
+        if source in self._swallowing:
+            self.swallowed.set()
+            return
+        try:
+            target.sendall(data)
+        except OSError:
+            if target not in self._swallowing:  # the end of a swallowed connection is not told
+                raise
 
 
 def _shut(one: socket.socket) -> None:

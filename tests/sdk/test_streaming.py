@@ -9,10 +9,13 @@ import pytest
 
 from rota import Rota, StopReason, Worker, current
 from rota.core.tasks.model import TaskState
-from rota.errors import Invalid
+from rota.errors import Invalid, Unavailable
+from rota.messages import HeartbeatRequest, LeaseView, WorkerRegistration
 from rota.node import Node
+from rota.sdk.client import calls
 from rota.sdk.transport.http import endpoint_of
-from rota.sdk.worker.streaming import manager
+from rota.sdk.worker.session import WorkerSession
+from rota.sdk.worker.streaming import manager, stream
 from rota.sdk.worker.streaming.socket import open_socket
 from tests.sdk.relaying import Relay, relayed
 from tests.sdk.serving import PATIENCE_S, Server, working
@@ -54,6 +57,15 @@ def wait_streaming(server: Server, number: int = 1) -> None:
                 await asyncio.sleep(0)
 
     server.ask(streamed)
+
+
+class NoLeases:
+    """Takes no lease."""
+
+    free_slots = 0
+
+    def begin(self, leases: list[LeaseView]) -> None:
+        raise AssertionError(leases)
 
 
 def duplicates(server: Server) -> int:
@@ -251,6 +263,62 @@ def test_results_whose_answer_was_lost_are_sent_again_and_count_once(
         assert handle.result(PATIENCE_S) == 1
         assert running.stop() is StopReason.STOPPED
     assert duplicates(server) == 1
+
+
+@pytest.mark.parametrize("swallows_requests", [False, True])
+def test_a_stream_that_is_not_answered_any_more_is_replaced(
+    server: Server,
+    relay: Relay,
+    far: Rota,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    swallows_requests: bool,
+) -> None:
+    monkeypatch.setattr(stream, "CALL_TIMEOUT_S", 1.0)
+    gate = Gate()
+
+    @far.task
+    def work() -> int:
+        gate.pass_through()
+        return current().attempt
+
+    with working(far, concurrency=1, **STREAMING) as running:
+        wait_streaming(server)
+        first, second = work.enqueue(), work.enqueue()
+        gate.wait_reached()
+        relay.swallow(requests=swallows_requests)
+        gate.open()
+
+        assert relay.swallowed.wait(PATIENCE_S)
+        assert first.result(PATIENCE_S) == 1
+        # The coordinator may have sent it into the connection that swallows: its lease is handed
+        # out again over the next stream, and no attempt is used up.
+        assert second.result(PATIENCE_S) == 1
+        assert running.stop() is StopReason.STOPPED
+    assert relay.sockets >= 2
+
+
+async def test_calls_on_a_stream_fail_when_the_oldest_is_overdue_and_at_once_after_that(
+    monkeypatch: pytest.MonkeyPatch, relay: Relay, far: Rota
+) -> None:
+    monkeypatch.setattr(stream, "CALL_TIMEOUT_S", 0.2)
+    view = await far.client.arun(calls.register_worker(WorkerRegistration()))
+    socket = await open_socket(endpoint_of(relay.url, None), timeout_s=PATIENCE_S)
+    relay.swallow(requests=True)
+    session = WorkerSession(view, sent_at=0.0)
+    opened = stream.CoordinatorStream(
+        socket, session, NoLeases(), on_refused=lambda *_: None, on_cancelled=lambda _: None
+    )
+
+    answers = [opened.beat(HeartbeatRequest(incarnation=1)) for _ in range(3)]
+    await asyncio.wait(answers, timeout=PATIENCE_S)
+    late = opened.beat(HeartbeatRequest(incarnation=1))
+
+    for one in (*answers, late):
+        with pytest.raises(Unavailable, match=r"did not answer stream_beat within 0\.2 s"):
+            await one
+    async with asyncio.timeout(PATIENCE_S):
+        await socket.lost
 
 
 # --- without one --------------------------------------------------------------------------------

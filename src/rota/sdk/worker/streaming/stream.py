@@ -3,19 +3,22 @@
 Both sides count the worker's free slots. A credit states how many slots are free and how many
 leases the worker has received so far; the coordinator subtracts the leases under way. So the worker
 sends a credit only when its free slots differ from the number that the coordinator expects.
+
+A call without an answer in time ends the stream: a connection whose other side is gone, or whose
+packets are dropped on the way, is not closed by anything else. One timer watches the oldest call.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
 
 from rota.core import ids
 from rota.core.commands import EpochClaim
-from rota.errors import RotaError, TooLarge
+from rota.errors import RotaError, TooLarge, Unavailable
 from rota.messages import (
     AttemptLogItem,
     HeartbeatAnswer,
@@ -37,6 +40,7 @@ from rota.messages.streams import (
     StreamOperationsNoted,
 )
 from rota.sdk.client.problems import error_named
+from rota.sdk.transport.transport import ANSWER_TIMEOUT_S
 from rota.sdk.worker.poller import LeaseSink, OnRefused
 from rota.sdk.worker.session import WorkerSession
 from rota.sdk.worker.streaming.socket import StreamRefused, StreamSocket
@@ -45,6 +49,7 @@ from rota.telemetry import library_logger
 log = library_logger("rota.worker")
 
 UNKNOWN_TYPE = "Unknown message type"  # the answer of a coordinator without streams
+CALL_TIMEOUT_S = ANSWER_TIMEOUT_S  # of the answer to one message
 
 
 class IncomingEnvelope(Struct, rename={"reply_to": "replyTo"}):
@@ -64,6 +69,15 @@ _decode_noted = msgspec.msgpack.Decoder(StreamNoted).decode
 _decode_operations = msgspec.msgpack.Decoder(StreamOperationsNoted).decode
 _decode_beat = msgspec.msgpack.Decoder(StreamBeatAnswer).decode
 Decode = Callable[[bytes], Any]
+
+
+class UnansweredCall(NamedTuple):
+    """A message that waits for its answer."""
+
+    answer: asyncio.Future[Any]
+    decode: Decode
+    kind: str
+    sent_s: float  # by the clock of the loop
 
 
 class CoordinatorStream:
@@ -86,7 +100,9 @@ class CoordinatorStream:
         self._on_cancelled = on_cancelled
         self._loop = asyncio.get_running_loop()
         self._numbers = count(1)
-        self._calls: dict[int, tuple[asyncio.Future[Any], Decode]] = {}
+        self._calls: dict[int, UnansweredCall] = {}  # the oldest first
+        self._watch: asyncio.TimerHandle | None = None  # while a call waits
+        self._closed: RotaError | None = None  # why
         self._is_leasing = True
         self._received = 0  # leases, over this stream
         self._expected_free = 0  # the free slots that the coordinator knows of
@@ -171,22 +187,48 @@ class CoordinatorStream:
 
     def close(self, error: RotaError) -> None:
         """Close the stream, and fail all calls that wait for an answer."""
-        calls, self._calls = self._calls, {}
-        for future, _ in calls.values():
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # marks it as retrieved: the caller may be gone
+        self._fail_calls(error)
         self._socket.close()
+
+    def _fail_calls(self, error: RotaError) -> None:
+        self._closed = error
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if not call.answer.done():
+                _fail(call.answer, error)
 
     def _free_slots(self) -> int:
         return max(0, self._sink.free_slots)
 
     def _call(self, kind: str, payload: Any, decode: Decode) -> "asyncio.Future[Any]":
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        if self._closed is not None:
+            _fail(answer, self._closed)
+            return answer
         number = next(self._numbers)
         self._send(kind, payload, number)
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._calls[number] = future, decode
-        return future
+        self._calls[number] = UnansweredCall(answer, decode, kind, self._loop.time())
+        if self._watch is None:
+            self._watch = self._loop.call_later(CALL_TIMEOUT_S, self._look_at_oldest)
+        return answer
+
+    def _look_at_oldest(self) -> None:
+        """End the stream if its oldest call is overdue; otherwise look again when it could be."""
+        self._watch = None
+        oldest = next(iter(self._calls.values()), None)
+        if oldest is None:
+            return
+        left_s = oldest.sent_s + CALL_TIMEOUT_S - self._loop.time()
+        if left_s > 0:
+            self._watch = self._loop.call_later(left_s, self._look_at_oldest)
+            return
+        text = f"the coordinator did not answer {oldest.kind} within {CALL_TIMEOUT_S:g} s"
+        log.warning("stream_unanswered", message=oldest.kind, timeout_s=CALL_TIMEOUT_S)
+        self._fail_calls(Unavailable(text))
+        self._socket.abort()  # the other side would not answer the closing handshake either
 
     def _send(self, kind: str, payload: Any, number: int | None = None) -> None:
         message = {"to": streams.MAIN, "type": kind, "id": number, "payload": payload}
@@ -226,14 +268,19 @@ class CoordinatorStream:
             self._sink.begin([lease_view(one) for one in granted.leases])
 
     def _take_answer(self, number: int, payload: Raw) -> None:
-        future, decode = self._calls.pop(number, (None, None))
-        if future is None or decode is None or future.done():
+        call = self._calls.pop(number, None)
+        if call is None or call.answer.done():
             return
         error = _error_in(payload)
         if error is not None:
-            future.set_exception(error)
+            call.answer.set_exception(error)
         else:
-            future.set_result(decode(payload))
+            call.answer.set_result(call.decode(payload))
+
+
+def _fail(answer: "asyncio.Future[Any]", error: RotaError) -> None:
+    answer.set_exception(error)
+    answer.exception()  # marks it as retrieved: the caller may be gone
 
 
 # --- encoding and decoding ----------------------------------------------------------------------
