@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,9 @@ from rota.core import limits
 from rota.errors import Invalid
 from rota.messages import LogLineView, LogPage
 from rota.sdk.client import calls
+from rota.sdk.client.client import Client, open_transport
+from rota.sdk.transport.transport import Response, TransportRequest
+from rota.sdk.worker import log_reporting
 from tests.sdk.serving import PATIENCE_S, Server, working
 
 pytestmark = pytest.mark.usefixtures("transport")
@@ -448,3 +452,83 @@ def test_lines_that_the_coordinator_could_not_take_follow_when_it_is_back(
 
     assert messages(page) == ["before", "after"]
     assert [one.dropped for one in page.attempts] == [0]
+
+
+# --- a coordinator that does not answer -----------------------------------------------------------
+
+
+class UnansweredLogs:
+    """A network to the coordinator on which calls with log lines are never answered."""
+
+    is_embedded = False
+
+    def __init__(self, url: str) -> None:
+        self._inner = open_transport(url, None)
+
+    @property
+    def address(self) -> str:
+        return self._inner.address
+
+    def send(self, request: TransportRequest) -> Response:
+        return self._inner.send(request)
+
+    async def asend(self, request: TransportRequest) -> Response:
+        if request.path.endswith("/logs"):
+            await asyncio.Event().wait()
+        return await self._inner.asend(request)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@pytest.fixture
+def unlogged(server: Server, app: Rota) -> Iterator[Rota]:
+    client = Client(UnansweredLogs(server.url))
+    app.use(client)
+    yield app
+    client.close()
+
+
+@pytest.mark.slow
+def test_results_wait_once_and_not_each_for_log_lines_that_are_not_taken(
+    unlogged: Rota, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks, wait_s = 30, 2.0
+    monkeypatch.setattr(log_reporting, "ENDED_WAIT_S", wait_s)
+    assert tasks * wait_s > PATIENCE_S
+
+    @unlogged.task
+    def chatty(number: int) -> int:
+        current().log.info("number %d", number)
+        return number
+
+    with working(unlogged, transport="http", concurrency=1):
+        handles = [chatty.enqueue(number) for number in range(tasks)]
+        ends_at = time.monotonic() + PATIENCE_S
+        results = [one.result(ends_at - time.monotonic()) for one in handles]
+
+    assert results == [*range(tasks)]
+
+
+def test_a_result_does_not_wait_for_the_log_lines_of_other_tasks(
+    unlogged: Rota, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reporting, "ENDED_WAIT_S", 2 * PATIENCE_S)
+    logged, may_end = threading.Event(), threading.Event()
+
+    @unlogged.task
+    def chatty() -> None:
+        current().log.info("busy")
+        logged.set()
+        assert may_end.wait(PATIENCE_S)
+
+    @unlogged.task
+    def quiet() -> int:
+        return 1
+
+    with working(unlogged, transport="http", concurrency=2):
+        chatty.enqueue()
+        assert logged.wait(PATIENCE_S)
+        assert quiet.enqueue().result(PATIENCE_S) == 1
+        monkeypatch.setattr(log_reporting, "ENDED_WAIT_S", 0.0)
+        may_end.set()

@@ -83,6 +83,7 @@ class LogReporter:
         self._has_work = asyncio.Event()
         self._unsupported: WorkerSession | None = None  # its coordinator does not keep logs
         self._under_way: set[asyncio.Task[bool]] = set()
+        self._is_slow = False  # a result has waited for its lines to the limit: others do not wait
 
     # --- from handlers, in any thread -------------------------------------------------------------
 
@@ -158,7 +159,8 @@ class LogReporter:
     async def send_ended(self, task_ids: Collection[str]) -> None:
         """Send the lines of attempts that end, ahead of their results.
 
-        Over a stream this does not wait: what is sent first is taken first.
+        Over a stream this does not wait: what is sent first is taken first. By a call it waits for
+        the answer, for a limited time, and not at all while such calls are not answered.
         """
         ended = [one for one in self._all_changed() if one.lease.task_id in task_ids]
         if not ended:
@@ -167,7 +169,9 @@ class LogReporter:
         self._under_way.add(report)
         report.add_done_callback(self._under_way.discard)
         if self._stream_of(self.session) is None:
-            await asyncio.wait([report], timeout=ENDED_WAIT_S)
+            if not self._is_slow:
+                done, _ = await asyncio.wait([report], timeout=ENDED_WAIT_S)
+                self._is_slow = not done
         else:
             await asyncio.sleep(0)  # so that it is written to the socket before the results are
 
@@ -205,6 +209,7 @@ class LogReporter:
                 self._note_refused(session, error)
                 self._drop([one for one, _ in portion])
             else:
+                self._is_slow = False
                 self._note_answered(portion, refused)
         return True
 
