@@ -95,8 +95,10 @@ def in_words(
 
 
 def _covered(name: str, value: Any, *, depth: int) -> Any:
-    if name not in _HARMLESS_NAMES and _SECRET_NAME.search(name) and value is not None:
+    if _SECRET_NAME.search(name) and name not in _HARMLESS_NAMES and value is not None:
         return COVERED
+    if type(value) is str:  # nearly every value; first, for speed
+        return _SECRET_TEXT.sub(_cover_text, value)
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping) and depth < MAX_COVERED_DEPTH:
@@ -117,7 +119,7 @@ def _shared() -> list[Processor]:
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.stdlib.PositionalArgumentsFormatter(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.MaybeTimeStamper(fmt="iso", utc=True),  # a line may have its time
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
     ]

@@ -1,12 +1,15 @@
 """What a worker logs about its attempts, and about the coordinator's absence."""
 
 import asyncio
+import contextvars
+import io
 import logging
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from msgspec import Raw
 from structlog.testing import capture_logs
 
@@ -17,6 +20,8 @@ from rota.sdk.timing import now_s
 from rota.sdk.worker import attempt_log, contact
 from rota.sdk.worker.attempt_log import AttemptLog
 from rota.sdk.worker.contact import CoordinatorContact
+
+WORDS = ("task_started", "task_succeeded", "of the handler", "of a thread")
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +57,7 @@ async def lines_of(leased: LeaseView, item: ResultItem) -> list[Any]:
         log = AttemptLog()
         log.note_begun(leased)
         log.note_ended(leased, item, began_at=0.0)
+        log.close()
     return lines
 
 
@@ -143,10 +149,11 @@ async def test_lines_are_logged_again_when_the_second_is_over(
         now[0] = 100.25
         log.note_begun(lease())
         log.note_begun(lease())
-        ((delay, call),) = later
+        (delay, call) = later[-1]
         now[0] += delay
         call()
         log.note_begun(lease())
+        log.close()
 
     assert now[0] == 101.0
     assert [line["event"] for line in lines] == [
@@ -154,6 +161,73 @@ async def test_lines_are_logged_again_when_the_second_is_over(
         "task_lines_omitted",
         "task_started",
     ]
+
+
+async def test_a_start_is_written_after_the_handler_has_begun_and_with_the_time_of_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rota.sdk.worker.attempt_log.time.time", lambda: 1_700_000_000.25)
+    written = asyncio.Event()
+
+    with capture_logs() as lines:
+        log = AttemptLog()
+        log.note_begun(lease())
+        before = [*lines]
+        asyncio.get_running_loop().call_later(attempt_log.WRITE_AFTER_S, written.set)
+        await written.wait()
+        log.close()
+
+    assert before == []
+    assert [line["event"] for line in lines] == ["task_started"]
+    assert lines[0]["timestamp"] == "2023-11-14T22:13:20.250000Z"
+
+
+async def test_lines_that_wait_are_written_before_any_other_line_of_the_process() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        log = AttemptLog()
+        log.note_begun(lease())
+        logging.getLogger("app").warning("of the handler")
+        log.note_ended(lease(), item_of_value(lease(), 1), began_at=0.0)
+        await asyncio.to_thread(logging.getLogger("app").warning, "of a thread")
+        log.close()
+    finally:
+        root.removeHandler(handler)
+
+    found = [
+        next(word for word in WORDS if word in line) for line in stream.getvalue().splitlines()
+    ]
+    assert found == ["task_started", "of the handler", "task_succeeded", "of a thread"]
+    assert not handler.filters
+
+
+async def test_many_lines_that_wait_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_log, "MAX_WAITING_LINES", 3)
+
+    with capture_logs() as lines:
+        log = AttemptLog()
+        for _ in range(3):
+            log.note_begun(lease())
+        written = [*lines]
+        log.close()
+
+    assert len(written) == 3
+
+
+async def test_a_line_about_an_end_has_the_fields_that_the_handler_has_bound() -> None:
+    def end() -> None:
+        structlog.contextvars.bind_contextvars(order="o-7")
+        log.note_ended(lease(), item_of_value(lease(), 1), began_at=0.0)
+
+    with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+        log = AttemptLog()
+        contextvars.copy_context().run(end)
+        log.close()
+
+    assert lines[0]["order"] == "o-7"
 
 
 async def test_a_program_that_has_not_set_up_logging_sees_failures_only(

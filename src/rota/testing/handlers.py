@@ -18,7 +18,6 @@ from rota.core.tasks.logs import LogLine
 from rota.core.tasks.model import TaskError
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.client.client import Client
-from rota.sdk.context import EXECUTION
 from rota.sdk.functions.execution.host import FUNCTION_HOST, FunctionHost
 from rota.sdk.task import Task
 from rota.sdk.worker.runners.in_process import arun_handler, run_handler
@@ -49,6 +48,7 @@ class TrialAttempt:
     """An attempt without a worker, in place of the SDK's `Attempt`."""
 
     stop_reason = None
+    is_settled = False
     log_level = logging.DEBUG  # a test may look at every line
 
     def __init__(
@@ -117,7 +117,6 @@ async def arun_here(trial: Any) -> ResultItem:
     if not trial.task.is_async:
         return contextvars.copy_context().run(run_handler, trial)
     context = _context_of(trial)
-    context.run(EXECUTION.set, trial)
     return await asyncio.create_task(arun_handler(trial), context=context)
 
 

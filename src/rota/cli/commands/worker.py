@@ -5,6 +5,7 @@ same process id: what its handlers leaked is gone. Signals that arrive in betwee
 """
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -38,6 +39,11 @@ from rota.sdk.worker.worker import Worker
 from rota.tls import CA_VARIABLE
 
 log = structlog.get_logger("rota.worker")
+
+# New objects until the garbage collector looks at them. A busy worker makes so many in a few
+# milliseconds, and most are freed without the collector.
+COLLECTED_AFTER = 10_000
+USUAL_THRESHOLD = gc.get_threshold()  # before the modules of the app are imported
 
 
 class Introduction(Struct):
@@ -158,6 +164,8 @@ def _work(app: Rota, worker: LoggingWorker) -> None:
     # The process before the `exec` blocked these; a stop asked for meanwhile arrives now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     stop_with_parent(worker.stop)
+    if gc.get_threshold() == USUAL_THRESHOLD:  # the app has not set its own
+        gc.set_threshold(COLLECTED_AFTER, *USUAL_THRESHOLD[1:])
     reason = worker.run()
     if reason is StopReason.RECYCLED and not worker.is_stopping:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)

@@ -3,7 +3,7 @@
 A worker's leases are found by its incarnation. Their number is the room that the worker has used.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -86,29 +86,30 @@ class HeldLeases:
 
     # --- decisions ------------------------------------------------------------------------------
 
-    def note_leased(
-        self, decisions: Sequence[LeaseTask], known: Mapping[TaskId, TaskRecord]
-    ) -> None:
-        """Note leases; `known` has their tasks."""
-        tasks = [known[one.id] for one in decisions]
+    def note_leased(self, decisions: Sequence[LeaseTask], tasks: Sequence[TaskRecord]) -> None:
+        """Note leases, each with its task."""
         self._enter(
-            Lease(
-                one.id,
-                task.lane,
-                one.incarnation,
-                one.fence,
-                one.attempt,
-                one.started_at_ms,
-                one.deadline_ms,
-                one.holder,
-                one.owner,
-            )
-            for one, task in zip(decisions, tasks, strict=True)
+            [
+                Lease(
+                    one.id,
+                    task.lane,
+                    one.incarnation,
+                    one.fence,
+                    one.attempt,
+                    one.started_at_ms,
+                    one.deadline_ms,
+                    one.holder,
+                    one.owner,
+                )
+                for one, task in zip(decisions, tasks, strict=True)
+            ]
         )
-        for task in tasks:
+        default = DEFAULT_OPTIONS
+        special = [task for task in tasks if task.options is not default or task.run is not None]
+        for task in special:
             if task.run is not None and task.token is not None:
                 self.run_tokens[task.id] = task.run, task.token
-            if task.options is not DEFAULT_OPTIONS and holds_key_while_running(task.options):
+            if task.options is not default and holds_key_while_running(task.options):
                 self.key_holders.add(task.id)
 
     def _enter(self, leases: Iterable[Lease]) -> None:
@@ -118,17 +119,16 @@ class HeldLeases:
             self._by_incarnation.setdefault(incarnation, {}).update(entered)
 
     def note_ended(self, ids: Iterable[TaskId]) -> None:
-        by_task, by_incarnation = self.by_task, self._by_incarnation
-        run_tokens = self.run_tokens
+        ids, by_incarnation = [*ids], self._by_incarnation
         if self.key_holders or self.repeated:
-            ids = [*ids]
             self.key_holders.difference_update(ids)
             self.repeated.difference_update(ids)
-        for task_id in ids:
-            incarnation = by_task.pop(task_id).incarnation
+        for incarnation, group in groupby(map(self.by_task.pop, ids), attrgetter("incarnation")):
             held = by_incarnation[incarnation]
-            del held[task_id]
+            for lease in group:
+                del held[lease.id]
             if not held:
                 del by_incarnation[incarnation]
-            if run_tokens:
-                run_tokens.pop(task_id, None)
+        if self.run_tokens:
+            for task_id in ids:
+                self.run_tokens.pop(task_id, None)

@@ -37,8 +37,9 @@ from rota.core.tasks.model import TaskRecord, of_run
 from rota.store.database import Transaction
 from rota.store.tasks.bulk import MANY
 from rota.store.tasks.lanes import Lanes
-from rota.store.tasks.row_types import FIRST_PLACE, Place, QueuedPlace
+from rota.store.tasks.row_types import FIRST_FLOW, FIRST_PLACE, Place, QueuedPlace
 from rota.store.tasks.tasks import TaskStore
+from rota.store.workflow.runs import RunStore
 
 MOST_PLACES = 16_384  # of all windows, to which they are cut
 MOST_PER_LANE = 4_096  # of one window
@@ -61,13 +62,21 @@ class LaneWindow:
     def covers(self, place: Place) -> bool:
         return self.bound is None or place <= self.bound
 
-    def remove(self, places: list[Place]) -> None:
+    def remove_first(self, ids: list[TaskId]) -> bool:
+        """Remove the first places, if they are those of these tasks: nearly always."""
+        held = self.places
+        if [task_id for _, task_id in islice(held, len(ids))] != ids:
+            return False
+        if len(ids) == len(held):
+            held.clear()
+        else:
+            for _ in ids:
+                held.popleft()
+        return True
+
+    def remove(self, places: Iterable[Place]) -> None:
         """Remove places that the window covers, and has."""
         held = self.places
-        if [*islice(held, len(places))] == places:  # nearly always: they are next
-            for _ in places:
-                held.popleft()
-            return
         for place in places:
             if held and held[0] == place:
                 held.popleft()
@@ -93,6 +102,7 @@ class LaneWindows:
         self._most_places = most_places
         self.place_count = 0
         self.held_bytes = 0  # of the tasks that are held whole
+        self.has_run_tasks = True  # False: no task works for a run, so a read need not look for it
         self._lanes = lanes
 
     @classmethod
@@ -101,6 +111,7 @@ class LaneWindows:
         windows = cls(lanes)
         for number in TaskStore(tx, lanes).open_lanes():
             windows._by_lane[number] = LaneWindow(bound=FIRST_PLACE)
+        windows.has_run_tasks = RunStore(tx).has_tasks()
         return windows
 
     @property
@@ -178,7 +189,11 @@ class LaneWindows:
         count = max(wanted, min(MOST_PER_READ, self._part()))
         room = max(0, MOST_BYTES - self.held_bytes) // count - RECORD_BYTES
         found = TaskStore(tx, self._lanes).queued_after(
-            lane, window.bound, limit=count, most_bytes=min(room, MOST_PAYLOAD_BYTES)
+            lane,
+            window.bound,
+            limit=count,
+            most_bytes=min(room, MOST_PAYLOAD_BYTES),
+            are_plain=lane < FIRST_FLOW and not self.has_run_tasks,
         )
         self._extend(window, found, count)
 
@@ -325,12 +340,17 @@ class LaneWindows:
 
     def note_left(self, tasks: Iterable[TaskRecord]) -> None:
         """Note that these tasks have left the queue."""
-        places: dict[int, list[Place]] = {}
+        by_lane: dict[int, list[TaskRecord]] = {}
         for lane, group in groupby(tasks, key=attrgetter("lane")):
-            gone = places.setdefault(self._lanes.number_of(lane), [])
-            gone += [(-one.priority, one.id) for one in group]
-        for number, gone in places.items():
-            self._leave(number, gone)
+            by_lane.setdefault(self._lanes.number_of(lane), []).extend(group)
+        for number, left in by_lane.items():
+            window = self.by_lane.get(number)
+            ids = [one.id for one in left]
+            if window is not None and window.remove_first(ids):
+                self._forget(window, ids)
+                self._drop_if_empty(number)
+            else:
+                self._leave(number, [(-one.priority, one.id) for one in left])
 
     def _window(self, lane: int) -> LaneWindow:
         """Return the window of a lane in which a task is queued; a new one covers the lane."""
@@ -358,10 +378,9 @@ class LaneWindows:
     def _leave(self, lane: int, places: list[Place]) -> None:
         window = self.by_lane.get(lane)
         assert window is not None, "a lane with queued tasks has a window"
-        if window.bound is not None and max(places) > window.bound:
-            places = [place for place in places if window.covers(place)]
+        places = [place for place in places if window.covers(place)]
         window.remove(places)
-        self._forget(window, places)
+        self._forget(window, [task_id for _, task_id in places])
         self._drop_if_empty(lane)
 
     # --- limits ---------------------------------------------------------------------------------
@@ -393,14 +412,14 @@ class LaneWindows:
                     self._cut(window, part)
 
     def _cut(self, window: LaneWindow, length: int) -> None:
-        self._forget(window, window.cut(length))
+        self._forget(window, [task_id for _, task_id in window.cut(length)])
 
-    def _forget(self, window: LaneWindow, places: Collection[Place]) -> None:
-        """Forget the tasks at places that were removed from a window."""
-        self.place_count -= len(places)
+    def _forget(self, window: LaneWindow, ids: Collection[TaskId]) -> None:
+        """Forget the tasks whose places were removed from a window."""
+        self.place_count -= len(ids)
         if window.places:
             pop = window.tasks.pop
-            gone = [task for _, task_id in places if (task := pop(task_id, None)) is not None]
+            gone = [task for task_id in ids if (task := pop(task_id, None)) is not None]
         else:
             gone, window.tasks = [*window.tasks.values()], {}
         self.held_bytes -= sum([RECORD_BYTES + len(task.payload) for task in gone])

@@ -84,8 +84,10 @@ class WorkingSet:
     ) -> None:
         """Note the ends of tasks; `tasks` has those that were queued."""
         running, queued = TaskState.RUNNING, TaskState.QUEUED
-        self.leases.note_ended([one.id for one in decisions if one.was is running])
-        self.note_left([tasks[one.id] for one in decisions if one.was is queued])
+        ended = [one.id for one in decisions if one.was is running]
+        self.leases.note_ended(ended)
+        if len(ended) < len(decisions):
+            self.note_left([tasks[one.id] for one in decisions if one.was is queued])
         self.flows.note_finished((one.id for one in decisions), now_ms=now_ms)
 
     def note_queued(self, places: Sequence[QueuedPlace]) -> None:
@@ -121,10 +123,14 @@ class WorkingSet:
         now_ms: int,
     ) -> None:
         """Note leases of these tasks; `unqueued` were never put into the queue."""
-        queued = TaskState.QUEUED
-        self.leases.note_leased(decisions, tasks)
+        queued, leased = TaskState.QUEUED, [tasks[one.id] for one in decisions]
+        self.leases.note_leased(decisions, leased)
         self.note_left(
-            [tasks[one.id] for one in decisions if one.was is queued and one.id not in unqueued]
+            [
+                task
+                for one, task in zip(decisions, leased, strict=True)
+                if one.was is queued and one.id not in unqueued
+            ]
         )
         if self.flows.is_used:
-            self.flows.note_leased((tasks[one.id] for one in decisions), now_ms=now_ms)
+            self.flows.note_leased(leased, now_ms=now_ms)

@@ -4,13 +4,23 @@ Failures and retries are always logged, with their traceback. Lines of attempts 
 succeed are limited to some hundred a second, because a worker can run more tasks than a terminal or
 a log collector takes; the lines left out are counted. At level `debug` none is left out.
 
+A line takes longer to write than a task to start. So the lines of attempts that begin and succeed
+are written a few milliseconds later, when the handlers have started and the results are on their
+way. They have the time at which it happened, and are written before any other line of the process
+that comes after them.
+
 The lines go through the standard library's logger `rota.worker`, so a program that has not set up
 logging sees failures on stderr, and nothing else.
 """
 
 import asyncio
 import logging
-from typing import Any
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextvars import Context, copy_context
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from rota.core.tasks.model import TaskError
 from rota.messages import LeaseView, ResultItem
@@ -18,9 +28,19 @@ from rota.sdk.timing import now_s
 from rota.telemetry import library_logger
 
 MAX_LINES_PER_S = 500  # of attempts that begin or succeed
+MAX_WAITING_LINES = 1_000
+WRITE_AFTER_S = 0.02
 
 _logger = logging.getLogger("rota.worker")
 log = library_logger("rota.worker")
+
+
+class _WaitingLine(NamedTuple):
+    event: str
+    at_s: float  # by the clock on the wall
+    lease: LeaseView
+    more: dict[str, int]  # fields beside those of the lease
+    context: Context  # the handler's, in which it may have bound fields
 
 
 class AttemptLog:
@@ -30,28 +50,65 @@ class AttemptLog:
         self._loop = asyncio.get_running_loop()
         self._window_ends_at = 0.0
         self._lines = 0  # in this window
-        self._is_full = False  # until the window ends, lines are only counted
-        self._omitted = 0
+        self.is_full = False  # until the window ends, lines are only counted
+        self.omitted = 0
+        self._waiting: deque[_WaitingLine] = deque()
+        self._is_writing = False
+        self._handlers = [*_handlers_of(_logger)]
+        for handler in self._handlers:
+            handler.addFilter(self._write_first)
 
     def note_begun(self, lease: LeaseView) -> None:
         if self._may_log():
-            log.info("task_started", **_fields(lease))
+            self._put_off("task_started", lease, {})
 
     def note_ended(self, lease: LeaseView, item: ResultItem, *, began_at: float) -> None:
         """Log how an attempt ended, as its report says."""
         if item.ok:
             if self._may_log():
-                log.info("task_succeeded", **_fields(lease), took_ms=_took_ms(began_at))
+                self._put_off("task_succeeded", lease, {"took_ms": _took_ms(began_at)})
         elif item.snooze_ms is not None:
             if self._may_log():
                 event = "task_rate_limited" if item.rate_limited else "task_snoozed"
-                log.info(event, **_fields(lease), again_in_ms=item.snooze_ms)
+                self._put_off(event, lease, {"again_in_ms": item.snooze_ms})
         else:
+            self.write()
             _log_failure(lease, item, took_ms=_took_ms(began_at))
 
+    def write(self) -> None:
+        """Write all lines that wait; from any thread."""
+        if self._is_writing:
+            return  # called by a line that is being written
+        self._is_writing = True
+        try:
+            while self._waiting:
+                event, at_s, lease, more, context = self._waiting.popleft()
+                at = datetime.fromtimestamp(at_s, UTC).isoformat().replace("+00:00", "Z")
+                context.run(log.info, event, **_fields(lease), **more, timestamp=at)
+        finally:
+            self._is_writing = False
+
+    def close(self) -> None:
+        self.write()
+        for handler in self._handlers:
+            handler.removeFilter(self._write_first)
+
+    def _put_off(self, event: str, lease: LeaseView, more: dict[str, int]) -> None:
+        if not self._waiting:
+            self._loop.call_later(WRITE_AFTER_S, self.write)
+        self._waiting.append(_WaitingLine(event, time.time(), lease, more, copy_context()))
+        if len(self._waiting) >= MAX_WAITING_LINES:
+            self.write()
+
+    def _write_first(self, _record: logging.LogRecord) -> bool:
+        """Write the lines that wait before another one; a filter that lets each record pass."""
+        if self._waiting:
+            self.write()
+        return True
+
     def _may_log(self) -> bool:
-        if self._is_full:  # first, since it is asked for every task of a busy worker
-            self._omitted += 1
+        if self.is_full:
+            self.omitted += 1
             return False
         if not _logger.isEnabledFor(logging.INFO):
             return False
@@ -62,19 +119,28 @@ class AttemptLog:
         if self._lines < MAX_LINES_PER_S or _logger.isEnabledFor(logging.DEBUG):
             self._lines += 1
             return True
-        self._is_full = True
-        self._omitted += 1
+        self.is_full = True
+        self.omitted += 1
         self._loop.call_later(self._window_ends_at - now, self._log_omitted)
         return False
 
     def _log_omitted(self) -> None:
-        self._is_full = False
-        omitted, self._omitted = self._omitted, 0
+        self.write()
+        self.is_full = False
+        omitted, self.omitted = self.omitted, 0
         log.info(
             "task_lines_omitted",
             count=omitted,
             hint=f"more than {MAX_LINES_PER_S} lines a second; level debug shows all of them",
         )
+
+
+def _handlers_of(logger: logging.Logger) -> Iterator[logging.Handler]:
+    """Yield the handlers that the records of a logger reach."""
+    current: logging.Logger | None = logger
+    while current is not None:
+        yield from current.handlers
+        current = current.parent if current.propagate else None
 
 
 def _log_failure(lease: LeaseView, item: ResultItem, *, took_ms: int) -> None:

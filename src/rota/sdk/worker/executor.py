@@ -75,7 +75,7 @@ class Executor:
         return not self.running and not self._lingering
 
     def begin(self, leases: Iterable[LeaseView]) -> None:
-        now = now_s()
+        now, attempt_log = now_s(), self._attempt_log
         by_place: dict[Place, list[Attempt]] = {}
         for lease in leases:
             self.begun += 1
@@ -86,7 +86,10 @@ class Executor:
                 continue
             attempt = Attempt(lease, task, self._on_progress, self._log_sink, now)
             self.running[lease.task_id] = attempt
-            self._attempt_log.note_begun(lease)
+            if attempt_log.is_full:  # nearly always, in a busy worker
+                attempt_log.omitted += 1
+            else:
+                attempt_log.note_begun(lease)
             if lease.deadline_ms is not None:
                 self._set_timer(attempt)
             if task.batch is not None:
@@ -122,6 +125,7 @@ class Executor:
 
     async def close(self, *, is_hurried: bool = False) -> None:
         """Release threads and processes; in a hurry without waiting for handlers."""
+        self._attempt_log.close()
         for runner in self._runners.values():
             await runner.close(is_hurried=is_hurried)
 
@@ -138,7 +142,12 @@ class Executor:
             self._lingering.discard(attempt)
         else:
             self._settle(attempt)
-            self._note_end(attempt.lease, item, began_at=attempt.leased_at)
+            lease, attempt_log = attempt.lease, self._attempt_log
+            if item.ok and attempt_log.is_full:  # as in `begin`
+                attempt_log.omitted += 1
+            else:
+                attempt_log.note_ended(lease, item, began_at=attempt.leased_at)
+            self._report(lease, item)
         self._on_free_slot()
 
     def _note_end(self, lease: LeaseView, item: ResultItem, *, began_at: float) -> None:
@@ -150,9 +159,10 @@ class Executor:
         if attempt.timer is not None:
             attempt.timer.cancel()
             attempt.timer = None
+        task_id, running = attempt.lease.task_id, self.running
         # The same task may be here again, under a newer fence.
-        if self.running.get(attempt.lease.task_id) is attempt:
-            del self.running[attempt.lease.task_id]
+        if running.get(task_id) is attempt:
+            del running[task_id]
 
     def _set_timer(self, attempt: Attempt) -> None:
         lease = attempt.lease

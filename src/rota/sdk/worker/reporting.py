@@ -80,9 +80,10 @@ class Reporter:
         self._loop = asyncio.get_running_loop()
 
     def add(self, lease: LeaseView, item: ResultItem) -> None:
+        waiting = self._waiting
         self.pending[lease.task_id] = lease
-        self._waiting.append((lease, item))
-        if self._is_asleep or len(self._waiting) == self._many:
+        waiting.append((lease, item))
+        if self._is_asleep or len(waiting) == self._many:
             self._wake()
 
     def _wake(self) -> None:
@@ -135,9 +136,9 @@ class Reporter:
 
     def _take(self) -> list[Finished]:
         batch: list[Finished] = []
-        size = 0
-        while self._waiting and len(batch) < MAX_REPORT_ITEMS and size < MAX_REPORT_BYTES:
-            one = self._waiting.popleft()
+        size, waiting = 0, self._waiting
+        while waiting and len(batch) < MAX_REPORT_ITEMS and size < MAX_REPORT_BYTES:
+            one = waiting.popleft()
             batch.append(one)
             result = one[1].result
             if result is not None:
@@ -168,15 +169,14 @@ class Reporter:
         self, session: WorkerSession, batch: Sequence[Finished], answer: Counter[str]
     ) -> None:
         if not session.is_over:
+            pending = self.pending
             for lease, _ in batch:
-                self._drop_pending(lease)
+                task_id = lease.task_id
+                # The same task may be here again, under a newer fence.
+                if pending.get(task_id) is lease:
+                    del pending[task_id]
         if answer:
             log.info("results_late", **answer)
-
-    def _drop_pending(self, lease: LeaseView) -> None:
-        # The same task may be here again, under a newer fence.
-        if self.pending.get(lease.task_id) is lease:
-            del self.pending[lease.task_id]
 
     def refuse(self, item: Finished, error: RotaError) -> Finished | None:
         """Report an error in place of a result that the coordinator refuses."""

@@ -67,6 +67,16 @@ SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
  ORDER BY r.rank, r.id
  LIMIT :limit
 
+-- name: queued_plain_after
+-- As `queued_after`, of a lane whose tasks belong to no flow and to no run: with half of the work.
+SELECT r.rank, r.id, r.fence, r.attempt,
+       CASE WHEN length(t.payload) <= :most_bytes THEN t.payload END,
+       t.options, t.key, t.created_at_ms
+  FROM ready AS r CROSS JOIN task AS t ON t.id = r.id
+ WHERE r.lane = :lane AND (r.rank, r.id) > (:rank, :id)
+ ORDER BY r.rank, r.id
+ LIMIT :limit
+
 -- name: queued_after_each
 -- The queued tasks of several lanes, each after a place of its own; both are given as a JSON list.
 SELECT t.lane, r.rank, r.id, r.fence, r.attempt,

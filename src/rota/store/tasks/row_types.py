@@ -81,6 +81,31 @@ def queued(rows: Iterable[Row], lanes: LaneTable) -> list[TaskRecord]:
     ]
 
 
+def queued_plain(rows: Iterable[Row], lane: Lane) -> list[tuple[Place, TaskRecord | None]]:
+    """Convert rows of `tasks.queued_plain_after`; None: its payload was left out."""
+    state = TaskState.QUEUED
+    return [
+        (
+            (rank, number),
+            None
+            if payload is None
+            else TaskRecord(
+                id=number,
+                lane=lane,
+                state=state,
+                priority=-rank,
+                payload=payload,
+                options=DEFAULT_OPTIONS if options is None else decode_options(options),
+                key=key,
+                created_at_ms=created_at_ms,
+                attempt=attempt,
+                fence=fence,
+            ),
+        )
+        for rank, number, fence, attempt, payload, options, key, created_at_ms in rows
+    ]
+
+
 def leases(rows: Iterable[Row], lanes: LaneTable) -> dict[TaskId, Lease]:
     """Convert rows of `tasks.leases`, `leases_of` and `all_leases`; by task."""
     return {

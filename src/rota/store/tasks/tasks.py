@@ -140,18 +140,23 @@ class TaskStore:
         return self._tx.column("tasks.open_lanes", end=FIRST_FLOW)
 
     def queued_after(
-        self, lane: int, place: Place, *, limit: int, most_bytes: int
+        self, lane: int, place: Place, *, limit: int, most_bytes: int, are_plain: bool = False
     ) -> list[tuple[Place, TaskRecord | None]]:
-        """The next tasks of a lane after a place; None: its payload has more than `most_bytes`."""
+        """The next tasks of a lane after a place; None: its payload has more than `most_bytes`.
+
+        Are plain: none of them belongs to a flow or works for a run.
+        """
         rank, task_id = place
         rows = self._tx.rows(
-            "tasks.queued_after",
+            "tasks.queued_plain_after" if are_plain else "tasks.queued_after",
             lane=lane,
             rank=rank,
             id=task_id,
             limit=limit,
             most_bytes=most_bytes,
         )
+        if are_plain:
+            return row_types.queued_plain(rows, self._lanes.by_number[lane])
         return self._places(rows)
 
     def queued_after_each(
@@ -196,18 +201,20 @@ class TaskStore:
         """Lease tasks; those of one lane and priority leave the queue by one statement.
 
         `unqueued` are the tasks that were added and never put into the queue. Are next: the others
-        are the first of their lanes.
+        are queued, and the first of their lanes.
         """
         tx, queued, scheduled = self._tx, TaskState.QUEUED, TaskState.SCHEDULED
         known = [tasks[one.id] for one in leases]
         lanes = self._numbers(known)
         places: dict[tuple[int, int], list[int]] = {}
         flowing: list[tuple[int]] = []
-        leaving = [
-            task
-            for one, task in zip(leases, known, strict=True)
-            if one.was is queued and one.id not in unqueued
-        ]
+        leaving = known
+        if unqueued or not are_next:
+            leaving = [
+                task
+                for one, task in zip(leases, known, strict=True)
+                if one.was is queued and one.id not in unqueued
+            ]
         for (flow, lane, priority), group in groupby(leaving, key=_place_of):
             if flow is None:
                 ids = places.setdefault((self._lanes.number_of(lane), -priority), [])
@@ -221,10 +228,11 @@ class TaskStore:
         if waiting := [(one.id,) for one in leases if one.was is scheduled]:
             tx.pipeline_each("tasks.unschedule_one", ("id",), waiting)
         bulk.write_leases(tx, leases, lanes)
+        default = DEFAULT_OPTIONS
         if released := [
             one.id
             for one, task in zip(leases, known, strict=True)
-            if task.options is not DEFAULT_OPTIONS and _releases_at_start(one, task.options)
+            if task.options is not default and _releases_at_start(one, task.options)
         ]:
             tx.pipeline("unique.release", ids=released)
 

@@ -158,7 +158,7 @@ class RunAdvancer:
         self._runs.flush()
         if self._made:
             self._runs.add_tasks(self._made)
-            self._cache.has_tasks = True
+            self._cache.has_tasks = self._batch.held.windows.has_run_tasks = True
         self._cache.trim()
 
     def _advance(self, live: LiveRun, event: RunEvent) -> None:

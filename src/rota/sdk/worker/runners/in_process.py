@@ -173,26 +173,41 @@ def run_handler(attempt: Attempt) -> ResultItem:
     return _with_span(attempt, item_of_value(lease, value))
 
 
-async def arun_handler(attempt: Attempt) -> ResultItem:
-    """Run an async handler to its end; yields to the event loop only if the handler does."""
+async def arun_handler(
+    attempt: Attempt, on_end: Callable[[Attempt, ResultItem], None] | None = None
+) -> ResultItem:
+    """Run an async handler to its end; yields to the event loop only if the handler does.
+
+    `on_end` is called here, because a second coroutine that awaits this one would cost each task
+    more than all the rest of this function.
+    """
+    EXECUTION.set(attempt)
     lease, task = attempt.lease, attempt.task
-    if task.batch is not None:
-        return await _arun_batch(attempt)
     try:
-        args, kwargs = task.arguments.decode(lease.payload)
-    except InvalidArguments as error:
-        return failure(lease, INVALID_ARGUMENTS, error.detail, retryable=False)
-    try:
-        middleware = task.app.middleware
-        function = task.function if middleware is None else handler_of(attempt, middleware)
-        value = function(*args, **kwargs)
-        if task.is_async:
-            value = await value
+        if attempt.is_settled:  # stopped before it began
+            item = item_of_error(lease, asyncio.CancelledError())
+        elif task.batch is not None:
+            item = await _arun_batch(attempt)
+        else:
+            try:
+                args, kwargs = task.arguments.decode(lease.payload)
+            except InvalidArguments as error:
+                item = failure(lease, INVALID_ARGUMENTS, error.detail, retryable=False)
+            else:
+                middleware = task.app.middleware
+                function = task.function if middleware is None else handler_of(attempt, middleware)
+                value = function(*args, **kwargs)
+                if task.is_async:
+                    value = await value
+                item = _with_span(attempt, item_of_value(lease, value))
     except GeneratorExit:
         raise
     except BaseException as error:  # noqa: BLE001 - as above; a cancelled one is settled already
-        return item_of_error(lease, error)
-    return _with_span(attempt, item_of_value(lease, value))
+        item = item_of_error(lease, error)
+    if on_end is not None:
+        attempt.carrier = None  # breaks a reference cycle
+        on_end(attempt, item)
+    return item
 
 
 def _with_span(attempt: Attempt, item: ResultItem) -> ResultItem:
@@ -317,22 +332,18 @@ class LoopRunner:
         """Do nothing: tasks end with their handlers."""
 
     def _start(self) -> None:
-        waiting, create_task = self._waiting, self._loop.create_task
+        waiting, loop, on_end = self._waiting, self._loop, self._on_end
+        has_factory = loop.get_task_factory() is not None
         for _ in range(min(len(waiting), ATTEMPTS_PER_PORTION)):
             attempt = waiting.popleft()
-            attempt.carrier = create_task(self._run(attempt))
+            run, name = arun_handler(attempt, on_end), attempt.task.name
+            if has_factory:
+                attempt.carrier = loop.create_task(run, name=name)
+            else:  # as `create_task` does it, in three quarters of the time
+                attempt.carrier = asyncio.Task(run, loop=loop, name=name)
         self._is_starting = bool(waiting)
         if waiting:
             self._loop.call_soon(self._start)
-
-    async def _run(self, attempt: Attempt) -> None:
-        if attempt.is_settled:  # stopped before it began
-            self._on_end(attempt, item_of_error(attempt.lease, asyncio.CancelledError()))
-            return
-        EXECUTION.set(attempt)
-        item = await arun_handler(attempt)
-        attempt.carrier = None  # breaks a reference cycle
-        self._on_end(attempt, item)
 
 
 class ThreadRunner:

@@ -50,6 +50,7 @@ class ChildAttempt:
     """The current attempt of this process, in the place of the worker's `Attempt`."""
 
     stop_reason = None  # the worker stops the process instead
+    is_settled = False
 
     def __init__(
         self, assignment: AttemptAssignment, task: Task[..., Any], pipe: "WorkerPipe"
@@ -163,11 +164,7 @@ def run_assignment(assignment: AttemptAssignment, pipe: WorkerPipe) -> Ended:
         return Ended(item=failure(lease, PROCESS_DIED, text))
     attempt: Any = ChildAttempt(assignment, task, pipe)
     with capturing(assignment.captured, lambda: EXECUTION.get(None)):
-        if task.is_async:
-            EXECUTION.set(attempt)
-            item = asyncio.run(arun_handler(attempt))
-        else:
-            item = run_handler(attempt)
+        item = asyncio.run(arun_handler(attempt)) if task.is_async else run_handler(attempt)
     return Ended(item=item, left_out=attempt.left_out)
 
 
