@@ -14,6 +14,8 @@ from rota.core.ids import TaskId
 from rota.core.tasks.model import NewTask
 from rota.engine.working_set import lane_windows
 from rota.engine.working_set.lane_windows import LaneWindow, LaneWindows
+from tests.engine.flows import Flows
+from tests.engine.graphs import CHILD
 from tests.engine.holding import check_working_set, small_windows
 from tests.engine.running import Engine
 from tests.store.opened import NOW_MS, Opened, in_memory
@@ -252,6 +254,21 @@ async def test_many_queued_tasks_take_no_more_room_than_the_windows(
 
     assert windows.place_count <= 2 * 50 + 3
     assert windows.held_bytes <= 20_000
+
+
+async def test_a_task_of_a_run_that_is_read_later_knows_its_run(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The windows were loaded when there was no run, and do not cover the run's task."""
+    monkeypatch.setattr(lane_windows, "MOST_PER_LANE", 2)
+    monkeypatch.setattr(lane_windows, "MOST_PER_READ", 2)
+    await engine.submit(*["work"] * 5)
+    run_id = await Flows(engine).start(CHILD)
+    worker = await engine.register()
+
+    leased = await engine.lease(worker)
+
+    assert [task.run for task in leased] == [None] * 5 + [run_id]
 
 
 async def test_jobs_and_cancellations_take_tasks_out_of_the_middle(engine: Engine) -> None:

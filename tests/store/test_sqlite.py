@@ -45,6 +45,15 @@ def test_what_makes_a_commit_durable_is_really_in_force(database: SqliteDatabase
     assert connection.pragma("wal_autocheckpoint") > 0
 
 
+def test_a_statement_is_compiled_once_and_not_at_each_execution(database: SqliteDatabase) -> None:
+    database.read(lambda tx: QueueStore(tx).known())
+    connections = [database._writer, database._readers.get()]
+
+    plans_are_stable = [one.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) for one in connections]
+
+    assert plans_are_stable == [True, True]
+
+
 @pytest.mark.parametrize(
     ("url", "path"),
     [
