@@ -29,6 +29,7 @@ from rota.engine.dispatch.dispatcher import Dispatcher
 from rota.store.tasks.tasks import TaskStore
 
 BRINGS_WORK: tuple[type[Decision], ...] = (AddTask, RequeueTask, QueueTask, ReviveTask)
+DISPATCHED: frozenset[type[Decision]] = frozenset({*BRINGS_WORK, PutWorker, RemoveWorker})
 
 
 class DispatchDomain(Domain):
@@ -44,6 +45,12 @@ class DispatchDomain(Domain):
     def write(self) -> None:
         """Assign work, and write the leases."""
         batch, decisions = self.batch, self.batch.decisions
+        if (
+            LeaseWork not in batch.kinds
+            and not batch.held.has_work
+            and DISPATCHED.isdisjoint(decisions)
+        ):
+            return  # only calls of the waitlist ask, for which there was no work before either
         asking = [
             (index, command)
             for index, command in enumerate(batch.commands)

@@ -86,8 +86,9 @@ class Dispatcher:
         which may be an error. Expected: how much new work there is.
         """
         answers = self._assign(asking, waitlist, changed, expected)
-        self._tasks.queue_new(self._new)
-        self._held.windows.note_unclaimed(self._new.values())
+        if self._new:
+            self._tasks.queue_new(self._new)
+            self._held.windows.note_unclaimed(self._new.values())
         return answers
 
     def _assign(

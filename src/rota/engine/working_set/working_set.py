@@ -43,6 +43,11 @@ class WorkingSet:
         return self.windows.task_count
 
     @property
+    def has_work(self) -> bool:
+        """Whether a queued task may be leased."""
+        return bool(self.windows.by_lane or self.flows.active)
+
+    @property
     def task_bytes(self) -> int:
         """The size of the queued tasks that are held whole."""
         return self.windows.held_bytes
