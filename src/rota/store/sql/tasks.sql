@@ -68,7 +68,7 @@ SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
  LIMIT :limit
 
 -- name: queued_plain_after
--- As `queued_after`, of a lane whose tasks belong to no flow and to no run: with half of the work.
+-- As `queued_after`, of a lane whose tasks belong to no flow and to no run.
 SELECT r.rank, r.id, r.fence, r.attempt,
        CASE WHEN length(t.payload) <= :most_bytes THEN t.payload END,
        t.options, t.key, t.created_at_ms

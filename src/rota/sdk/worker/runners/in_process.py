@@ -178,8 +178,7 @@ async def arun_handler(
 ) -> ResultItem:
     """Run an async handler to its end; yields to the event loop only if the handler does.
 
-    `on_end` is called here, because a second coroutine that awaits this one would cost each task
-    more than all the rest of this function.
+    `on_end` is called here, so that no second coroutine has to await this one for each task.
     """
     EXECUTION.set(attempt)
     lease, task = attempt.lease, attempt.task
