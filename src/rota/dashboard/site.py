@@ -15,11 +15,10 @@ import gzip
 import hashlib
 import posixpath
 import re
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -80,23 +79,31 @@ class _ImportMap(Struct):
     imports: dict[str, str]
 
 
-class StaticFile(NamedTuple):
-    content: bytes
-    zipped: bytes | None  # None: too small
-    media_type: str
-    tag: str  # changes with the content
+class StaticFile:
+    """One file, as it is served."""
 
-    @classmethod
-    def of(cls, content: bytes, media_type: str) -> "StaticFile":
-        zipped = gzip.compress(content, 6, mtime=0) if len(content) >= MIN_ZIPPED_BYTES else None
-        return cls(content, zipped, media_type, digest(content))
+    def __init__(self, content: bytes, media_type: str) -> None:
+        self.content = content
+        self.media_type = media_type
+        self.tag = digest(content)  # changes with the content
+
+    @cached_property
+    def zipped(self) -> bytes | None:
+        """The content for browsers that take it zipped; None: it is too small.
+
+        Zipped when it is first asked for: most coordinators that start are not looked at.
+        """
+        if len(self.content) < MIN_ZIPPED_BYTES:
+            return None
+        return gzip.compress(self.content, 6, mtime=0)
 
 
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:20]
 
 
-def read_all() -> dict[str, StaticFile]:
+@cache
+def read_all() -> Mapping[str, StaticFile]:
     """Read every file of `static/` that has a known media type, by its path there."""
     found: dict[str, StaticFile] = {}
     _walk(files("rota.dashboard").joinpath("static"), "", found)
@@ -111,14 +118,14 @@ def _walk(folder: Traversable, prefix: str, found: dict[str, StaticFile]) -> Non
             continue
         media_type = MEDIA_TYPES.get(_ending(entry.name))
         if media_type is not None:
-            found[name] = StaticFile.of(entry.read_bytes(), media_type)
+            found[name] = StaticFile(entry.read_bytes(), media_type)
 
 
 def _ending(name: str) -> str:
     return name[name.rfind(".") :] if "." in name else ""
 
 
-def edition_of(found: dict[str, StaticFile]) -> str:
+def edition_of(found: Mapping[str, StaticFile]) -> str:
     """A digest of all files together, which changes with any of them."""
     return digest("".join(f"{name} {file.tag}\n" for name, file in sorted(found.items())).encode())
 
@@ -129,20 +136,21 @@ def edition_of(found: dict[str, StaticFile]) -> str:
 def routes(lost: ASGIApp) -> list[BaseRoute]:
     """The routes of the dashboard; `lost` answers for unknown files."""
     found = read_all()
-    edition = edition_of(found)
-
-    @lru_cache(maxsize=MOST_ROOTS)
-    def page_below(root: str) -> _File:
-        page = _page(found, edition, root)
-        return _File(page, {**PAGE_HEADERS, "content-security-policy": policy(page.content)})
-
-    index = _Index(page_below, lost)
+    index = _Index(lost)
     return [
         Route("/", index, methods=["GET"]),
         *(Route(f"/{name}", index, methods=["GET"]) for name in PAGES),
         *(Route(f"/{name}/{{rest:path}}", index, methods=["GET"]) for name in PAGES),
-        Route("/static/{rest:path}", _Files(found, edition, lost), methods=["GET"]),
+        Route("/static/{rest:path}", _Files(found, edition_of(found), lost), methods=["GET"]),
     ]
+
+
+@lru_cache(maxsize=MOST_ROOTS)
+def page_below(root: str) -> "_File":
+    """The page with the addresses of its files below a path."""
+    found = read_all()
+    page = _page(found, edition_of(found), root)
+    return _File(page, {**PAGE_HEADERS, "content-security-policy": policy(page.content)})
 
 
 def policy(page: bytes) -> str:
@@ -180,7 +188,7 @@ def _page(found: Mapping[str, StaticFile], edition: str, root: str) -> StaticFil
     text = found["index.html"].content.decode().replace("{static}", static)
     for place, links in named.items():
         text = text.replace(place, "\n".join(links))
-    return StaticFile.of(text.encode(), found["index.html"].media_type)
+    return StaticFile(text.encode(), found["index.html"].media_type)
 
 
 def _imported(found: Mapping[str, StaticFile], first: str) -> set[str]:
@@ -208,15 +216,13 @@ def _imported(found: Mapping[str, StaticFile], first: str) -> set[str]:
 class _Index:
     """Serves the page, with the addresses of its files below the path of the request."""
 
-    def __init__(self, page_below: "Callable[[str], _File]", lost: ASGIApp) -> None:
-        self._page_below = page_below
+    def __init__(self, lost: ASGIApp) -> None:
         self._lost = lost
-        page_below("")  # made at start, for most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         root: str = scope.get(ROOT, "")
         # The path becomes part of the page. A server may take it from the address of a request.
-        page = self._page_below(root) if _ROOT.fullmatch(root) else self._lost
+        page = page_below(root) if _ROOT.fullmatch(root) else self._lost
         await page(scope, receive, send)
 
 

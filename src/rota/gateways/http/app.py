@@ -1,5 +1,7 @@
 """The HTTP application: all endpoints, the dashboard, and the OpenAPI document."""
 
+from functools import cache
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -31,17 +33,19 @@ def create_app(services: HttpServices) -> Application:
     site = Starlette(
         routes=[
             *dashboard.routes(_not_found),
-            Route("/docs", StaticResponse(openapi.docs_page()), methods=["GET"]),
-            Route(
-                "/openapi.json",
-                StaticResponse(encoded(openapi.document(ENDPOINTS))),
-                methods=["GET"],
-            ),
-            Route("/ws", StaticResponse(NO_UPGRADE), methods=["GET"]),
+            Route("/docs", StaticResponse(openapi.docs_page), methods=["GET"]),
+            Route("/openapi.json", StaticResponse(_openapi), methods=["GET"]),
+            Route("/ws", StaticResponse(lambda: NO_UPGRADE), methods=["GET"]),
         ],
         exception_handlers={HTTPException: _refuse},
     )
     return Application(services, ENDPOINTS, site)
+
+
+@cache
+def _openapi() -> HttpResponse:
+    """The document, which takes longer to make than the rest of the application."""
+    return encoded(openapi.document(ENDPOINTS))
 
 
 async def _not_found(scope: Scope, _receive: Receive, send: Send) -> None:

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
@@ -212,6 +213,7 @@ def _errors(endpoint: HttpEndpoint) -> list[type[RotaError]]:
 # --- the page ---------------------------------------------------------------------------------
 
 
+@cache
 def docs_page() -> HttpResponse:
     """The `/docs` page."""
     text = files("rota.gateways.http").joinpath("html", "docs.html").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Responses: their header fields, how they are sent, and errors as `application/problem+json`."""
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from functools import lru_cache
 from http import HTTPStatus
@@ -135,13 +135,13 @@ async def send_response(scope: Scope, send: Send, answer: HttpResponse | Streame
 
 
 class StaticResponse:
-    """One fixed answer, as an ASGI application."""
+    """One fixed answer, as an ASGI application; it is made when it is first asked for."""
 
-    def __init__(self, answer: HttpResponse) -> None:
-        self._answer = answer
+    def __init__(self, make_answer: Callable[[], HttpResponse]) -> None:
+        self._make_answer = make_answer
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        await send_response(scope, send, self._answer)
+        await send_response(scope, send, self._make_answer())
 
 
 # --- errors -------------------------------------------------------------------------------------
