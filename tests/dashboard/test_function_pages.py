@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.dashboard.browsing import settled, visiting
 from tests.dashboard.function_runs import (
@@ -31,7 +32,7 @@ HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 MOST_NODES = 250  # of a graph
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def bench(api: Api) -> Bench:
     return await Bench.at(api)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import pytest_asyncio
 
 from tests.dashboard import million
 from tests.gateways.serving import Api, served
@@ -43,7 +44,7 @@ def long_past(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def old(long_past: Path) -> AsyncIterator[Api]:
     async with served(long_past, zmq_port=None) as api:
         yield api

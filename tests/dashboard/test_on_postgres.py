@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.dashboard.browsing import Visit, heading, settled, visiting
 from tests.dashboard.test_run_pages import node, waiting_run
@@ -46,7 +47,7 @@ class Shop:
         self.tasks = tasks  # ids by name
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
     settings = {
         "store": url(),
