@@ -72,7 +72,7 @@ class Member:
 async def pass_time(api: Api, by_ms: int) -> None:
     """Let time pass for services, in steps that are no pause."""
     for _ in range(0, by_ms, SWEEP_MS):
-        api.clock.turn(SWEEP_MS)
+        await api.turn_clock(SWEEP_MS)
         await api.node.coordinator.execute(SweepServices())
 
 

@@ -14,6 +14,7 @@ from rota.settings import Settings
 from tests.databases.empty import begin_empty
 
 Json = Any
+PATIENCE_S = 30.0  # for what is expected to happen; reached only by a failing test
 CERTIFICATES = ssl.create_default_context()  # read once: each client would take 20 ms to
 
 
@@ -70,9 +71,22 @@ class Api:
         assert answer.status_code == 201, answer.text
         return Worker(self, answer.json())
 
+    async def turn_clock(self, by_ms: int) -> None:
+        """Turn the clock between two batches.
+
+        What a test has seen is committed, but its batch may not have ended, and duties have batches
+        of their own. One during which the clock is turned counts as a pause of the coordinator, and
+        members of services are then given more time. Batches begin on this thread: none can begin
+        between the look and the turn.
+        """
+        async with asyncio.timeout(PATIENCE_S):
+            while self.node.coordinator.metrics().waiting:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0)
+        self.clock.turn(by_ms)
+
     async def turn(self, by_ms: int) -> None:
         """Let time pass, and the duties see it."""
-        self.clock.turn(by_ms)
+        await self.turn_clock(by_ms)
         await self.node.coordinator.tick()
 
 

@@ -149,7 +149,7 @@ async def test_a_bad_beat_names_its_field_and_changes_nothing(
     a = Member(api, "a")
     await a.register()
     before = await shown(api)
-    api.clock.turn(1_000)
+    await api.turn_clock(1_000)
 
     answer = await api.post(
         f"{a.path}/heartbeat", {"maxShardCount": 10, "assignedShards": [], **body}
@@ -273,7 +273,7 @@ async def test_a_poll_ends_in_time_for_the_next_beat(tmp_path: Path) -> None:
 async def test_a_beat_counts_when_it_comes_and_not_when_it_is_answered(api: Api) -> None:
     a, _ = await two(api)
     await a.beat()
-    api.clock.turn(100)
+    await api.turn_clock(100)
     heard_ms = api.clock.now_ms()
     poll = await parked(api, a)
 

@@ -133,6 +133,6 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 async def turn(api: Api, by_ms: int) -> None:
     """Let time pass for the coordinator: the sockets are beaten for, then the duties look."""
-    api.clock.turn(by_ms)
+    await api.turn_clock(by_ms)
     await api.node.sockets.send_heartbeats()
     await api.node.coordinator.tick()

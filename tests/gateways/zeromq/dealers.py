@@ -115,14 +115,9 @@ class Gateway:
         return Dealer(socket)
 
     async def pass_time(self, by_ms: int) -> None:
-        """Let time pass, in steps that are no pause of ours, and services see it.
-
-        What a test has seen is committed, but its batch may not have ended. A batch during which
-        the clock is turned would count as a pause, so one more batch is waited for first.
-        """
-        await self.api.node.coordinator.execute(SweepServices())
+        """Let time pass, in steps that are no pause of ours, and services see it."""
         for _ in range(0, by_ms, STEP_MS):
-            self.api.clock.turn(STEP_MS)
+            await self.api.turn_clock(STEP_MS)
             await self.api.node.coordinator.execute(SweepServices())
 
     async def owned(self, service: str = SERVICE) -> dict[str, list[int]]:

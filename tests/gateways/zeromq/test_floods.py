@@ -19,6 +19,7 @@ import zmq
 from rota.gateways.zeromq import binding, byte_meter, descriptors
 from rota.gateways.zeromq.memory_watch import FLOOR_BYTES
 from tests.cli.processes import Running, coordinator
+from tests.gateways.serving import CERTIFICATES
 from tests.gateways.zeromq import raw_peers
 from tests.gateways.zeromq.dealers import EVERYTHING, assigned, heartbeat, opened, register
 from tests.gateways.zeromq.raw_peers import MORE, frame
@@ -29,9 +30,14 @@ pytestmark = [
 ]
 
 MEBIBYTE = 1024 * 1024
+# Tiny frames take a gigabyte a second inside libzmq, whose thread reads on while the event loop is
+# busy or waits for a processor: 50 ms between two measurements are 148 MiB at the peak, 100 ms are
+# 231. Without the limit, the smallest flood here takes 317.
+MOST_PEAK_BYTES = 250 * MEBIBYTE
 FLOOD_BYTES = 1024 * MEBIBYTE  # what a peer would send, were it not dropped
 SOME = 256 * 1024  # sent at once
 BURSTING = 40  # peers
+LOOK_AGAIN_S = 0.02  # after so long: each look is a request, which the event loop has to answer
 DEAF_AFTER = 8  # answers of half a megabyte that it does not read
 
 
@@ -75,7 +81,7 @@ def dropped_unfinished(serving: Serving) -> int:
 
 def figure(serving: Serving, name: str) -> int:
     try:
-        metrics = httpx.get(f"{serving.url}/metrics").text
+        metrics = httpx.get(f"{serving.url}/metrics", verify=CERTIFICATES).text
     except httpx.TransportError:
         return 0  # without a descriptor for a moment
     for line in metrics.splitlines():
@@ -88,7 +94,9 @@ def figure(serving: Serving, name: str) -> int:
 def test_a_message_without_end_costs_its_sender_the_connection_and_little_memory(
     serving: Serving, member: zmq.Socket[bytes], size: int
 ) -> None:
-    reason, most_mebibytes = ("unfinished_message", 64) if size else ("memory_growth", 100)
+    # Empty frames are found out by the memory they take, or by their bytes if that is seen first.
+    reasons = {"unfinished_message"} if size else {"memory_growth", "unfinished_message"}
+    most_bytes = 64 * MEBIBYTE if size else MOST_PEAK_BYTES
     endless = frame(b"x" * size, flags=MORE)
     before = raw_peers.resident_bytes(serving.process.pid)
 
@@ -98,11 +106,11 @@ def test_a_message_without_end_costs_its_sender_the_connection_and_little_memory
         grown = raw_peers.resident_bytes(serving.process.pid) - before
 
     assert sent < FLOOD_BYTES
-    assert grown < most_mebibytes * MEBIBYTE
+    assert grown < most_bytes
     check(member)
-    assert dropped(serving, reason) == 1
+    assert sum(dropped(serving, reason) for reason in reasons) == 1
     told = json.loads(serving.process.wait_for("peer_dropped"))
-    assert told["code"] == reason
+    assert told["code"] in reasons
     assert told["unfinished_bytes"] > (binding.MAX_UNFINISHED_BYTES if size else FLOOR_BYTES)
 
 
@@ -125,7 +133,7 @@ def test_many_peers_with_tiny_frames_take_little_memory(
                 until(lambda: dropped(serving, "memory_growth") >= count // 2)
             check(member)
 
-    assert raw_peers.peak_bytes(serving.process.pid) - before < 250 * MEBIBYTE
+    assert raw_peers.peak_bytes(serving.process.pid) - before < MOST_PEAK_BYTES
 
 
 def test_many_peers_with_unfinished_messages_share_one_limit(
@@ -195,6 +203,7 @@ def until(is_so: Callable[[], bool]) -> None:
     end_s = time.monotonic() + raw_peers.TIMEOUT_S
     while not is_so():
         assert time.monotonic() < end_s
+        time.sleep(LOOK_AGAIN_S)
 
 
 def test_a_whole_message_of_very_many_frames_costs_its_sender_the_connection(

@@ -9,6 +9,10 @@ Memory may grow for other reasons at the same time. A peer that then happens to 
 a large message is dropped as well. That is harmless: it connects again and repeats its heartbeat.
 While the unfinished bytes are too few to have taken so much, no peer is dropped at first.
 
+libzmq reads on a thread of its own, also while the event loop is busy. Between two measurements
+empty frames can take about a megabyte in each millisecond. A loop that is held up for 100 ms can
+therefore find the limit exceeded by 100 MB; the limit bounds the growth only from then on.
+
 libzmq frees the messages of a dropped peer soon, but not at once. Until then the growth stays what
 it is, and the next peers with unfinished messages are dropped as well. Then free memory is returned
 to the system, as far as its allocator can, and what is still resident is taken for usual. Otherwise
