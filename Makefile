@@ -11,6 +11,9 @@ WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) + 1)")
 # (`make setup LOCKED=`): the versions of constraints.txt, for a platform that the lock lacks.
 LOCKED ?= yes
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Tests start hundreds of processes of Rota. Without its bytecode each would compile what it imports,
+# and each worker of pytest every test file.
+unexport PYTHONDONTWRITEBYTECODE
 # What needs no server, no browser and no process of its own: most of the rules, in a minute.
 QUICK := tests/core tests/store tests/engine tests/docs $(wildcard tests/test_*.py)
 

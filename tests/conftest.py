@@ -1,10 +1,10 @@
-"""What all tests share: a clock that moves when told, and how hard hypothesis looks."""
+"""What all tests share: a clock that moves when told, how hard hypothesis looks, and the order."""
 
 import os
 import signal
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from tests.certificates import Authority, Certificate
 
@@ -21,6 +21,34 @@ settings.load_profile("ordinary")
 # A shell starts background jobs with SIGINT ignored, and the processes of tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A test of many examples may take long on a busy machine. Hypothesis takes the end of its time for
+# a failure of the example that was under way, does not see it again, and reports a flaky test.
+MANY_EXAMPLES_TIMEOUT_S = 600
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give tests of many examples more time, and put slow tests first.
+
+    Each worker of pytest-xdist begins with a share of the items that are side by side, and takes
+    from the others when it has none left. So each share begins with slow tests: whatever is left
+    for the end is short, and no processor waits for the last test.
+    """
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)) and not item.get_closest_marker(
+            "timeout"
+        ):
+            item.add_marker(pytest.mark.timeout(MANY_EXAMPLES_TIMEOUT_S))
+    shares = getattr(config, "workerinput", {}).get("workercount", 1)
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    others = [item for item in items if not item.get_closest_marker("slow")]
+    items[:] = [
+        item
+        for number in range(shares)
+        for some in (slow, others)
+        for item in some[number * len(some) // shares : (number + 1) * len(some) // shares]
+    ]
 
 
 class TurnedClock:

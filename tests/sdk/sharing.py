@@ -1,6 +1,7 @@
 """Shard workers that really run, and a diary of what their callbacks were called for."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rota.sdk.client.client import Client
 from tests.sdk.serving import PATIENCE_S, Server
 
 SERVICE = "feed"
+LOOK_AGAIN_S = 0.02  # after so long; to look all the time would keep a processor busy
 
 
 class ShardServer(Server):
@@ -38,6 +40,14 @@ class ShardServer(Server):
         with Client.connect(self.url) as client:
             view = client.run(service_calls.get_service(SERVICE))
         return {member.worker_id: member for member in view.members}
+
+
+def look_until(is_so: Callable[[], bool]) -> None:
+    """Wait for what can only be seen by looking."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(LOOK_AGAIN_S)
 
 
 class Diary:

@@ -17,10 +17,14 @@ from rota.sdk.client.client import Client
 from rota.sdk.client.service_calls import save_checkpoint
 from tests.sdk.listening import free_url
 from tests.sdk.serving import PATIENCE_S
-from tests.sdk.sharing import SERVICE, Diary, ShardServer, keeper
+from tests.sdk.sharing import SERVICE, Diary, ShardServer, keeper, look_until
 
 LEASE_MS = 3_000
 WIRES = pytest.mark.parametrize("wire", ["http", "zeromq"])
+
+
+def shard_counts(server: ShardServer) -> list[int]:
+    return [len(one.shards) for _, one in sorted(server.members().items())]
 
 
 @pytest.fixture
@@ -45,8 +49,8 @@ def test_workers_share_the_shards(server: ShardServer, diary: Diary, wire: str) 
         with keeper(diary, "b", **server.options(wire)) as other:
             diary.wait_for(*assigned("b", 2, 3))
 
-            while (sorted(one.held), sorted(other.held)) != ([0, 1], [2, 3]):
-                pass  # the last of the callbacks is about to return
+            # The last of the callbacks is about to return.
+            look_until(lambda: (sorted(one.held), sorted(other.held)) == ([0, 1], [2, 3]))
             for shard in (2, 3):
                 revoked = diary.lines.index(f"a revoked {shard}")
                 assert revoked < diary.lines.index(f"b assigned {shard}")
@@ -107,8 +111,7 @@ def test_callbacks_that_block_do_not_hold_up_the_heartbeat(
     with worker:
         diary.wait_for("assigned")
         began_ms = server.members()["a"].last_heartbeat_ms
-        while server.members()["a"].last_heartbeat_ms < began_ms + LEASE_MS:
-            pass
+        look_until(lambda: server.members()["a"].last_heartbeat_ms >= began_ms + LEASE_MS)
 
         assert diary.held["assigned"].is_held
         may_end.set()
@@ -122,8 +125,7 @@ def test_a_coordinator_s_restart_costs_nobody_a_shard(
         diary.wait_for(*assigned("a", 0, 1, 2, 3))
         server.restart()
         began_ms = server.members()["a"].last_heartbeat_ms
-        while server.members()["a"].last_heartbeat_ms == began_ms:
-            pass
+        look_until(lambda: server.members()["a"].last_heartbeat_ms != began_ms)
         held = dict(one.held)
 
     assert [held[shard].epoch for shard in range(4)] == [1, 1, 1, 1]
@@ -148,8 +150,7 @@ def test_weights_and_limits_count(server: ShardServer, diary: Diary) -> None:
         keeper(diary, "c", shards=8, weight=1.0, **server.options("http")),
     ):
         diary.wait(lambda: len(diary.lines) > 0)
-        while [len(one.shards) for _, one in sorted(server.members().items())] != [2, 4, 2]:
-            pass
+        look_until(lambda: shard_counts(server) == [2, 4, 2])
 
 
 def test_the_next_owner_reads_what_the_last_one_saved(server: ShardServer, diary: Diary) -> None:
@@ -331,6 +332,6 @@ async def test_a_cancelled_run_leaves_at_once(server: ShardServer, diary: Diary,
 
     with pytest.raises(asyncio.CancelledError):
         await running
-    while await asyncio.to_thread(server.members):
-        pass  # it said that it left, long before its lease is over
+    # It said that it left, long before its lease is over.
+    await asyncio.to_thread(look_until, lambda: not server.members())
     assert sorted(diary.lines)[4:] == [f"a lost {shard}" for shard in range(4)]

@@ -67,6 +67,7 @@ def test_no_client_that_speaks_in_time_is_thought_gone_when_the_leader_changes(s
     assert world.cluster.store.epoch > 1, "the leader has changed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_broken_rule_of_leadership_is_found_out(mutant: Mutant[Pace]) -> None:
     seed = seed_that_notices(mutant, simulate)
