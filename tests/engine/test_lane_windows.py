@@ -14,6 +14,7 @@ from rota.core.ids import TaskId
 from rota.core.tasks.model import NewTask
 from rota.engine.working_set import lane_windows
 from rota.engine.working_set.lane_windows import LaneWindow, LaneWindows
+from rota.store.tasks.row_types import QueuedPlace
 from tests.engine.flows import Flows
 from tests.engine.graphs import CHILD
 from tests.engine.holding import check_working_set, small_windows
@@ -237,6 +238,43 @@ def test_a_large_payload_is_read_when_its_task_is_leased(monkeypatch: pytest.Mon
 
         assert held == {1}
         assert [len(task.payload) for task in windows.head(store.tx, [1], 5)] == [10, 11]
+
+
+def test_tasks_that_have_come_back_are_held_within_their_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lane_windows, "MOST_PAYLOAD_BYTES", 10)
+    with opened() as store:
+        windows = LaneWindows(store.lanes)
+        sizes = {1: 11, 2: 10, 3: 11, 4: 10}
+        for number, size in sizes.items():
+            task = NewTask(name="lane 1", payload=Raw(b"1" * size))
+            store.tasks.add([AddTask(TaskId(number), task, NOW_MS)])
+            windows.note_queued([QueuedPlace(1, 0, TaskId(number))])
+
+        (first,) = windows.head(store.tx, [1], 1)
+
+        window = windows.by_lane[1]
+        assert len(first.payload) == 11
+        assert set(window.tasks) == {2, 4}
+        assert windows.held_bytes == 2 * (lane_windows.RECORD_BYTES + 10)
+        assert window.unread == {1}
+        assert claim(store, windows, 4) == [1, 2, 3, 4]
+        assert windows.held_bytes == 0
+
+
+def test_no_task_is_read_ahead_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_windows, "MOST_BYTES", lane_windows.RECORD_BYTES)
+    with opened() as store:
+        windows = LaneWindows(store.lanes)
+        for number in (1, 2, 3):
+            store.tasks.add([AddTask(TaskId(number), NewTask(name="lane 1"), NOW_MS)])
+            windows.note_queued([QueuedPlace(1, 0, TaskId(number))])
+
+        windows.head(store.tx, [1], 1)
+
+        assert windows.by_lane[1].tasks == {}
+        assert windows.by_lane[1].unread == {1, 2, 3}
 
 
 # --- in the engine ------------------------------------------------------------------------------

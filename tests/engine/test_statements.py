@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from rota.core.commands import ReturnLeases
 from rota.core.tasks.model import NewTask
 from rota.store.postgres.transaction import PostgresTransaction
 from rota.store.sqlite.database import SqliteTransaction
@@ -87,6 +88,19 @@ async def test_a_task_for_a_waiting_call_reads_nothing(engine: Engine) -> None:
 
     assert len((await call).leases) == 1
     assert reads == []
+
+
+async def test_tasks_that_have_come_back_are_read_together(engine: Engine) -> None:
+    worker = await engine.register()
+    await engine.submit_all([NewTask(name="work")] * 6)
+    leases = tuple((task.id, task.fence) for task in await engine.lease(worker))
+    back = ReturnLeases(worker_id=worker.id, incarnation=worker.incarnation, leases=leases)
+    await engine.execute(back)
+    with reads_of() as reads:
+        again = [await engine.lease(worker, 1) for _ in leases]
+
+    assert [(task.id, task.fence) for (task,) in again] == [(one, 2) for one, _ in leases]
+    assert reads == ["tasks.queued"]
 
 
 async def test_a_registration_reads_nothing(engine: Engine) -> None:

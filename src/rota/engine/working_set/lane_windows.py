@@ -16,9 +16,9 @@ costs a fraction. It does so before anything is asked of the windows.
 Limits. A place takes about 120 bytes. All windows together have about `MOST_PLACES` places, a few
 for each lane when there are many lanes, and no more than `MOST_PER_LANE` when there are few: tasks
 that wait for long are cheaper to read later than to hold. So a million queued tasks take no more
-memory than some thousand. Beside its place, a task is held whole as
-long as all held tasks have no more than `MOST_BYTES`. Any other task is read by its id when it is
-leased.
+memory than some thousand. Beside its place, a task is held whole as long as all held tasks have no
+more than `MOST_BYTES`. Any other task is read by its id when it is leased. Tasks that have come
+back to the queue, as those of a worker that has gone, are read together with the first of them.
 """
 
 import heapq
@@ -57,6 +57,7 @@ class LaneWindow:
     def __init__(self, bound: Place | None = None) -> None:
         self.places: deque[Place] = deque()  # in the order of the queue
         self.tasks: dict[TaskId, TaskRecord] = {}  # those that are held whole
+        self.unread: set[TaskId] = set()  # those that have come back, and may be small enough
         self.bound = bound  # the last place that the window covers; None: it covers the lane
 
     def covers(self, place: Place) -> bool:
@@ -143,8 +144,7 @@ class LaneWindows:
         else:
             ids, held = self._next_of_lanes(tx, open_lanes, most)
         if missing := [one for one in ids if one not in held]:
-            read = {task.id: task for task in TaskStore(tx, self._lanes).queued([*missing])}
-            held = {**held, **read}
+            held = {**held, **self._read(tx, missing, open_lanes)}
         for lane in open_lanes:
             self._drop_if_empty(lane)
         return [held[one] for one in ids]
@@ -196,6 +196,37 @@ class LaneWindows:
             are_plain=lane < FIRST_FLOW and not self.has_run_tasks,
         )
         self._extend(window, found, count)
+
+    def _read(
+        self, tx: Transaction, missing: list[TaskId], lanes: Sequence[int]
+    ) -> dict[TaskId, TaskRecord]:
+        """Read tasks by their ids, and hold the next tasks of the lanes that have come back."""
+        ahead = self._unread(lanes, {*missing})
+        room = (MOST_BYTES - self.held_bytes) // max(1, len(ahead)) - RECORD_BYTES
+        if room <= 0:
+            ahead = {}
+        found = TaskStore(tx, self._lanes).queued(
+            [*missing], ahead=[*ahead], most_bytes=min(room, MOST_PAYLOAD_BYTES)
+        )
+        for task in found:
+            if (window := ahead.get(task.id)) is not None:
+                self._hold(window, task)
+        for task_id, window in ahead.items():
+            window.unread.discard(task_id)
+        return {task.id: task for task in found}
+
+    def _unread(
+        self, lanes: Sequence[int], missing: Collection[TaskId]
+    ) -> dict[TaskId, LaneWindow]:
+        """Return the next tasks of lanes that have come back and are not to be read anyway."""
+        most = max(1, MOST_PER_READ // len(lanes))
+        return {
+            task_id: window
+            for window in [self.by_lane[lane] for lane in lanes]
+            if window.unread
+            for _, task_id in islice(window.places, most)
+            if task_id in window.unread and task_id not in missing
+        }
 
     def read_ahead(self, tx: Transaction, flows: Iterable[int], *, wanted: int) -> None:
         """Fill the windows of those of these flows that have fewer places than wanted, at once."""
@@ -279,6 +310,9 @@ class LaneWindows:
         """Note tasks that have come back to the queue; they are read when they are leased."""
         for lane, rank, task_id in places:
             self.enter(lane, (rank, task_id), None)
+            window = self.by_lane[lane]
+            if window.covers((rank, task_id)):
+                window.unread.add(task_id)
 
     def place(self, tx: Transaction, lane: int, index: int, *, wanted: int) -> Place | None:
         """Return the place of the nth task of a lane; None: it has no more tasks.
@@ -417,6 +451,8 @@ class LaneWindows:
     def _forget(self, window: LaneWindow, ids: Collection[TaskId]) -> None:
         """Forget the tasks whose places were removed from a window."""
         self.place_count -= len(ids)
+        if window.unread:
+            window.unread.difference_update(ids)
         if window.places:
             pop = window.tasks.pop
             gone = [task for task_id in ids if (task := pop(task_id, None)) is not None]

@@ -185,10 +185,13 @@ class TaskStore:
         tasks = iter(row_types.queued(whole, self._lanes.by_number))
         return [((row[1], row[2]), None if row[5] is None else next(tasks)) for row in rows]
 
-    def queued(self, ids: list[int]) -> list[TaskRecord]:
-        """Those of these tasks that are queued."""
-        rows = self._tx.rows("tasks.queued", ids=ids)
-        return row_types.queued(rows, self._lanes.by_number)
+    def queued(
+        self, ids: list[int], *, ahead: Sequence[int] = (), most_bytes: int = 0
+    ) -> list[TaskRecord]:
+        """Those of these tasks that are queued; of those ahead, if they are small enough."""
+        rows = self._tx.rows("tasks.queued", ids=[*ids, *ahead], whole=ids, most_bytes=most_bytes)
+        small = [row for row in rows if row[5] is not None] if ahead else rows
+        return row_types.queued(small, self._lanes.by_number)
 
     def lease(
         self,
