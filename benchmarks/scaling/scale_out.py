@@ -82,7 +82,7 @@ def _rates(all_of_them: Sequence[Coordinator], plan: Plan) -> Facts:
     """The rates of one round, and the processor time of all coordinators for each task."""
     coordinators.fill(all_of_them[0], plan.scale_tasks)
     before_s = _spent_s(all_of_them)
-    drained = _drain(all_of_them, plan.scale_tasks, limit_s=plan.scale_drain_limit_s)
+    drained = drain(all_of_them, plan.scale_tasks, limit_s=plan.scale_drain_limit_s)
     drained["cpu_us"] = (_spent_s(all_of_them) - before_s) / drained["tasks"] * 1e6
     ports = [one.port for one in all_of_them]
     before_s = _spent_s(all_of_them)
@@ -98,7 +98,7 @@ def _spent_s(all_of_them: Sequence[Coordinator]) -> float:
     return sum(time.clock_gettime(clock_of(one.process.id)) for one in all_of_them)
 
 
-def _drain(all_of_them: Sequence[Coordinator], tasks: int, *, limit_s: float) -> Facts:
+def drain(all_of_them: Sequence[Coordinator], tasks: int, *, limit_s: float) -> Facts:
     """The rate of streaming workers; of what they did within the limit, if that was not all."""
     first = all_of_them[0]
     urls = [all_of_them[number % len(all_of_them)].url for number in range(WORKERS)]

@@ -146,6 +146,17 @@ async def test_a_call_that_waits_at_one_replica_gets_what_is_submitted_at_anothe
     assert [one.id for one in (await soon(call)).leases] == [task_id]
 
 
+async def test_a_follower_gets_one_message_for_each_commit(clock: TurnedClock) -> None:
+    async with replicas(clock, leader=0) as (_, follower):
+        (link,) = follower.network.links
+        await settle()
+        before = link.from_leader.messages
+
+        await asyncio.gather(*(follower.submit() for _ in range(5)))
+
+        assert link.from_leader.messages == before + 1
+
+
 async def test_a_caller_that_waits_for_a_task_is_woken_by_an_end_elsewhere(pair: Pair) -> None:
     a, b = pair
     worker = await b.register()

@@ -458,6 +458,10 @@ class Coordinator:
         """Resolve one caller with the leader's reply; the notifications of the commit follow."""
         resolve_all([(entry, outcome)], take_back=self._take_back)
 
+    def awaits_ends(self) -> bool:
+        """Whether a caller waits for the end of a task or a run, or for its log lines."""
+        return self._notifier.awaits_ends
+
     def deliver_of_leader(self, delivery: Delivery) -> None:
         """Deliver what came from the leader: its events are in the log already."""
         self.deliver(delivery)

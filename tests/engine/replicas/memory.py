@@ -17,6 +17,7 @@ class MemoryEnd(Generic[Sent, Received]):
     def __init__(self, codec: FrameCodec[Sent, Received]) -> None:
         self.other: MemoryEnd[Received, Sent]
         self.is_held = False  # what it sends stays in its backlog
+        self.messages = 0  # that it has sent
         self._codec = codec
         self._loop = asyncio.get_running_loop()
         self._outbox: list[bytes] = []
@@ -52,6 +53,7 @@ class MemoryEnd(Generic[Sent, Received]):
         if self.is_held or not self._outbox:
             return
         frames, self._outbox = self._outbox, []
+        self.messages += 1
         if not self.other._is_over:
             self.other._take(join_frames(frames))
 

@@ -92,6 +92,7 @@ from rota.engine.replicas.link.frames import (
     Replied,
     Resigned,
     Resigning,
+    encode_ids,
 )
 from rota.engine.replicas.link.replies import REPLY_TAGS, CommandReply, CompactSubmitted
 from rota.errors import (
@@ -329,7 +330,7 @@ LEADER_FRAMES: list[LeaderFrame] = [
     Committed(
         now_ms=1,
         last_seq=2,
-        ended=[TASK],
+        ended=Raw(encode_ids([TASK])),
         pushes=[ASSIGNMENT],
         sessions=["s1"],
         cancelled=[TellCancelled(3, TASK)],

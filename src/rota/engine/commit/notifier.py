@@ -72,6 +72,11 @@ class Notifier:
         self.lock_waiters.close()
 
     @property
+    def awaits_ends(self) -> bool:
+        """Whether a caller has to know which tasks and runs have ended."""
+        return len(self.ends) > 0 or len(self.lines) > 0
+
+    @property
     def sessions(self) -> list[str]:
         """The sessions that are open on this coordinator."""
         return [session for _, present in self._sessions for session in present()]
@@ -108,7 +113,10 @@ def resolve_all(
     """Resolve each caller with its outcome; take back the outcome of a caller that has gone."""
     called: list[tuple[ReplyCallback, object]] = []
     for entry, outcome in answers:
-        if entry.on_reply is not None:
+        if entry.is_of_follower and entry.on_reply is not None:
+            # At once, so that the message about this commit also has its replies.
+            _give([(entry.on_reply, outcome)])
+        elif entry.on_reply is not None:
             called.append((entry.on_reply, outcome))
         elif entry.future.done():
             take_back(entry, outcome)

@@ -14,7 +14,8 @@ loop, it gathers callers again, until `ALONE_AFTER` batches in a row had one com
 
 A store that is reached over a network may be silent for seconds. There only the command of a caller
 that is alone runs on the loop, and only while the store usually answers at once. The loop waits for
-it for a moment. Then the thread waits for the rest.
+it for a moment. Then the thread waits for the rest. A leader with followers lets their commands
+gather before it begins a batch (`pacing`).
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
+from rota.engine.commit.pacing import STEPS, BatchPacing
 from rota.engine.commit.request import Delivery, QueuedCommand
 
 log = structlog.get_logger("rota.engine")
@@ -91,6 +93,7 @@ class ThreadWriter:
         self._waiting: SimpleQueue[QueuedCommand | Unfinished | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="rota-writer", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pacing = BatchPacing()
         self._usual_s = 0.0  # the average duration of recent cheap batches
         self._ones = 0  # batches of one command in a row
         self._is_turn_used = False  # whether a lone command was run in this turn of the loop
@@ -217,12 +220,25 @@ class ThreadWriter:
             if isinstance(first, Unfinished):
                 batch = first
             else:
+                if first is not None and self._begin is not None:
+                    self._wait_for_followers()
                 entries, is_last = self._take(first)
                 batch = Unfinished(entries, partial(self._run, entries), time.perf_counter())
             if batch.entries:
                 delivery = self._guarded(batch.entries, batch.finish)
-                seconds = time.perf_counter() - batch.begun_s
+                ended_s = time.perf_counter()
+                seconds = ended_s - batch.begun_s
+                self._pacing.note(batch.entries, begun_s=batch.begun_s, ended_s=ended_s)
                 self._loop.call_soon_threadsafe(self._come_back, delivery, batch.entries, seconds)
+
+    def _wait_for_followers(self) -> None:
+        """Let commands gather that are on their way from followers."""
+        for _ in range(STEPS):
+            waiting = self._waiting.qsize() + 1
+            wait_s = self._pacing.wait_s(waiting, now_s=time.perf_counter())
+            if not wait_s:
+                return
+            time.sleep(wait_s)
 
     def _take(self, first: QueuedCommand | None) -> tuple[list[QueuedCommand], bool]:
         """Take all commands that wait with the first; True: the writer is to end."""

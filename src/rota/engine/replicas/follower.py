@@ -24,6 +24,7 @@ from rota.engine.replicas.link.frames import (
     Replied,
     Resigned,
     Resigning,
+    decode_ids,
 )
 from rota.errors import NotLeader
 
@@ -39,15 +40,18 @@ class FollowerWriter:
         self,
         deliver: Callable[[Delivery], None],
         *,
+        awaits_ends: Callable[[], bool],
         resolve: Callable[[QueuedCommand, object], None],
         hold: Callable[[QueuedCommand], None],
         on_resigning: Callable[[], None],
     ) -> None:
         """Deliver: takes the notifications of a commit. Resolve: gives a command its reply.
 
+        `awaits_ends`: whether a caller waits for the end of a task or a run, or for its log lines.
         `hold` takes a command that the leader has not executed because it no longer leads.
         """
         self._deliver = deliver
+        self._awaits_ends = awaits_ends
         self._give = resolve
         self._hold = hold
         self._on_resigning = on_resigning
@@ -104,16 +108,18 @@ class FollowerWriter:
         return list(pending.values())
 
     def receive(self, frame: LeaderFrame) -> None:
+        if isinstance(frame, Replied):  # nearly always
+            self._resolve(frame.number, frame.reply)
+            return
         match frame:
-            case Replied(number=number, reply=reply):
-                self._resolve(number, reply)
             case Refused(number=number, error=error):
                 if isinstance(error, NotLeader):
                     self._return(number)
                 else:
                     self._resolve(number, error)
             case Committed():
-                self._deliver(_delivery(frame))
+                ended = decode_ids(frame.ended) if self._awaits_ends() else []
+                self._deliver(_delivery(frame, ended))
             case Resigning():
                 self._on_resigning()
                 if self._connection is not None:
@@ -143,10 +149,10 @@ class FollowerWriter:
             self._connection.send(Abandon(number))
 
 
-def _delivery(frame: Committed) -> Delivery:
+def _delivery(frame: Committed, ended: list[int]) -> Delivery:
     finished = {(queue, state): count for queue, state, count in frame.finished}
     return Delivery(
-        ended=frame.ended,
+        ended=ended,
         logged=frame.logged,
         pushes=frame.pushes,
         sessions=set(frame.sessions),

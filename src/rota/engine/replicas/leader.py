@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
+from msgspec import Raw
 
 from rota.core.replies import Granted
 from rota.engine.commit.request import Delivery, QueuedCommand
 from rota.engine.replicas.link.frames import (
+    NO_IDS,
     Abandon,
     Committed,
     FollowerFrame,
@@ -21,6 +23,7 @@ from rota.engine.replicas.link.frames import (
     Replied,
     Resigned,
     Resigning,
+    encode_ids,
 )
 from rota.errors import Internal, NotLeader, RotaError, TooLarge
 
@@ -46,9 +49,10 @@ class FollowerSession:
         self.is_over = asyncio.Event()  # nothing more is to come from the follower
 
     def receive(self, frame: FollowerFrame) -> None:
+        if isinstance(frame, Forward):  # nearly always
+            self._execute(frame)
+            return
         match frame:
-            case Forward():
-                self._execute(frame)
             case Abandon(number=number):
                 entry = self._waiting.get(number)
                 if entry is not None and not entry.future.done():
@@ -176,7 +180,7 @@ def committed(delivery: Delivery, *, now_ms: int) -> Committed:
         for place, count in counts.finished.items():
             finished[place] = finished.get(place, 0) + count
     return Committed(
-        ended=delivery.ended,
+        ended=Raw(encode_ids(delivery.ended)) if delivery.ended else NO_IDS,
         logged=delivery.logged,
         pushes=delivery.pushes,
         sessions=sorted(delivery.sessions),

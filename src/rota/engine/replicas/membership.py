@@ -48,6 +48,8 @@ class Engine(Protocol):
 
     def deliver_of_leader(self, delivery: Delivery) -> None: ...
 
+    def awaits_ends(self) -> bool: ...
+
     def resolve(self, entry: QueuedCommand, outcome: object) -> None: ...
 
     async def catch_up(self) -> None: ...
@@ -197,6 +199,7 @@ class ReplicaMembership:
     def follow(self, connection: ToLeader) -> None:
         self._following = writer = FollowerWriter(
             self._engine.deliver_of_leader,
+            awaits_ends=self._engine.awaits_ends,
             resolve=self._engine.resolve,
             hold=self.held.add,
             on_resigning=self._note_resigning,

@@ -129,13 +129,14 @@ class FollowerCodec:
         self._submissions: dict[int, list[NewTask]] = {}  # without a reply yet, by number
 
     def encode(self, frame: FollowerFrame) -> bytes:
+        if isinstance(frame, Forward):  # nearly always
+            command, number = frame.command, frame.number
+            packed = PackedForward(number, encode_command(command), frame.can_wait)
+            encoded = _checked(_encode(packed), self._most_bytes)
+            if type(command) is SubmitTasks:
+                self._submissions[number] = command.tasks
+            return encoded
         match frame:
-            case Forward(number=number, command=command):
-                packed = PackedForward(number, encode_command(command), frame.can_wait)
-                encoded = _checked(_encode(packed), self._most_bytes)
-                if type(command) is SubmitTasks:
-                    self._submissions[number] = command.tasks
-                return encoded
             case Abandon():
                 self._submissions.pop(frame.number, None)
             case Resigned():
@@ -147,11 +148,12 @@ class FollowerCodec:
     def decode(self, message: bytes) -> tuple[list[LeaderFrame], list[bytes]]:
         frames: list[LeaderFrame] = []
         for packed in _decoded(message, _leader_frames):
+            if isinstance(packed, PackedReply):  # nearly always
+                frame = self._reply(packed)
+                if frame is not None:
+                    frames.append(frame)
+                continue
             match packed:
-                case PackedReply():
-                    frame = self._reply(packed)
-                    if frame is not None:
-                        frames.append(frame)
                 case Refused():
                     self._submissions.pop(packed.number, None)
                     frames.append(packed)
@@ -163,16 +165,17 @@ class FollowerCodec:
 
     def _reply(self, packed: PackedReply) -> Replied | Refused | None:
         """The reply, or the reason why it has none; None: its command was abandoned meanwhile."""
-        tasks = self._submissions.pop(packed.number, None)
+        number = packed.number
+        tasks = self._submissions.pop(number, None)
         try:
             reply = decode_reply(packed.tag, packed.body)
             if isinstance(reply, CompactSubmitted):
-                return None if tasks is None else Replied(packed.number, expand(reply, tasks))
+                return None if tasks is None else Replied(number, expand(reply, tasks))
         except (KeyError, *UNREADABLE):
             # The command has been executed.
             text = f"the leading coordinator sent a reply that cannot be read ({packed.tag!r})"
-            return Refused(packed.number, Internal(text))
-        return Replied(packed.number, reply)
+            return Refused(number, Internal(text))
+        return Replied(number, reply)
 
 
 class LeaderCodec:
@@ -183,9 +186,9 @@ class LeaderCodec:
         self._submissions: dict[int, list[NewTask]] = {}  # without a reply yet, by number
 
     def encode(self, frame: LeaderFrame) -> bytes | None:
+        if isinstance(frame, Replied):  # nearly always
+            return self._encode_reply(frame)
         match frame:
-            case Replied():
-                return self._encode_reply(frame)
             case Refused():
                 self._submissions.pop(frame.number, None)
             case Committed() | Resigning():
@@ -210,12 +213,13 @@ class LeaderCodec:
         frames: list[FollowerFrame] = []
         refusals: list[bytes] = []
         for packed in _decoded(message, _follower_frames):
+            if isinstance(packed, PackedForward):  # nearly always
+                try:
+                    frames.append(self._forward(packed))
+                except RotaError as error:
+                    refusals.append(_encode(Refused(packed.number, error)))
+                continue
             match packed:
-                case PackedForward():
-                    try:
-                        frames.append(self._forward(packed))
-                    except RotaError as error:
-                        refusals.append(_encode(Refused(packed.number, error)))
                 case Abandon():
                     self._submissions.pop(packed.number, None)
                     frames.append(packed)

@@ -8,7 +8,8 @@ by one `Replied` or `Refused` of the same number. Every commit of the leader is 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 from rota.core.commands import Command
 from rota.core.decisions import TellCancelled
@@ -56,12 +57,25 @@ class Refused(Struct, frozen=True, array_like=True, tag="x"):
     error: RotaError
 
 
+NO_IDS = Raw(msgspec.msgpack.encode([]))
+encode_ids = msgspec.msgpack.Encoder().encode
+_decode_ids = msgspec.msgpack.Decoder(list[int]).decode
+
+
+def decode_ids(encoded: Raw) -> list[int]:
+    return _decode_ids(encoded)
+
+
 class Committed(Struct, frozen=True, kw_only=True, array_like=True, tag="c"):
-    """The notifications of one commit."""
+    """The notifications of one commit.
+
+    A commit may end thousands of tasks, and most followers have no caller that waits for one of
+    them. So the list is encoded once for all followers, and decoded where it is needed.
+    """
 
     now_ms: int
     last_seq: int  # of the event log
-    ended: list[int] = []  # tasks and runs
+    ended: Raw = NO_IDS  # a list of the tasks and runs
     pushes: list[Assignment] = []
     sessions: list[str] = []  # sessions with new notifications
     cancelled: list[TellCancelled] = []

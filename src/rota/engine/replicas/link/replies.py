@@ -6,7 +6,7 @@ JSON instead. The first byte tells the two apart: a struct in MessagePack never 
 """
 
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -137,14 +137,13 @@ class ReplyDecoder(Generic[R]):
     """Decodes one kind of reply."""
 
     def __init__(self, kind: type[R]) -> None:
-        self._msgpack = msgspec.msgpack.Decoder(kind, dec_hook=decode_hook)
-        self._json = msgspec.json.Decoder(kind, dec_hook=decode_hook)
-
-    def decode(self, body: bytes) -> R:
-        return (self._json if body[:1] == JSON_OBJECT else self._msgpack).decode(body)
+        self.from_msgpack = msgspec.msgpack.Decoder(kind, dec_hook=decode_hook).decode
+        self.from_json = msgspec.json.Decoder(kind, dec_hook=decode_hook).decode
 
 
-_DECODERS = {tag: ReplyDecoder(kind) for kind, tag in REPLY_TAGS.items()}
+_DECODERS: dict[str, ReplyDecoder[Any]] = {
+    tag: ReplyDecoder(kind) for kind, tag in REPLY_TAGS.items()
+}
 
 
 def encode_reply(reply: Struct) -> bytes:
@@ -157,7 +156,10 @@ def encode_reply(reply: Struct) -> bytes:
 
 def decode_reply(tag: str, body: bytes) -> CommandReply | CompactSubmitted:
     """Decode a reply; a tag that is not known raises `KeyError`."""
-    return cast("CommandReply | CompactSubmitted", _DECODERS[tag].decode(body))
+    decoder = _DECODERS[tag]
+    reply: CommandReply | CompactSubmitted
+    reply = decoder.from_json(body) if body[:1] == JSON_OBJECT else decoder.from_msgpack(body)
+    return reply
 
 
 # --- submissions --------------------------------------------------------------------------------
