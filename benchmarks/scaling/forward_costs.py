@@ -26,6 +26,7 @@ from benchmarks.processor import clock_of
 from benchmarks.scaling.clients import WARM_UP_S, submit_alone
 from benchmarks.scaling.links import delayed
 from benchmarks.scaling.scale_out import CLIENTS, drain
+from benchmarks.wire import Connection
 
 SIDES = ("before", "now")
 SIZES = (1, 2, 3)
@@ -46,7 +47,10 @@ class Cell(NamedTuple):
 
     def measure(self, row: str) -> Facts:
         if row == "drain":
-            coordinators.fill(self.fleet[0], TASKS)
+            # On a new connection: the coordinator closes one that is idle for long.
+            connection = Connection(self.fleet[0].port)
+            coordinators.fill(self.fleet[0]._replace(connection=connection), TASKS)
+            connection.close()
         before = self._spent()
         if row == "drain":
             facts = drain(self.fleet, TASKS, limit_s=DRAIN_LIMIT_S)

@@ -43,6 +43,14 @@ def test_a_batch_waits_for_a_fraction_of_what_a_batch_takes() -> None:
     assert pacing.wait_s(1, now_s=0.0) * STEPS == pytest.approx(BATCH_S * WAIT_SHARE)
 
 
+def test_a_wait_is_over_after_its_time() -> None:
+    pacing = paced(commands(8), commands(8))
+    most_s = BATCH_S * WAIT_SHARE
+
+    assert pacing.wait_s(1, now_s=most_s, waited_s=most_s * 0.9) > 0
+    assert pacing.wait_s(1, now_s=most_s, waited_s=most_s) == 0
+
+
 def test_a_wait_has_a_limit_however_long_batches_take() -> None:
     pacing = paced(commands(8), commands(8), batch_s=10.0)
 

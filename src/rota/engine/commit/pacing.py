@@ -42,11 +42,13 @@ class BatchPacing:
         self._usual_s = ended_s - begun_s
         self._ended_at_s = ended_s
 
-    def wait_s(self, waiting: int, *, now_s: float) -> float:
-        """Return how long to wait before looking again; 0: the batch is to begin."""
+    def wait_s(self, waiting: int, *, now_s: float, waited_s: float = 0.0) -> float:
+        """Return how long to wait before looking again; 0: the batch is to begin.
+
+        Waiting: the commands that are there. Waited: for how long it has been waited.
+        """
         if waiting >= self._awaited:
             return 0.0
-        since_s = now_s - self._ended_at_s
-        if since_s > self._usual_s * RECENT:
-            return 0.0
-        return min(self._usual_s * WAIT_SHARE, MOST_WAIT_S) / STEPS
+        most_s = min(self._usual_s * WAIT_SHARE, MOST_WAIT_S)
+        is_recent = now_s - waited_s - self._ended_at_s <= self._usual_s * RECENT
+        return most_s / STEPS if is_recent and waited_s < most_s else 0.0

@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from rota.engine.commit.pacing import STEPS, BatchPacing
+from rota.engine.commit.pacing import BatchPacing
 from rota.engine.commit.request import Delivery, QueuedCommand
 
 log = structlog.get_logger("rota.engine")
@@ -233,12 +233,12 @@ class ThreadWriter:
 
     def _wait_for_followers(self) -> None:
         """Let commands gather that are on their way from followers."""
-        for _ in range(STEPS):
-            waiting = self._waiting.qsize() + 1
-            wait_s = self._pacing.wait_s(waiting, now_s=time.perf_counter())
-            if not wait_s:
-                return
+        now_s = begun_s = time.perf_counter()
+        while wait_s := self._pacing.wait_s(
+            self._waiting.qsize() + 1, now_s=now_s, waited_s=now_s - begun_s
+        ):
             time.sleep(wait_s)
+            now_s = time.perf_counter()
 
     def _take(self, first: QueuedCommand | None) -> tuple[list[QueuedCommand], bool]:
         """Take all commands that wait with the first; True: the writer is to end."""
