@@ -29,6 +29,7 @@ from benchmarks.scaling.scale_out import CLIENTS, drain
 from benchmarks.wire import Connection
 
 SIDES = ("before", "now")
+ROWS = ("submit", "drain")
 SIZES = (1, 2, 3)
 TURN_LIMIT_S = 120.0
 SUBMIT_S = 1.0
@@ -130,12 +131,16 @@ def _report(
     required=True,
     help="The other checkout.",
 )
-@click.option("--rows", default="submit,drain", show_default=True, help="By comma.")
+@click.option("--rows", default=",".join(ROWS), show_default=True, help="By comma.")
 @click.option("--rtt-ms", type=click.FloatRange(0, 1_000), default=1.0, show_default=True)
 @click.option("--turns", type=click.IntRange(2, 1_000), default=8, show_default=True)
 @click.option("--sizes", default="1,2,3", show_default=True, help="By comma.")
 def main(*, before: Path, rows: str, rtt_ms: float, turns: int, sizes: str) -> None:
     """Measure what tasks cost the coordinators of --before and of this checkout, in turns."""
+    if unknown := [name for name in rows.split(",") if name not in ROWS]:
+        raise click.BadParameter(f"{', '.join(unknown)}: there is {', '.join(ROWS)}")
+    if any(one not in map(str, SIZES) for one in sizes.split(",")):
+        raise click.BadParameter(f"{sizes}: numbers of {SIZES[0]} to {SIZES[-1]} coordinators")
     all_sizes = [int(one) for one in sizes.split(",")]
     try:
         with _cells({"before": before.resolve(), "now": ROOT}, all_sizes, rtt_ms) as cells:

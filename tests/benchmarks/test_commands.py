@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 COMMANDS = commands_for("tests/benchmarks/test_commands.py")
 TURNS = [one for one in COMMANDS if "benchmarks.turns" in one]
 COSTS = ".venv/bin/python -m benchmarks.path_costs --before ../before"
+FORWARDING = ".venv/bin/python -m benchmarks.scaling.forward_costs --before ../before"
 WORKTREE = "git worktree add ../before <commit> && make -C ../before setup"
 # The other checkout gets the environment of this one: a new one would be installed.
 MAKE = 'make() { ln -s "$VENV" "$2/.venv"; command make --assume-old=.venv/.ready "$@"; }'
@@ -39,9 +40,10 @@ def in_checkouts(tmp_path_factory: pytest.TempPathFactory) -> InCheckouts:
 
 
 def test_every_command_is_named_below() -> None:
-    bare = {"python -m benchmarks", "python -m benchmarks.path_costs"}  # their names in sentences
+    names = ("benchmarks", "benchmarks.path_costs", "benchmarks.scaling.forward_costs")
+    bare = {f"python -m {name}" for name in names}  # in sentences
 
-    assert set(COMMANDS) == {WORKTREE, COSTS, *TURNS, *bare}
+    assert set(COMMANDS) == {WORKTREE, COSTS, FORWARDING, *TURNS, *bare}
     assert recipe("make bench") == [["python", "-m", "benchmarks"]]
 
 
@@ -60,6 +62,12 @@ def test_the_costs_of_two_checkouts_are_compared(in_checkouts: InCheckouts) -> N
     printed = in_checkouts(f"{COSTS} --turns 2")
 
     assert {"submit", "pickup", "poll", "report"} <= set(re.findall(r"^\w+", printed, re.MULTILINE))
+
+
+def test_the_costs_of_forwarding_in_two_checkouts_are_compared(in_checkouts: InCheckouts) -> None:
+    printed = in_checkouts(f"{FORWARDING} --turns 2 --sizes 1,2")
+
+    assert re.findall(r"^\w+", printed, re.MULTILINE) == ["submit", "drain"]
 
 
 def test_make_bench_measures_and_writes_its_figures(tmp_path: Path) -> None:
