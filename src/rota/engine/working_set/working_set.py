@@ -45,7 +45,7 @@ class WorkingSet:
     @property
     def has_work(self) -> bool:
         """Whether a queued task may be leased."""
-        return bool(self.windows.by_lane or self.flows.active)
+        return bool(self.windows.by_lane or self.flows.admission.active)
 
     @property
     def task_bytes(self) -> int:
