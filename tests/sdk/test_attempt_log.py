@@ -26,11 +26,14 @@ WORDS = ("task_started", "task_succeeded", "of the handler", "of a thread")
 
 @pytest.fixture(autouse=True)
 def at_info() -> Iterator[None]:
+    """Log as a program that has set up nothing; a command that ran here may have set a level."""
     logger = logging.getLogger("rota.worker")
-    before = logger.level
+    level, configured = logger.level, structlog.get_config()
+    structlog.reset_defaults()
     logger.setLevel(logging.INFO)
     yield
-    logger.setLevel(before)
+    logger.setLevel(level)
+    structlog.configure(**configured)
 
 
 def lease(attempt: int = 1, max_attempts: int = 2) -> LeaseView:
