@@ -40,9 +40,11 @@ from rota.tls import CA_VARIABLE
 
 log = structlog.get_logger("rota.worker")
 
-# New objects until the garbage collector looks at them. A busy worker makes so many in a few
-# milliseconds, and most are freed without the collector.
-COLLECTED_AFTER = 10_000
+# New objects until the garbage collector looks at them; such rounds until it looks once more at
+# those that are left; and those rounds until it looks at everything. Most objects of a task are
+# freed without it. It looks at everything as often as usual: functions that have suspended are
+# freed by it alone.
+COLLECTED_AFTER = (5_000, 2, 4)
 USUAL_THRESHOLD = gc.get_threshold()  # before the modules of the app are imported
 
 
@@ -165,7 +167,7 @@ def _work(app: Rota, worker: LoggingWorker) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     stop_with_parent(worker.stop)
     if gc.get_threshold() == USUAL_THRESHOLD:  # the app has not set its own
-        gc.set_threshold(COLLECTED_AFTER, *USUAL_THRESHOLD[1:])
+        gc.set_threshold(*COLLECTED_AFTER)
     reason = worker.run()
     if reason is StopReason.RECYCLED and not worker.is_stopping:
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
