@@ -15,6 +15,7 @@ logging sees failures on stderr, and nothing else.
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ class AttemptLog:
         self.is_full = False  # until the window ends, lines are only counted
         self.omitted = 0
         self._waiting: deque[_WaitingLine] = deque()
-        self._is_writing = False
+        self._writing = threading.Lock()
         self._handlers = [*_handlers_of(_logger)]
         for handler in self._handlers:
             handler.addFilter(self._write_first)
@@ -77,16 +78,15 @@ class AttemptLog:
 
     def write(self) -> None:
         """Write all lines that wait; from any thread."""
-        if self._is_writing:
-            return  # called by a line that is being written
-        self._is_writing = True
+        if not self._writing.acquire(blocking=False):
+            return  # called by a line that is being written, or another thread writes them
         try:
             while self._waiting:
                 event, at_s, lease, more, context = self._waiting.popleft()
                 at = datetime.fromtimestamp(at_s, UTC).isoformat().replace("+00:00", "Z")
                 context.run(log.info, event, **_fields(lease), **more, timestamp=at)
         finally:
-            self._is_writing = False
+            self._writing.release()
 
     def close(self) -> None:
         self.write()
