@@ -10,12 +10,12 @@ from rota.sdk.functions.execution.step_threads import StepThreads
 PATIENCE_S = 30.0
 
 
-async def test_a_thread_is_used_again_when_it_is_idle() -> None:
+async def test_steps_that_follow_each_other_share_one_thread() -> None:
     threads = StepThreads(limit=8)
 
-    names = [await threads.run(lambda: threading.current_thread().name) for _ in range(20)]
-    # A thread counts as idle a moment after its step has ended.
-    assert len(set(names)) <= 2
+    names = [await threads.run(lambda: threading.current_thread().name) for _ in range(200)]
+
+    assert set(names) == {"rota-step-1"}
 
 
 async def test_steps_that_block_get_a_thread_each_up_to_the_limit() -> None:

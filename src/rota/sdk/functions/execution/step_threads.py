@@ -52,25 +52,31 @@ class StepThreads:
 
     def _work(self) -> None:
         while True:
-            _run(self._waiting.get())
+            self._run(self._waiting.get())
+
+    def _run(self, step: ThreadedStep) -> None:
+        if step.ended.cancelled():  # before a thread was free
             self._idle.append(None)
+            return
+        value, error = _call(step.function)
+        # Idle before the caller hears of the end: the step that it runs next finds this thread.
+        self._idle.append(None)
+        try:
+            step.loop.call_soon_threadsafe(_end, step.ended, value, error)
+        except RuntimeError:  # the loop has ended, and with it the worker
+            return
 
 
-def _run(step: ThreadedStep) -> None:
-    if step.ended.cancelled():  # before a thread was free
-        return
+def _call(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     value: Any = None
     error: BaseException | None = None
     try:
-        value = step.function()
+        value = function()
     except StopIteration as stopped:  # a future does not take it
         error = RuntimeError(repr(stopped))
     except BaseException as raised:  # noqa: BLE001 - raised again where the step is awaited
         error = raised
-    try:
-        step.loop.call_soon_threadsafe(_end, step.ended, value, error)
-    except RuntimeError:  # the loop has ended, and with it the worker
-        return
+    return value, error
 
 
 def _end(ended: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
