@@ -6,6 +6,7 @@ it, so the proxy adds latency without limiting the throughput. Chunks leave in t
 arrival, and so does the end of a connection.
 
 The event loop waits with `select`, because `epoll` and libuv round a wait to whole milliseconds.
+Linux may end a wait late by a share of its length, so each one is followed by a short one.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ HOST = "127.0.0.1"
 READY = "listening on "
 # From the arrival of a chunk to its time stamp, and from its due time to its departure.
 OVERHEAD_S = 0.00006
+LAST_WAIT_S = 0.0005  # of a delay; the wait before it may end late by no more than this
 PR_SET_TIMERSLACK = 29
 
 
@@ -59,7 +61,11 @@ class Side(asyncio.Protocol):
 
     def _pass_on(self, piece: bytes | None) -> None:
         self._pending.append(piece)
-        self._loop.call_later(self._delay_s, self._deliver)
+        due_s = self._loop.time() + self._delay_s
+        if self._delay_s > LAST_WAIT_S:
+            self._loop.call_at(due_s - LAST_WAIT_S, self._loop.call_at, due_s, self._deliver)
+        else:
+            self._loop.call_at(due_s, self._deliver)
 
     def _deliver(self) -> None:
         """Send the oldest piece: each call is for one piece, and all wait equally long."""

@@ -9,6 +9,7 @@ from rota import Rota
 from rota.core.tasks.model import NewTask
 from rota.messages.schedules import SchedulePut, ScheduleView
 from rota.sdk.client.requests import get, put
+from rota.sdk.transport.transport import Response, TransportRequest
 from rota.testing import TestCoordinator
 from rota.testing.coordinator import TurnedClock
 
@@ -63,6 +64,25 @@ def test_a_firing_that_waits_runs_in_the_same_drain(coordinator: TestCoordinator
 
     assert drained.results("clean") == [7, 7]
     assert outcomes(coordinator) == ["fired", "fired"]
+
+
+def test_a_firing_after_the_last_lease_runs_in_the_same_drain(
+    coordinator: TestCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduled(coordinator, overlap="queue_one")
+    coordinator.clock.advance(minutes=150)
+    exchange = coordinator.exchange
+
+    def exchange_then_fire(request: TransportRequest) -> Response:
+        """Answer a call; a duty of the coordinator may run by itself after any of them."""
+        response = exchange(request)
+        if request.path.endswith("/lease"):
+            coordinator.clock.advance()
+        return response
+
+    monkeypatch.setattr(coordinator, "exchange", exchange_then_fire)
+
+    assert coordinator.drain().results("clean") == [7, 7]
 
 
 def test_a_turn_over_too_many_times_is_refused(

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from unittest.mock import patch
 
@@ -66,6 +67,19 @@ def test_the_same_seed_is_the_same_schedule_in_any_process() -> None:
     )
 
     assert there.stdout.strip() == here
+
+
+@pytest.mark.slow
+def test_a_schedule_does_not_depend_on_the_speed_of_the_machine() -> None:
+    usual = simulate(0, profile_of(0)).trace.digest()
+    monotonic, counter = time.monotonic, time.perf_counter
+    with (
+        patch.object(time, "monotonic", lambda: monotonic() * 1_000),
+        patch.object(time, "perf_counter", lambda: counter() * 1_000),
+    ):
+        slow = simulate(0, profile_of(0)).trace.digest()
+
+    assert slow == usual
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Runs reads of committed state on threads beside the writer."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
@@ -62,9 +61,10 @@ class CachedRead(Generic[T]):
         self._stale_at_s = 0.0
 
     async def get(self) -> T:
-        if self._value is None or time.monotonic() >= self._stale_at_s:
-            started_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        if self._value is None or started_s >= self._stale_at_s:
             self._value = await self._reader.read(self._body)
-            now_s = time.monotonic()
+            now_s = loop.time()
             self._stale_at_s = now_s + (now_s - started_s) * CACHED_COSTS
         return self._value

@@ -121,7 +121,7 @@ class WebhookDeliverer:
             is_due = self._next_due_ms is not None and self._next_due_ms <= now_ms
             if self._is_empty:
                 # By time, and not with every event: without a webhook, events cost nothing.
-                if time.monotonic() - self._looked_s < EMPTY_S:
+                if asyncio.get_running_loop().time() - self._looked_s < EMPTY_S:
                     return
             elif last_seq == self._seen_seq and not is_due:
                 return
@@ -129,7 +129,8 @@ class WebhookDeliverer:
             self._seen_seq = last_seq
             try:
                 board = await self._webhooks.board()
-                self._is_empty, self._looked_s = not board.webhooks, time.monotonic()
+                self._is_empty = not board.webhooks
+                self._looked_s = asyncio.get_running_loop().time()
                 live = [one for one in board.webhooks if one.is_live]
                 if live and await self._take(live, board):
                     board = await self._webhooks.board()
