@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import io
 import logging
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from rota.sdk.timing import now_s
 from rota.sdk.worker import attempt_log, contact
 from rota.sdk.worker.attempt_log import AttemptLog
 from rota.sdk.worker.contact import CoordinatorContact
+from tests.sdk.listening import PATIENCE_S
 
 WORDS = ("task_started", "task_succeeded", "of the handler", "of a thread")
 
@@ -218,6 +220,57 @@ async def test_many_lines_that_wait_are_written_at_once(monkeypatch: pytest.Monk
         log.close()
 
     assert len(written) == 3
+
+
+class SlowHandler(logging.Handler):
+    """Writes its first line only when it may, as a pipe that is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_writing, self.may_write = threading.Event(), threading.Event()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.is_writing.set()
+        assert self.may_write.wait(PATIENCE_S)
+        self.lines.append(next(word for word in WORDS if word in record.getMessage()))
+
+
+@pytest.fixture
+def slow() -> Iterator[SlowHandler]:
+    logger, handler = logging.getLogger("rota.worker"), SlowHandler()
+    structlog.configure(processors=[structlog.stdlib.render_to_log_kwargs])
+    logger.addHandler(handler)
+    yield handler
+    logger.removeHandler(handler)
+
+
+async def test_a_line_is_written_that_comes_when_a_slow_thread_has_written_those_before_it(
+    slow: SlowHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AttemptLog()
+    log.note_begun(lease())
+    thread = threading.Thread(target=log.write)
+    thread.start()
+    assert slow.is_writing.wait(PATIENCE_S)
+    log.note_begun(lease())
+    was_due = asyncio.Event()
+    asyncio.get_running_loop().call_later(attempt_log.WRITE_AFTER_S, was_due.set)
+    await was_due.wait()  # the thread still writes
+
+    def copied_when_the_thread_has_ended() -> contextvars.Context:
+        slow.may_write.set()
+        thread.join(PATIENCE_S)
+        return contextvars.copy_context()
+
+    monkeypatch.setattr(attempt_log, "copy_context", copied_when_the_thread_has_ended)
+    log.note_ended(lease(), item_of_value(lease(), 1), began_at=0.0)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(slow.lines) < 3:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+    log.close()
+
+    assert slow.lines == ["task_started", "task_started", "task_succeeded"]
 
 
 async def test_a_line_about_an_end_has_the_fields_that_the_handler_has_bound() -> None:

@@ -55,6 +55,7 @@ class AttemptLog:
         self.omitted = 0
         self._waiting: deque[_WaitingLine] = deque()
         self._writing = threading.Lock()
+        self._is_scheduled = False  # whether the loop will write the lines that wait
         self._handlers = [*_handlers_of(_logger)]
         for handler in self._handlers:
             handler.addFilter(self._write_first)
@@ -94,11 +95,22 @@ class AttemptLog:
             handler.removeFilter(self._write_first)
 
     def _put_off(self, event: str, lease: LeaseView, more: dict[str, int]) -> None:
-        if not self._waiting:
-            self._loop.call_later(WRITE_AFTER_S, self.write)
         self._waiting.append(_WaitingLine(event, time.time(), lease, more, copy_context()))
+        self._schedule()
         if len(self._waiting) >= MAX_WAITING_LINES:
             self.write()
+
+    def _schedule(self) -> None:
+        # Not by whether lines wait: another thread may write the last of them in between.
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_later(WRITE_AFTER_S, self._write_due)
+
+    def _write_due(self) -> None:
+        self._is_scheduled = False
+        self.write()
+        if self._waiting:  # another thread was writing, and may have stopped before these
+            self._schedule()
 
     def _write_first(self, _record: logging.LogRecord) -> bool:
         """Write the lines that wait before another one; a filter that lets each record pass."""
