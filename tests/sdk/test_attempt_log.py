@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import io
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -220,6 +221,41 @@ async def test_many_lines_that_wait_are_written_at_once(monkeypatch: pytest.Monk
         log.close()
 
     assert len(written) == 3
+
+
+def forked(stream: io.StringIO) -> str:
+    """What a child of this process has in the stream after it has logged a line."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            logging.getLogger("app").warning("of the handler")
+            os.write(writer, stream.getvalue().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as written:
+        found = written.read()
+    os.waitpid(child, 0)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+async def test_a_process_that_a_handler_forks_does_not_write_the_lines_of_the_worker() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        log = AttemptLog()
+        log.note_begun(lease())
+        of_child = forked(stream)
+        log.close()
+    finally:
+        root.removeHandler(handler)
+
+    assert of_child == "of the handler\n"
+    assert "task_started" in stream.getvalue()
 
 
 class SlowHandler(logging.Handler):

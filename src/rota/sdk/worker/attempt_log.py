@@ -15,6 +15,7 @@ logging sees failures on stderr, and nothing else.
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -56,6 +57,7 @@ class AttemptLog:
         self._waiting: deque[_WaitingLine] = deque()
         self._writing = threading.Lock()
         self._is_scheduled = False  # whether the loop will write the lines that wait
+        self._process_id = os.getpid()
         self._handlers = [*_handlers_of(_logger)]
         for handler in self._handlers:
             handler.addFilter(self._write_first)
@@ -114,7 +116,8 @@ class AttemptLog:
 
     def _write_first(self, _record: logging.LogRecord) -> bool:
         """Write the lines that wait before another one; a filter that lets each record pass."""
-        if self._waiting:
+        # A process that a handler forks has a copy of these lines, which are this one's.
+        if self._waiting and os.getpid() == self._process_id:
             self.write()
         return True
 
