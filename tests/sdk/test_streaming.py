@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rota import Rota, StopReason, Worker, current
@@ -319,6 +320,26 @@ async def test_calls_on_a_stream_fail_when_the_oldest_is_overdue_and_at_once_aft
             await one
     async with asyncio.timeout(PATIENCE_S):
         await socket.lost
+
+
+async def test_a_call_fails_whose_answer_cannot_be_read(relay: Relay, far: Rota) -> None:
+    """A report that waited for ever would keep its worker from sending any result after it."""
+    view = await far.client.arun(calls.register_worker(WorkerRegistration()))
+    socket = await open_socket(endpoint_of(relay.url, None), timeout_s=PATIENCE_S)
+    relay.swallow(requests=True)
+    session = WorkerSession(view, sent_at=0.0)
+    opened = stream.CoordinatorStream(
+        socket, session, NoLeases(), on_refused=lambda *_: None, on_cancelled=lambda _: None
+    )
+    socket.lost.add_done_callback(lambda lost: opened.close(Unavailable(lost.result())))
+    unknown = {"count": 1, "refused": [(1, "an outcome of a later version")]}
+
+    answer = opened.report([])
+    socket.on_message(msgspec.msgpack.encode({"type": "", "replyTo": 1, "payload": unknown}))
+
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(Unavailable):
+            await answer
 
 
 # --- without one --------------------------------------------------------------------------------

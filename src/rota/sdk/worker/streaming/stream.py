@@ -268,14 +268,15 @@ class CoordinatorStream:
             self._sink.begin([lease_view(one) for one in granted.leases])
 
     def _take_answer(self, number: int, payload: Raw) -> None:
-        call = self._calls.pop(number, None)
-        if call is None or call.answer.done():
-            return
-        error = _error_in(payload)
-        if error is not None:
-            call.answer.set_exception(error)
-        else:
-            call.answer.set_result(call.decode(payload))
+        call = self._calls.get(number)
+        if call is not None and not call.answer.done():
+            error = _error_in(payload)
+            if error is not None:
+                call.answer.set_exception(error)
+            else:
+                call.answer.set_result(call.decode(payload))
+        # Last: a call whose answer cannot be read fails with the others as the stream closes.
+        self._calls.pop(number, None)
 
 
 def _fail(answer: "asyncio.Future[Any]", error: RotaError) -> None:
