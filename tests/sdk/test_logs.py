@@ -464,6 +464,7 @@ class UnansweredLogs:
 
     def __init__(self, url: str) -> None:
         self._inner = open_transport(url, None)
+        self.calls = 0  # with log lines
 
     @property
     def address(self) -> str:
@@ -474,6 +475,7 @@ class UnansweredLogs:
 
     async def asend(self, request: TransportRequest) -> Response:
         if request.path.endswith("/logs"):
+            self.calls += 1
             await asyncio.Event().wait()
         return await self._inner.asend(request)
 
@@ -508,6 +510,27 @@ def test_results_wait_once_and_not_each_for_log_lines_that_are_not_taken(
         results = [one.result(ends_at - time.monotonic()) for one in handles]
 
     assert results == [*range(tasks)]
+
+
+@pytest.mark.slow
+def test_calls_with_log_lines_that_are_not_answered_are_few(
+    unlogged: Rota, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a connection of its own."""
+    monkeypatch.setattr(log_reporting, "ENDED_WAIT_S", 0.01)
+    monkeypatch.setattr(log_reporting, "MOST_UNANSWERED", 3)
+
+    @unlogged.task
+    def chatty() -> None:
+        current().log.info("busy")
+
+    with working(unlogged, transport="http", concurrency=1):
+        for handle in [chatty.enqueue() for _ in range(30)]:
+            handle.result(PATIENCE_S)
+
+    transport = unlogged.client.transport
+    assert isinstance(transport, UnansweredLogs)
+    assert transport.calls <= 3 + 2  # beside the regular one, and the last one of the worker
 
 
 def test_a_result_does_not_wait_for_the_log_lines_of_other_tasks(

@@ -43,6 +43,7 @@ log = library_logger("rota.worker")
 MAX_REPORT_BYTES = 256 * 1024  # of lines in one report
 MAX_WAITING_ATTEMPTS = 10_000  # attempts with something to report; the lines of others are dropped
 ENDED_WAIT_S = 0.25  # how long a result waits for a call with the lines before it
+MOST_UNANSWERED = 16  # calls with the lines of ended attempts, each on a connection of its own
 CLOSE_TIMEOUT_S = 1.0
 
 
@@ -163,17 +164,17 @@ class LogReporter:
         the answer, for a limited time, and not at all while such calls are not answered.
         """
         ended = [one for one in self._all_changed() if one.lease.task_id in task_ids]
-        if not ended:
-            return
+        is_streaming = self._stream_of(self.session) is not None
+        if not ended or (not is_streaming and len(self._under_way) >= MOST_UNANSWERED):
+            return  # the lines that are left go with the next regular report
         report = self._loop.create_task(self._report(ended))
         self._under_way.add(report)
         report.add_done_callback(self._under_way.discard)
-        if self._stream_of(self.session) is None:
-            if not self._is_slow:
-                done, _ = await asyncio.wait([report], timeout=ENDED_WAIT_S)
-                self._is_slow = not done
-        else:
+        if is_streaming:
             await asyncio.sleep(0)  # so that it is written to the socket before the results are
+        elif not self._is_slow:
+            done, _ = await asyncio.wait([report], timeout=ENDED_WAIT_S)
+            self._is_slow = not done
 
     async def close(self) -> None:
         """Send what is left, if the coordinator takes it at once."""
