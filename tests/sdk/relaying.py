@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ class Relay:
         self.refuses_sockets = False  # as a proxy that knows nothing of WebSockets
         self.sockets = 0  # WebSockets that were asked for
         self._loses_answers = False
+        self._pause_s = 0.0  # after each piece of a request
         self._open: set[socket.socket] = set()  # of WebSockets
         self._swallowing: set[socket.socket] = set()  # sources whose bytes go nowhere
         self._pairs: dict[socket.socket, socket.socket] = {}  # of WebSockets: client -> server
@@ -41,6 +43,12 @@ class Relay:
         """
         for client, server in list(self._pairs.items()):
             self._swallowing |= {server, client} if requests else {server}
+
+    def slow_down(self, pause_s: float) -> None:
+        """Pass on what comes to the coordinator slowly, and let the rest wait at its sender."""
+        self._pause_s = pause_s
+        for client in self._pairs:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, CHUNK)
 
     def wait_opened(self) -> None:
         """Wait for the next WebSocket that the coordinator has said something on."""
@@ -101,6 +109,8 @@ class Relay:
         with contextlib.suppress(OSError):
             while data := source.recv(CHUNK):
                 self._hand_on(source, target, data)
+                if self._pause_s:
+                    time.sleep(self._pause_s)
         _shut(target)
 
     def _hand_on(self, source: socket.socket, target: socket.socket, data: bytes) -> None:

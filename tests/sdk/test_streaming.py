@@ -2,16 +2,18 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from rota import Rota, StopReason, Worker, current
 from rota.core.tasks.model import TaskState
 from rota.errors import Invalid, Unavailable
-from rota.messages import HeartbeatRequest, LeaseView, WorkerRegistration
+from rota.messages import HeartbeatRequest, LeaseView, ResultItem, WorkerRegistration
 from rota.node import Node
 from rota.sdk.client import calls
 from rota.sdk.transport.http import endpoint_of
@@ -320,6 +322,33 @@ async def test_calls_on_a_stream_fail_when_the_oldest_is_overdue_and_at_once_aft
             await one
     async with asyncio.timeout(PATIENCE_S):
         await socket.lost
+
+
+@pytest.mark.slow
+async def test_a_large_report_may_take_longer_than_its_answer_on_a_slow_connection(
+    monkeypatch: pytest.MonkeyPatch, relay: Relay, far: Rota
+) -> None:
+    timeout_s = 1.5
+    monkeypatch.setattr(stream, "CALL_TIMEOUT_S", timeout_s)
+    view = await far.client.arun(calls.register_worker(WorkerRegistration()))
+    socket = await open_socket(endpoint_of(relay.url, None), timeout_s=PATIENCE_S)
+    session = WorkerSession(view, sent_at=0.0)
+    opened = stream.CoordinatorStream(
+        socket, session, NoLeases(), on_refused=lambda *_: None, on_cancelled=lambda _: None
+    )
+    opened.max_frame_bytes = (await opened.resume([])).max_frame_bytes
+    relay.slow_down(0.01)
+    large = Raw(b'"%b"' % (b"x" * 4_000_000))
+    items = [ResultItem(task_id=f"{one}", fence=1, ok=True, result=large) for one in range(3)]
+    began_s = time.monotonic()
+
+    async with asyncio.timeout(PATIENCE_S):
+        noted = await opened.report(items)
+        took_s = time.monotonic() - began_s
+        await socket.end()
+
+    assert noted.count == 3
+    assert took_s > timeout_s
 
 
 async def test_a_call_fails_whose_answer_cannot_be_read(relay: Relay, far: Rota) -> None:

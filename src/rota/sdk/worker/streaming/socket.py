@@ -73,6 +73,7 @@ class StreamSocket(asyncio.Protocol):
         self._head = b""  # of the answer to the handshake, as far as it has arrived
         self._reader: FrameReader | None = None  # after the handshake
         self._loop = loop
+        self.written_bytes = 0  # of messages, those included that the transport still holds
         self.opened: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[str] = loop.create_future()
 
@@ -80,7 +81,15 @@ class StreamSocket(asyncio.Protocol):
         """Send a message if the socket is open."""
         transport = self._transport
         if self._protocol.state is State.OPEN and transport is not None:
-            transport.write(framed(data, secrets.token_bytes(MASK_BYTES)))
+            frame = framed(data, secrets.token_bytes(MASK_BYTES))
+            self.written_bytes += len(frame)
+            transport.write(frame)
+
+    @property
+    def gone_bytes(self) -> int:
+        """The bytes of messages that have left the transport, as far as this end knows."""
+        held = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self.written_bytes - held
 
     def close(self) -> None:
         """Start the closing handshake; the connection is aborted if it takes too long."""

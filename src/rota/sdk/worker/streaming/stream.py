@@ -6,6 +6,8 @@ sends a credit only when its free slots differ from the number that the coordina
 
 A call without an answer in time ends the stream: a connection whose other side is gone, or whose
 packets are dropped on the way, is not closed by anything else. One timer watches the oldest call.
+Its time does not count while its message leaves bit by bit: a large result takes long on a slow
+connection, and would take as long on the next one.
 """
 
 import asyncio
@@ -78,6 +80,7 @@ class UnansweredCall(NamedTuple):
     decode: Decode
     kind: str
     sent_s: float  # by the clock of the loop
+    end_bytes: int  # of everything written up to its end; 0: it has left at once
 
 
 class CoordinatorStream:
@@ -102,6 +105,8 @@ class CoordinatorStream:
         self._numbers = count(1)
         self._calls: dict[int, UnansweredCall] = {}  # the oldest first
         self._watch: asyncio.TimerHandle | None = None  # while a call waits
+        self._gone_bytes = 0  # had left at the last look at the oldest call
+        self._moved_s = 0.0  # when a part of a message was last seen to have left
         self._closed: RotaError | None = None  # why
         self._is_leasing = True
         self._received = 0  # leases, over this stream
@@ -210,8 +215,13 @@ class CoordinatorStream:
             return answer
         number = next(self._numbers)
         self._send(kind, payload, number)
-        self._calls[number] = UnansweredCall(answer, decode, kind, self._loop.time())
+        gone_bytes, end_bytes = self._socket.gone_bytes, self._socket.written_bytes
+        is_gone = gone_bytes == end_bytes
+        self._calls[number] = UnansweredCall(
+            answer, decode, kind, self._loop.time(), 0 if is_gone else end_bytes
+        )
         if self._watch is None:
+            self._gone_bytes = gone_bytes
             self._watch = self._loop.call_later(CALL_TIMEOUT_S, self._look_at_oldest)
         return answer
 
@@ -221,7 +231,11 @@ class CoordinatorStream:
         oldest = next(iter(self._calls.values()), None)
         if oldest is None:
             return
-        left_s = oldest.sent_s + CALL_TIMEOUT_S - self._loop.time()
+        now_s, gone_bytes = self._loop.time(), self._socket.gone_bytes
+        if self._gone_bytes < min(gone_bytes, oldest.end_bytes):
+            self._moved_s = now_s
+        self._gone_bytes = gone_bytes
+        left_s = max(oldest.sent_s, self._moved_s) + CALL_TIMEOUT_S - now_s
         if left_s > 0:
             self._watch = self._loop.call_later(left_s, self._look_at_oldest)
             return
