@@ -177,6 +177,16 @@ def test_queued_tasks_are_read_in_order_after_a_place_without_large_payloads(
     assert [task and task.payload for _, task in found] == [None, b"1", b"111"]
 
 
+def test_tasks_are_read_whole_and_those_read_ahead_without_large_payloads(store: Opened) -> None:
+    for number in range(1, 5):
+        store.add(number, payload=Raw(b"1" * number))
+
+    found = store.tasks.queued([4, 1], ahead=[2, 3], most_bytes=2)
+
+    assert {task.id: task.payload for task in found} == {4: b"1111", 1: b"1", 2: b"11"}
+    assert len(store.tasks.queued([4, 3])) == 2
+
+
 def in_flow(store: Opened, flow: int, *numbers: int, **options: Any) -> None:
     """Queue tasks in a flow."""
     added = [AddTask(TaskId(one), NewTask(name="work", **options), NOW_MS) for one in numbers]

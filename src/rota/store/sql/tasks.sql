@@ -95,10 +95,10 @@ SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
   LEFT JOIN run_task AS w ON w.task = r.id
 
 -- name: queued
--- Those of these tasks that are queued. Without the payloads that are too large, but for those that
--- are wanted whole.
+-- Those of these tasks that are queued. Without the payloads that are too large of those that are
+-- read ahead: few, where thousands may be wanted whole.
 SELECT t.lane, r.rank, r.id, r.fence, r.attempt,
-       CASE WHEN length(t.payload) <= :most_bytes OR t.id IN carray(:whole) THEN t.payload END,
+       CASE WHEN length(t.payload) <= :most_bytes OR NOT t.id IN carray(:ahead) THEN t.payload END,
        t.options, t.key, t.created_at_ms,
        w.run, w.token, t.flow, t.priority, t.rank
   FROM carray(:ids) AS wanted

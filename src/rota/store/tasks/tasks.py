@@ -189,7 +189,9 @@ class TaskStore:
         self, ids: list[int], *, ahead: Sequence[int] = (), most_bytes: int = 0
     ) -> list[TaskRecord]:
         """Those of these tasks that are queued; of those ahead, if they are small enough."""
-        rows = self._tx.rows("tasks.queued", ids=[*ids, *ahead], whole=ids, most_bytes=most_bytes)
+        rows = self._tx.rows(
+            "tasks.queued", ids=[*ids, *ahead], ahead=[*ahead], most_bytes=most_bytes
+        )
         small = [row for row in rows if row[5] is not None] if ahead else rows
         return row_types.queued(small, self._lanes.by_number)
 
