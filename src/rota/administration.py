@@ -26,7 +26,8 @@ def open_database(settings: Settings) -> "SqliteDatabase | PostgresDatabase":
     """Open and migrate the store of the settings; refuse a copy that is not finished."""
     options = None
     if opening.is_postgres(settings.store):
-        from rota.store.postgres.address import PostgresOptions  # noqa: PLC0415 - an extra
+        with opening.naming_the_extra():
+            from rota.store.postgres.address import PostgresOptions  # noqa: PLC0415 - an extra
 
         options = PostgresOptions(
             schema=settings.postgres_schema,

@@ -1,5 +1,7 @@
 """Opens the store of a URL: the one place that knows both databases."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rota.addresses import without_password
@@ -20,6 +22,17 @@ def is_postgres(url: str) -> bool:
     return url.partition("://")[0] in POSTGRES
 
 
+@contextmanager
+def naming_the_extra() -> Iterator[None]:
+    """Name the extra `postgres` if an import inside finds no psycopg."""
+    try:
+        yield
+    except ImportError as error:
+        raise StoreError(
+            f"a store on PostgreSQL needs psycopg ({error}): pip install 'rota[postgres]'"
+        ) from error
+
+
 def open_database(
     url: str, options: "PostgresOptions | None" = None
 ) -> "SqliteDatabase | PostgresDatabase":
@@ -27,14 +40,10 @@ def open_database(
     if not is_postgres(url):
         _check(url)
         return SqliteDatabase(path_of(url))
-    try:
-        # An optional dependency.
-        from rota.store.postgres.address import address_of  # noqa: PLC0415
+    with naming_the_extra():
+        from rota.store.postgres.address import address_of  # noqa: PLC0415 - an extra
         from rota.store.postgres.database import PostgresDatabase  # noqa: PLC0415
-    except ImportError as error:
-        raise StoreError(
-            f"a store on PostgreSQL needs psycopg ({error}): pip install 'rota[postgres]'"
-        ) from error
+
     return PostgresDatabase(address_of(url, options.schema if options else None), options)
 
 
@@ -52,8 +61,9 @@ def sql_of(url: str, schema: str) -> str:
     if not is_postgres(url):
         _check(url)
         return migrator.offline()
-    from rota.store.postgres.address import address_of  # noqa: PLC0415 - an extra
-    from rota.store.postgres.schema import offline  # noqa: PLC0415
+    with naming_the_extra():
+        from rota.store.postgres.address import address_of  # noqa: PLC0415 - an extra
+        from rota.store.postgres.schema import offline  # noqa: PLC0415
 
     return offline(address_of(url, schema).schema)
 

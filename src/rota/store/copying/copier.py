@@ -16,7 +16,7 @@ from rota.store.copying.tables import (
     TableDigest,
     common_tables,
 )
-from rota.store.opening import is_postgres
+from rota.store.opening import is_postgres, naming_the_extra
 
 CHUNK_ROWS = 2_000
 CHUNK_BYTES = 16 * 1024 * 1024
@@ -52,13 +52,9 @@ def open_side(url: str, *, must_exist: bool = False) -> Side:
             shown = without_password(url)
             raise Invalid(f"{shown!r} is neither a sqlite:/// nor a postgresql:// URL", field="url")
         return SqliteSide(url, must_exist=must_exist)
-    try:
-        # An optional dependency.
-        from rota.store.copying.postgres_side import PostgresSide  # noqa: PLC0415
-    except ImportError as error:
-        raise StoreError(
-            f"a store on PostgreSQL needs psycopg ({error}): pip install 'rota[postgres]'"
-        ) from error
+    with naming_the_extra():
+        from rota.store.copying.postgres_side import PostgresSide  # noqa: PLC0415 - an extra
+
     return PostgresSide(url)
 
 
