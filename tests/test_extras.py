@@ -71,6 +71,8 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "shop.settings"
 import django
 django.setup()
 from django.core.management import call_command
+call_command("check", fail_level="WARNING")
+call_command("makemigrations", check_changes=True, dry_run=True)
 call_command("rota_worker", "--help")
 """,
         "--concurrency",

@@ -11,6 +11,7 @@ DEBUG = True
 ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 ROOT_URLCONF = "shop.urls"
 USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"  # the default of Django 6
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
