@@ -171,7 +171,7 @@ def test_the_example_shop_confirms_an_order(server: Server, tmp_path: Path) -> N
     site = Manage("runserver", "--noreload", "127.0.0.1:0", folder=SHOP, **database)
     try:
         worker.wait_for("runs: shop.tasks.confirm")
-        url = site.wait_for("Starting development server at").split()[-1].rstrip("/")
+        url = site.wait_for("development server at http").split()[-1].rstrip("/")
         order = ask(f"{url}/orders?to=ada@example.com", method="POST")
         worker.wait_for("to ada@example.com: thank you for order 1")
         while (mail := ask(f"{url}/mails/{order['mail']}"))["status"] != "SUCCESSFUL":
