@@ -25,21 +25,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A test of many examples may take long on a busy machine. Hypothesis takes the end of its time for
 # a failure of the example that was under way, does not see it again, and reports a flaky test.
 MANY_EXAMPLES_TIMEOUT_S = 600
+SLOW_TIMEOUT_S = 400  # on a machine that is several times as slow as usual, or busy with other work
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give tests of many examples more time, and put slow tests first.
+    """Give slow tests and those of many examples more time, and put slow tests first.
 
     Each worker of pytest-xdist begins with a share of the items that are side by side, and takes
     from the others when it has none left. So each share begins with slow tests: whatever is left
     for the end is short, and no processor waits for the last test.
     """
     for item in items:
-        if is_hypothesis_test(getattr(item, "obj", None)) and not item.get_closest_marker(
-            "timeout"
-        ):
+        if item.get_closest_marker("timeout"):
+            continue
+        if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.timeout(MANY_EXAMPLES_TIMEOUT_S))
+        elif item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
     shares = getattr(config, "workerinput", {}).get("workercount", 1)
     slow = [item for item in items if item.get_closest_marker("slow")]
     others = [item for item in items if not item.get_closest_marker("slow")]

@@ -14,7 +14,7 @@ from benchmarks.scaling.links import delayed_port
 
 SAMPLES = 200
 OFF_BY_MS = 0.1
-PATIENCE_S = 20.0  # for one undisturbed round trip on a busy machine
+LATE = 1.05
 LIMIT_S = 30.0
 
 
@@ -49,13 +49,10 @@ def connect(port: int) -> socket.socket:
     return connection
 
 
-def quickest_ms(port: int, *, wanted_ms: float = 0.0) -> float:
-    """The quickest of many round trips, and of more until one takes no longer than wanted."""
-    quickest, left = float("inf"), SAMPLES
-    end_s = time.monotonic() + PATIENCE_S
+def quickest_ms(port: int) -> float:
+    quickest = float("inf")
     with connect(port) as connection:
-        while left > 0 or (quickest > wanted_ms > 0 and time.monotonic() < end_s):
-            left -= 1
+        for _ in range(SAMPLES):
             start_s = time.perf_counter()
             connection.sendall(b"x")
             assert connection.recv(1) == b"x"
@@ -67,12 +64,16 @@ def quickest_ms(port: int, *, wanted_ms: float = 0.0) -> float:
 def test_the_proxy_adds_the_round_trip_it_was_told(
     rtt_ms: float, echo_port: int, tmp_path: Path
 ) -> None:
-    """The quickest of many counts: other work on the machine only makes a round trip longer."""
+    """The quickest of many counts: other work on the machine only makes a round trip longer.
+
+    A virtual machine whose processors are shared ends even the quickest wait late, by a share of
+    its length. Waits that are rounded to whole milliseconds would be too long by far more.
+    """
     direct_ms = quickest_ms(echo_port)
     with delayed_port(echo_port, rtt_ms, tmp_path / "log") as port:
-        delayed_ms = quickest_ms(port, wanted_ms=direct_ms + rtt_ms + OFF_BY_MS)
+        added_ms = quickest_ms(port) - direct_ms
 
-    assert delayed_ms - direct_ms == pytest.approx(rtt_ms, abs=OFF_BY_MS)
+    assert rtt_ms - OFF_BY_MS <= added_ms <= rtt_ms * LATE + OFF_BY_MS
 
 
 def test_bytes_pass_unchanged_and_in_order_at_full_rate(echo_port: int, tmp_path: Path) -> None:
