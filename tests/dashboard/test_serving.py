@@ -30,6 +30,21 @@ async def test_every_view_has_an_address_that_opens_the_dashboard(api: Api) -> N
         assert answer.content == home.content
 
 
+async def test_a_browser_gets_a_page_for_an_address_that_is_none(api: Api) -> None:
+    asked_by_a_browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    home = await api.get("/")
+
+    lost = await api.get("/nope", headers=asked_by_a_browser)
+    by_a_program = await api.get("/nope")
+    below_the_api = await api.get("/api/nope", headers=asked_by_a_browser)
+
+    assert (lost.status_code, lost.content) == (404, home.content)
+    assert lost.headers["content-security-policy"] == home.headers["content-security-policy"]
+    assert lost.headers["cache-control"] == "no-store"
+    for answer in (by_a_program, below_the_api):
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
 async def test_the_policy_lets_the_browser_load_and_call_nothing_but_us(api: Api) -> None:
     page = await api.get("/")
     rules = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))

@@ -22,6 +22,7 @@ from importlib.resources.abc import Traversable
 
 import msgspec
 from msgspec import Struct
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -153,6 +154,13 @@ def page_below(root: str) -> "_File":
     return _File(page, {**PAGE_HEADERS, "content-security-policy": policy(page.content)})
 
 
+def lost_page(root: str) -> Response:
+    """The page for an address that is no view: it says so, and leads to every view."""
+    page = page_below(root if _ROOT.fullmatch(root) else "")
+    headers = {**page.headers, "cache-control": "no-store"}
+    return Response(page.file.content, 404, headers, page.file.media_type)
+
+
 def policy(page: bytes) -> str:
     """The content security policy of the page."""
     (imports,) = _MAP.findall(page)
@@ -230,20 +238,20 @@ class _File:
     """Serves one file."""
 
     def __init__(self, file: StaticFile, headers: Headers, cached: str = REVALIDATE) -> None:
-        self._file = file
-        self._headers = {**headers, "cache-control": cached}
+        self.file = file
+        self.headers = {**headers, "cache-control": cached}
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         asked = dict(scope["headers"])
-        tag = f'"{self._file.tag}"'
-        headers = {**self._headers, "etag": tag, "vary": "accept-encoding"}
+        tag = f'"{self.file.tag}"'
+        headers = {**self.headers, "etag": tag, "vary": "accept-encoding"}
         if tag.encode() in asked.get(b"if-none-match", b""):
             await _send(send, 304, headers, b"")
             return
-        content = self._file.content
-        headers["content-type"] = self._file.media_type
-        if self._file.zipped is not None and b"gzip" in asked.get(b"accept-encoding", b""):
-            content = self._file.zipped
+        content = self.file.content
+        headers["content-type"] = self.file.media_type
+        if self.file.zipped is not None and b"gzip" in asked.get(b"accept-encoding", b""):
+            content = self.file.zipped
             headers["content-encoding"] = "gzip"
         headers["content-length"] = str(len(content))
         await _send(send, 200, headers, b"" if scope["method"] == "HEAD" else content)

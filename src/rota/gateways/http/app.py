@@ -56,9 +56,17 @@ async def _refuse(request: Request, error: Exception) -> Response:
     """Answer for a page that does not exist, or not with this method."""
     assert isinstance(error, HTTPException)
     path = request.url.path
+    if error.status_code == 404 and _is_from_a_browser(request):
+        return dashboard.lost_page(request.scope.get(dashboard.ROOT, ""))
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "GET").split(", ")
         answer = problem(wrong_method(request.method, path, allowed))
     else:
         answer = problem(unknown_path(path))
     return Response(answer.content, answer.status, dict(answer.headers), answer.media_type)
+
+
+def _is_from_a_browser(request: Request) -> bool:
+    """Whether a person has opened this address, rather than a program that calls the API."""
+    is_page = "text/html" in request.headers.get("accept", "")
+    return is_page and not request.url.path.startswith("/api/")
