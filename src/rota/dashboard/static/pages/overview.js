@@ -126,13 +126,13 @@ const Queues = ({ items, series }) => html`<${Panel} title="Queues" tools=${html
       <td><a href=${link("/tasks", { queue: one.name })}>${one.name}</a> ${one.paused && html`<${Badge} state="paused" />`}</td>
       <td class="right"><${Count} of=${one.depth} /></td><td class="right"><${Count} of=${one.running} /></td><td class="right hide-narrow"><${Count} of=${one.scheduled} /></td>
       <td class="right"><${Duration} ms=${one.oldest_age_ms} /></td><td class="right number">${rate(one.finished_per_s)}</td><td class="hide-narrow tight"><${Spark} series=${series} track=${series?.items.find((track) => track.queue === one.name)} name="finished" tone="green" label=${`${one.name}: finished in the last hour`} /></td></tr>`)}</tbody></table></div>`
-    : html`<${Empty}>No task was submitted yet.<//>`}
+    : html`<${Empty}>No task has been submitted yet.<//>`}
 <//>`;
 
 function Workers({ counts }) {
   const total = (counts.healthy || 0) + (counts.degraded || 0) + (counts.unhealthy || 0);
   return html`<${Panel} title="Workers" tools=${html`<a href="/workers">all</a>`}><div class="body">
-    ${total ? html`<${Shares} counts=${counts} states=${["healthy", "degraded", "unhealthy"]} />` : html`<p class="faint">none is registered</p>`}
+    ${total ? html`<${Shares} counts=${counts} states=${["healthy", "degraded", "unhealthy"]} />` : html`<p class="faint">No worker is registered.</p>`}
     ${["draining", "quarantined"].filter((one) => counts[one]).map((one) => html`<p key=${one}><${Badge} state=${one}>${counts[one]} ${one}<//></p>`)}
   </div><//>`;
 }

@@ -29,7 +29,7 @@ export default function Runs({ query, overview }) {
       ${(query.workflow || query.state) && html`<a class="button quiet" href="/runs">clear</a>`}
     </div>
     <${Panel}>
-      ${items.length ? html`<${Table} items=${items} />` : runs.data ? html`<${Empty}>${query.workflow || query.state ? "No run matches." : html`No workflow was run yet. Run one with <code>rota run FILE</code>.`}<//>` : html`<${Problem} of=${runs} />`}
+      ${items.length ? html`<${Table} items=${items} />` : runs.data ? html`<${Empty}>${query.workflow || query.state ? "No run matches." : html`No workflow has been run yet. Run one with <code>rota run FILE</code>.`}<//>` : html`<${Problem} of=${runs} />`}
       ${runs.data && runs.problem && html`<${Problem} of=${runs} />`}
       <${Pager} next=${runs.data?.next_cursor} shown=${plural(items.length, "run")} />
     <//>`;

@@ -60,7 +60,8 @@ function grouped(settings) {
 }
 
 function show({ name, value }) {
-  if (name.endsWith("port")) return String(value ?? "–");
+  if (value === null) return "–";
+  if (name.endsWith("port")) return String(value);
   if (name.endsWith("_ms")) return duration(value);
   if (name.endsWith("_bytes")) return bytes(value);
   return typeof value === "number" ? whole(value) === String(value) || value > 999 ? whole(value) : String(value) : String(value);

@@ -31,7 +31,7 @@ export default function Tasks({ query, overview }) {
     <${Why} filter=${filter} backlog=${backlog.data?.items || []} />
     <${Panel}>
       ${items.length ? html`<${Table} items=${items} backlog=${backlog.data?.items || []} chosen=${chosen} choose=${choose} chooseAll=${(isOn) => setChosen(new Set(isOn ? items.map((one) => one.id) : []))} />`
-        : tasks.data ? html`<${Empty}>${hasFilter(filter) ? "No task matches." : "No task was submitted yet."}<//>` : html`<${Problem} of=${tasks} />`}
+        : tasks.data ? html`<${Empty}>${hasFilter(filter) ? "No task matches." : "No task has been submitted yet."}<//>` : html`<${Problem} of=${tasks} />`}
       ${tasks.data && tasks.problem && html`<${Problem} of=${tasks} />`}
       <${Pager} next=${tasks.data?.next_cursor} shown=${plural(items.length, "task")} />
     <//>

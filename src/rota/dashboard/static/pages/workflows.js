@@ -22,7 +22,7 @@ export default function Workflows({ query }) {
   return html`<${Header} title="Workflows" />
     <div class="filters" role="search"><${Field} name="name" label="name" data-search /></div>
     <${Panel}>${items.length ? html`<${Table} items=${items} lately=${lately} />`
-      : workflows.data ? html`<${Empty}>${wanted ? "No workflow by that name." : html`None yet: <code>rota workflows put FILE</code>, or run one with <code>rota run FILE</code>.`}<//>` : html`<${Problem} of=${workflows} />`}
+      : workflows.data ? html`<${Empty}>${wanted ? "No workflow by that name." : html`No workflow yet. Put one with <code>rota workflows put FILE</code>, or run one with <code>rota run FILE</code>.`}<//>` : html`<${Problem} of=${workflows} />`}
       <${Pager} next=${workflows.data?.next_cursor} shown=${plural(items.length, "workflow")} /><//>`;
 }
 
