@@ -43,7 +43,7 @@ def test_a_value_is_kept_for_a_time(rota: Command) -> None:
     kept = document(rota("memory", "put", "mortal", "1", "--ttl-ms", "90000", "--json"))
 
     assert kept["expires_at_ms"] == kept["updated_at_ms"] + 90_000
-    assert "expires in 1 min" in rota("memory", "put", "mortal", "1", "--ttl-ms", "90000").stdout
+    assert "expires in 1 min" in rota("memory", "put", "mortal", "1", "--ttl", "90s").stdout
 
 
 def test_a_change_on_condition_is_refused_when_the_value_has_changed(rota: Command) -> None:

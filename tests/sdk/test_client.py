@@ -148,7 +148,7 @@ def test_a_call_to_another_coordinator_does_not_wait() -> None:
 
 
 def test_a_caller_that_waits_for_a_result_stays_away_as_long_as_it_is_asked_to() -> None:
-    wait = Wait("a task", timeout_s=60.0)
+    wait = Wait("a task", timeout=60.0)
 
     assert wait.pause_s(problem(503, {"code": "unavailable"}, **{"retry-after": "9"})) == 9.0
     assert wait.pause_s(problem(429, {"code": "too_many"}, **{"retry-after": "2"})) == 2.0

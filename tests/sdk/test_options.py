@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota import Invalid, Retry, Rota, Snooze
+from rota import Invalid, LockNotAcquired, Retry, Rota, Snooze
 from rota.sdk.options.durations import milliseconds
 from rota.sdk.options.other_names import KNOWN_ELSEWHERE
 
@@ -135,6 +135,25 @@ def test_schedules_and_workflows_take_durations() -> None:
     assert definition.nodes["input"].input == {"max": "1"}
     with pytest.raises(Invalid, match="there is no option 'evry'; did you mean 'every'"):
         app.schedule(evry="5m")(work)  # type: ignore[call-arg]  # the mistake
+
+
+@pytest.mark.parametrize("timeout", [0.01, "10ms", timedelta(milliseconds=10)])
+def test_waits_and_times_to_live_take_durations(
+    tmp_path: Path, timeout: float | str | timedelta
+) -> None:
+    with Rota(f"sqlite:///{tmp_path}/rota.db") as app:
+        app.memory.put("a", 1, ttl_s=timeout)
+        with (
+            app.lock("a", ttl_s="1m"),
+            pytest.raises(LockNotAcquired),
+            app.lock("a", wait_s=timeout),
+        ):
+            pass
+        handle = app.enqueue("nobody")
+        with pytest.raises(TimeoutError, match=r"is still queued after 0\.01 s"):
+            handle.result(timeout)
+        with pytest.raises(Invalid, match="'soon' is not a duration"):
+            handle.result("soon")
 
 
 def test_answers_of_handlers_take_durations() -> None:

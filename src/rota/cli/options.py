@@ -25,7 +25,13 @@ yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask for confir
 
 
 def duration_option(
-    written: str, number: str, *, default_ms: int | None = None, description: str
+    written: str,
+    number: str,
+    *,
+    default_ms: int | None = None,
+    least_ms: int = 0,
+    most_ms: int | None = None,
+    description: str,
 ) -> Callable[[Function], Function]:
     """Add an option for a time: one that takes it with its unit, and one in milliseconds.
 
@@ -33,10 +39,11 @@ def duration_option(
     """
     name = number.removeprefix("--").replace("-", "_")
     key = f"rota.{name}"
+    number_type = Milliseconds(min=least_ms, max=most_ms)
 
-    def keep(context: click.Context, _: click.Parameter, value: int | None) -> None:
+    def keep(context: click.Context, option: click.Parameter, value: int | None) -> None:
         if value is not None:
-            context.meta[key] = value
+            context.meta[key] = number_type.convert(value, option, context)
 
     def choose(context: click.Context, _: click.Parameter, value: int | None) -> int | None:
         given = context.meta.pop(key, None)
@@ -50,7 +57,7 @@ def duration_option(
         function = click.option(
             number,
             name,
-            type=Milliseconds(),
+            type=number_type,
             default=default_ms,
             show_default=default_ms is not None,
             callback=choose,

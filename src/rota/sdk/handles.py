@@ -13,6 +13,7 @@ from rota.messages.dashboard import TaskTimeline
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange, Wait, wait_for_end
+from rota.sdk.options.durations import Seconds
 
 R = TypeVar("R")
 
@@ -88,15 +89,16 @@ class TaskHandle(Generic[R]):
     def __repr__(self) -> str:
         return f"<TaskHandle {self.id}>"
 
-    def result(self, timeout: float | None = None) -> R:
+    def result(self, timeout: Seconds | None = None) -> R:
         """Wait for the task to finish and return its result.
 
         Raises `TaskFailed` with the handler's error, `TaskCancelled`, or `TimeoutError` when
-        `timeout` seconds have passed first; the task itself then goes on.
+        `timeout` has passed first; the task itself then goes on. `timeout` is a number of seconds,
+        a timedelta, or a text such as "5m".
         """
         return self._client().run(self._wait(timeout))
 
-    async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as `result`
+    async def aresult(self, timeout: Seconds | None = None) -> R:  # noqa: ASYNC109 - as `result`
         """As `result`, for async code."""
         return await self._client().arun(self._wait(timeout))
 
@@ -135,12 +137,12 @@ class TaskHandle(Generic[R]):
     async def aretry(self) -> None:
         await self._client().arun(calls.retry_task(self.id))
 
-    def _wait(self, timeout: float | None) -> Exchange[R]:
+    def _wait(self, timeout: Seconds | None) -> Exchange[R]:
         return _wait_for_result(self.id, self._decoder, timeout)
 
 
 def _wait_for_result(
-    task_id: str, decoder: msgspec.json.Decoder[Any], timeout: float | None
+    task_id: str, decoder: msgspec.json.Decoder[Any], timeout: Seconds | None
 ) -> Exchange[Any]:
     try:
         view: TaskView = yield from wait_for_end(
@@ -231,14 +233,14 @@ class PendingHandle(Generic[R]):
         view = await self.aview()
         return None if view is None else view.state
 
-    def result(self, timeout: float | None = None) -> R:
+    def result(self, timeout: Seconds | None = None) -> R:
         """Wait for the task to exist and to finish; otherwise as `TaskHandle.result`.
 
         Not inside the transaction: the task runs after the commit.
         """
         return self._client().run(self._wait(timeout))
 
-    async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as `result`
+    async def aresult(self, timeout: Seconds | None = None) -> R:  # noqa: ASYNC109 - as `result`
         """As `result`, for async code."""
         return await self._client().arun(self._wait(timeout))
 
@@ -253,7 +255,7 @@ class PendingHandle(Generic[R]):
         handle = yield from self._find()
         return None if handle is None else (yield calls.get_task(handle.id))
 
-    def _wait(self, timeout: float | None) -> Exchange[R]:
+    def _wait(self, timeout: Seconds | None) -> Exchange[R]:
         wait = Wait(f"the task with the key {self.key!r}", timeout)
         pause_s = FIRST_PAUSE_S
         while True:

@@ -18,6 +18,7 @@ from rota.sdk.client import kv_calls
 from rota.sdk.client.client import Client, Events, ItemStream
 from rota.sdk.client.requests import ApiCall, Exchange
 from rota.sdk.encoding import encode
+from rota.sdk.options.durations import Seconds, seconds
 
 MOST_TRIES = 100  # of an update, when other programs were quicker each time
 LONGEST_PAUSE_S = 0.1  # between two tries
@@ -79,7 +80,7 @@ class Memory:
         return default if entry is None else entry.value
 
     def put(
-        self, key: str, value: Any, *, ttl_s: float | None = None, if_version: int | None = None
+        self, key: str, value: Any, *, ttl_s: Seconds | None = None, if_version: int | None = None
     ) -> ValueEntry:
         """Store a value, without a limit or for `ttl_s` seconds.
 
@@ -90,7 +91,7 @@ class Memory:
         return self._entry(self._client().run(self._put(key, value, ttl_s, if_version)))
 
     async def aput(
-        self, key: str, value: Any, *, ttl_s: float | None = None, if_version: int | None = None
+        self, key: str, value: Any, *, ttl_s: Seconds | None = None, if_version: int | None = None
     ) -> ValueEntry:
         """As `put`, for async code."""
         return self._entry(await self._client().arun(self._put(key, value, ttl_s, if_version)))
@@ -109,7 +110,7 @@ class Memory:
         function: Callable[[Any], Any],
         *,
         default: Any = None,
-        ttl_s: float | None = None,
+        ttl_s: Seconds | None = None,
     ) -> Any:
         """Replace the value by `function(value)` and return the new one; no change is lost.
 
@@ -125,7 +126,7 @@ class Memory:
         function: Callable[[Any], Any],
         *,
         default: Any = None,
-        ttl_s: float | None = None,
+        ttl_s: Seconds | None = None,
     ) -> Any:
         """As `update`, for async code; the function itself is a plain one."""
         return await self._client().arun(self._update(key, function, default, ttl_s))
@@ -176,7 +177,7 @@ class Memory:
         return True
 
     def _update(
-        self, key: str, function: Callable[[Any], Any], default: Any, ttl_s: float | None
+        self, key: str, function: Callable[[Any], Any], default: Any, ttl_s: Seconds | None
     ) -> Exchange[Any]:
         for number in range(1, MOST_TRIES + 1):
             before = yield from self._get(key)
@@ -209,11 +210,11 @@ class Memory:
         return ItemStream(self._client(), next_page)
 
     def _put(
-        self, key: str, value: Any, ttl_s: float | None, if_version: int | None
+        self, key: str, value: Any, ttl_s: Seconds | None, if_version: int | None
     ) -> ApiCall[MemoryView]:
         request = MemoryPut(
             value=Raw(encode(value)),
-            ttl_ms=None if ttl_s is None else max(1, round(ttl_s * 1000)),
+            ttl_ms=None if ttl_s is None else max(1, round(seconds(ttl_s, "ttl_s") * 1000)),
             if_version=if_version,
         )
         return kv_calls.put_value(self._prefix + key, request)

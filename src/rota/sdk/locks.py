@@ -23,6 +23,7 @@ from rota.messages.kv import LockAcquire, LockRelease, LockRenew, LockView
 from rota.sdk.client import kv_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange, Wait
+from rota.sdk.options.durations import Seconds, optional_seconds, seconds
 from rota.sdk.timing import now_s
 from rota.sdk.transport.transport import drive
 from rota.telemetry import library_logger
@@ -60,17 +61,18 @@ class Lock:
         client: Callable[[], Client],
         name: str,
         *,
-        ttl_s: float = DEFAULT_TTL_S,
-        wait_s: float | None = None,
+        ttl_s: Seconds = DEFAULT_TTL_S,
+        wait_s: Seconds | None = None,
         on_lost: OnLost | None = None,
     ) -> None:
+        ttl_s = seconds(ttl_s, "ttl_s")
         most_s = limits.MAX_LOCK_TTL_MS // 1000
         if not 0.001 <= ttl_s <= most_s:
             raise Invalid(f"ttl_s is {ttl_s:g}; a lock is held for at most {most_s} s at once")
         self.name = name
         self._get_client = client
         self._ttl_ms = round(ttl_s * 1000)
-        self._wait_s = wait_s
+        self._wait_s = optional_seconds(wait_s, "wait_s")
         self._on_lost = on_lost
         self._held: HeldLock | None = None
         self._renewal: _RenewalThread | asyncio.Task[None] | None = None

@@ -20,6 +20,7 @@ from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall, Exchange, every_item, wait_for_end
 from rota.sdk.encoding import encode
+from rota.sdk.options.durations import Seconds
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ class RunHandle:
 
     # --- its end ------------------------------------------------------------------------------
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: Seconds | None = None) -> Any:
         """Wait for the run to end and return its output.
 
         Raises `RunFailed` with the error that ended it, `RunCancelled`, or `TimeoutError` when
@@ -81,11 +82,11 @@ class RunHandle:
         """
         return self._run(self._wait(timeout))
 
-    async def aresult(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as `result`
+    async def aresult(self, timeout: Seconds | None = None) -> Any:  # noqa: ASYNC109 - as `result`
         """As `result`, for async code."""
         return await self._arun(self._wait(timeout))
 
-    def _wait(self, timeout: float | None) -> Exchange[Any]:
+    def _wait(self, timeout: Seconds | None) -> Exchange[Any]:
         view = yield from wait_for_end(
             f"run {self.id!r}",
             lambda wait_ms: run_calls.get_run(self.id, wait_ms=wait_ms),

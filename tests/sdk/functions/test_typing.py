@@ -96,7 +96,7 @@ def test_wrong_arguments_are_type_errors() -> None:
     def never_called() -> None:
         order.start()  # type: ignore[call-overload]  # as above
         order.start(Cart([]), tip="much")  # type: ignore[call-overload]  # as above
-        order.start(Cart([])).result(timeout="soon")  # type: ignore[arg-type]  # as above
+        order.start(Cart([])).result(timeout=b"soon")  # type: ignore[arg-type]  # as above
         total: int = order.start(Cart([])).result()  # type: ignore[assignment]  # as above
         assert total
 

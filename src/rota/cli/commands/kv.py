@@ -8,7 +8,7 @@ import click
 
 from rota.cli.connection import connected
 from rota.cli.inputs import json_value
-from rota.cli.options import page_options
+from rota.cli.options import duration_option, page_options
 from rota.cli.render.formatting import relative
 from rota.cli.render.output import Table, is_terminal, show, show_page, table, visible
 from rota.core import limits
@@ -52,10 +52,12 @@ def get(client: Client, key: str, *, as_json: bool) -> None:
 @memory.command()
 @click.argument("key")
 @click.argument("value")
-@click.option(
+@duration_option(
+    "--ttl",
     "--ttl-ms",
-    type=click.IntRange(1, limits.MAX_MEMORY_TTL_MS),
-    help="Delete it after this time.  [default: never]",
+    least_ms=1,
+    most_ms=limits.MAX_MEMORY_TTL_MS,
+    description="Delete it after this time, as 1h.  [default: never]",
 )
 @if_version_option
 @connected

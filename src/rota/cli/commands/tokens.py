@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from rota.addresses import without_password
 from rota.cli.connection import ca_option, token_option, url_option
-from rota.cli.options import json_flag, load_settings, settings_flags
+from rota.cli.options import duration_option, json_flag, load_settings, settings_flags
 from rota.cli.render.formatting import absolute, relative
 from rota.cli.render.output import Facts, Table, note, show, table
 from rota.core.access import AccessToken, Scope
@@ -60,10 +60,11 @@ def _place_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "no access to queues, and the reverse.",
 )
 @click.option("--worker-id", help="Bind it to this worker id.")
-@click.option(
+@duration_option(
+    "--expires-in",
     "--expires-in-ms",
-    type=click.IntRange(min=1_000),
-    help="Revoke it after this time.  [default: never]",
+    least_ms=1_000,
+    description="Revoke it after this time, as 30d.  [default: never]",
 )
 @click.option(
     "--secret-file",

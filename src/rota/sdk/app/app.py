@@ -26,6 +26,7 @@ from rota.sdk.groups.starter import GroupStarter
 from rota.sdk.handles import PendingHandle, TaskHandle
 from rota.sdk.middleware.chain import MiddlewareChain
 from rota.sdk.middleware.hooks import Middleware
+from rota.sdk.options.durations import Seconds
 from rota.sdk.schedules.app_schedules import AppSchedules
 from rota.sdk.task import BatchPolicy, CoroutineTask, FunctionTask, Options, Place, Submission, Task
 from rota.sdk.worker.background import BackgroundWorkers
@@ -360,16 +361,16 @@ class Rota(GroupStarter):
         self,
         name: str,
         *,
-        ttl_s: float = 30.0,
-        wait_s: float | None = None,
+        ttl_s: Seconds = 30.0,
+        wait_s: Seconds | None = None,
         on_lost: "OnLost | None" = None,
     ) -> "Lock":
         """A lock that one program holds at a time: `with app.lock("report") as lock:`.
 
         The lock is held for `ttl_s` seconds at once and renewed in the background. While another
         program holds it, `with` waits: without a limit, or for `wait_s` seconds, after which it
-        raises `LockNotAcquired`. `on_lost` is called in the background when the lock could not be
-        renewed in time.
+        raises `LockNotAcquired`. Both may also be a timedelta, or a text such as "5m". `on_lost`
+        is called in the background when the lock could not be renewed in time.
         """
         from rota.sdk.locks import Lock  # noqa: PLC0415 - as above
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from rota.core import limits
 from rota.errors import RotaError, Unavailable
+from rota.sdk.options.durations import Seconds, optional_seconds
 from rota.sdk.transport.transport import ANSWER_TIMEOUT_S, TransportRequest
 
 T = TypeVar("T")
@@ -136,7 +137,8 @@ Exchange = Generator[ApiCall[Any] | float, Any, T]
 class Wait:
     """The time limits of one wait: of each call, of the whole, and of an outage."""
 
-    def __init__(self, subject: str, timeout_s: float | None) -> None:
+    def __init__(self, subject: str, timeout: Seconds | None) -> None:
+        timeout_s = optional_seconds(timeout, "timeout")
         self._subject = subject
         self._timeout_s = timeout_s
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -180,13 +182,13 @@ def wait_for_end(
     subject: str,
     ask: Callable[[int], ApiCall[Any]],
     ended: Collection[str],
-    timeout_s: float | None,
+    timeout: Seconds | None,
 ) -> Exchange[Any]:
     """Ask for a view until its state is one of `ended`, across a coordinator's restart.
 
     `ask` makes the call from the time that the coordinator may hold its answer back.
     """
-    wait = Wait(subject, timeout_s)
+    wait = Wait(subject, timeout)
     while True:
         try:
             view = yield ask(wait.call_ms())

@@ -12,6 +12,7 @@ from rota.sdk.client import function_calls, run_calls
 from rota.sdk.client.client import Client, ItemStream
 from rota.sdk.client.requests import WAIT_MS, Exchange, Wait, new_key
 from rota.sdk.encoding import encode
+from rota.sdk.options.durations import Seconds
 from rota.sdk.run import RunHandle, output_of
 
 R = TypeVar("R")
@@ -39,15 +40,15 @@ class FunctionHandle(RunHandle, Generic[R]):
     ) -> "FunctionHandle[Any]":
         return cls(view.id, client, decoder, is_duplicate=view.duplicate)
 
-    def result(self, timeout: float | None = None) -> R:
+    def result(self, timeout: Seconds | None = None) -> R:
         """Wait for the function to end and return its result: see `RunHandle.result`."""
         return self._decoded(super().result(timeout))
 
-    async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as `result`
+    async def aresult(self, timeout: Seconds | None = None) -> R:  # noqa: ASYNC109 - as `result`
         """As `result`, for async code."""
         return self._decoded(await super().aresult(timeout))
 
-    def ended(self, view: RunView, timeout: float | None) -> Exchange[R]:
+    def ended(self, view: RunView, timeout: Seconds | None) -> Exchange[R]:
         """The calls that wait for the end of a run that was seen as in `view`; its result."""
         if view.state in RUN_ENDED:
             return self._decoded(output_of(view))
@@ -61,7 +62,7 @@ class FunctionHandle(RunHandle, Generic[R]):
             found = msgspec.json.decode(content)  # another version of the code wrote it
         return found
 
-    def ask(self, name: str, payload: Any = None, *, timeout: float | None = None) -> Any:
+    def ask(self, name: str, payload: Any = None, *, timeout: Seconds | None = None) -> Any:
         """Send a signal that the function receives, and wait for its reply."""
         return self._client().run(self._ask(name, payload, timeout))
 
@@ -70,12 +71,12 @@ class FunctionHandle(RunHandle, Generic[R]):
         name: str,
         payload: Any = None,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 - as `ask`
+        timeout: Seconds | None = None,  # noqa: ASYNC109 - as `ask`
     ) -> Any:
         """As `ask`, for async code."""
         return await self._client().arun(self._ask(name, payload, timeout))
 
-    def _ask(self, name: str, payload: Any, timeout: float | None) -> Exchange[Any]:
+    def _ask(self, name: str, payload: Any, timeout: Seconds | None) -> Exchange[Any]:
         key = new_key()
         yield run_calls.signal_run(self.id, name, msgspec.Raw(encode(payload)), key=key)
         wait = Wait(f"the reply of run {self.id!r}", timeout)

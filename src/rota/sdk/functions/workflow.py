@@ -39,6 +39,7 @@ from rota.sdk.functions.execution.threads import run_in_thread
 from rota.sdk.functions.handles import FunctionHandle
 from rota.sdk.functions.operations import CodeTarget, Operations
 from rota.sdk.middleware.chain import starting
+from rota.sdk.options.durations import Seconds, optional_seconds
 from rota.sdk.task import App, Task
 
 log = structlog.get_logger("rota.worker")
@@ -254,7 +255,7 @@ class CodeWorkflow(CodeTarget[P, R]):
         *args: Any,
         key: str | None = None,
         timeout_ms: int | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **kwargs: Any,
     ) -> R: ...
 
@@ -276,7 +277,7 @@ class CodeWorkflow(CodeTarget[P, R]):
         *args: Any,
         key: str | None = None,
         timeout_ms: int | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - as `execute`
+        timeout: Seconds | None = None,  # noqa: ASYNC109 - as `execute`
         **kwargs: Any,
     ) -> R: ...
 
@@ -287,6 +288,7 @@ class CodeWorkflow(CodeTarget[P, R]):
 
     def _execute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exchange[Any]:
         timeout = None if "timeout" in self.arguments.names else kwargs.pop("timeout", None)
+        timeout = optional_seconds(timeout, "timeout")
         wait_ms = EXECUTE_WAIT_MS if timeout is None else min(EXECUTE_WAIT_MS, timeout * 1000)
         begun_s = time.monotonic()
         view = yield from self._starting(args, kwargs, wait_ms=int(wait_ms))

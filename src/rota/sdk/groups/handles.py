@@ -13,7 +13,7 @@ from rota.sdk.client.requests import Exchange, wait_for_end
 from rota.sdk.encoding import encode
 from rota.sdk.groups.generated import GeneratedRun
 from rota.sdk.middleware.chain import starting
-from rota.sdk.options.durations import Duration, optional_milliseconds
+from rota.sdk.options.durations import Duration, Seconds, optional_milliseconds
 from rota.sdk.run import RunFailed, RunHandle, output_of
 from rota.sdk.task import App
 from rota.sdk.workflow import Workflow
@@ -58,34 +58,34 @@ class GroupHandle(Generic[R]):
     def __repr__(self) -> str:
         return f"<GroupHandle {self.id}>"
 
-    def result(self, timeout: float | None = None) -> list[R]:
+    def result(self, timeout: Seconds | None = None) -> list[R]:
         """Wait for the end of the group and its callbacks; the results of all members, in order.
 
         Raises `GroupFailed` if a member has failed, and `RunFailed` if a callback has.
         """
         return self._results(self.outcomes(timeout))
 
-    async def aresult(self, timeout: float | None = None) -> list[R]:  # noqa: ASYNC109 - as `result`
+    async def aresult(self, timeout: Seconds | None = None) -> list[R]:  # noqa: ASYNC109 - as `result`
         """As `result`, for async code."""
         return self._results(await self.aoutcomes(timeout))
 
-    def outcomes(self, timeout: float | None = None) -> list[MemberOutcome]:
+    def outcomes(self, timeout: Seconds | None = None) -> list[MemberOutcome]:
         """Wait as `result` does; the outcomes of all members, failed ones included."""
         return self._app.client.run(self._wait(timeout))
 
-    async def aoutcomes(self, timeout: float | None = None) -> list[MemberOutcome]:  # noqa: ASYNC109 - as above
+    async def aoutcomes(self, timeout: Seconds | None = None) -> list[MemberOutcome]:  # noqa: ASYNC109 - as above
         """As `outcomes`, for async code."""
         return await self._app.client.arun(self._wait(timeout))
 
-    def callback_result(self, timeout: float | None = None) -> Any:
+    def callback_result(self, timeout: Seconds | None = None) -> Any:
         """Wait for the result of `on_success` or `on_failure`, whichever has run."""
         return self.run.result(timeout)["callback"]
 
-    async def acallback_result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as above
+    async def acallback_result(self, timeout: Seconds | None = None) -> Any:  # noqa: ASYNC109 - as above
         """As `callback_result`, for async code."""
         return (await self.run.aresult(timeout))["callback"]
 
-    def _wait(self, timeout: float | None) -> Exchange[list[MemberOutcome]]:
+    def _wait(self, timeout: Seconds | None) -> Exchange[list[MemberOutcome]]:
         view: RunView = yield from wait_for_end(
             f"group {self.id!r}",
             lambda wait_ms: run_calls.get_run(self.id, wait_ms=wait_ms),
@@ -117,11 +117,11 @@ class ChainHandle(Generic[R]):
     def __repr__(self) -> str:
         return f"<ChainHandle {self.id}>"
 
-    def result(self, timeout: float | None = None) -> R:
+    def result(self, timeout: Seconds | None = None) -> R:
         """Wait for the result of the last task; raises `RunFailed` if one of them has failed."""
         return self._decoded(self.run.result(timeout))
 
-    async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - as `result`
+    async def aresult(self, timeout: Seconds | None = None) -> R:  # noqa: ASYNC109 - as `result`
         """As `result`, for async code."""
         return self._decoded(await self.run.aresult(timeout))
 

@@ -14,6 +14,10 @@ from rota.errors import Invalid
 
 Duration = timedelta | str  # a text has parts such as `90s`, `1h30m`, `1.5d`
 
+Seconds = (
+    float | Duration
+)  # of a parameter in seconds, which is a number as in the standard library
+
 ENDING = "_ms"
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*")
@@ -60,6 +64,18 @@ def epoch_ms(value: object, name: str) -> int:
 def optional_milliseconds(value: int | Duration | None, name: str) -> int | None:
     """The value of a parameter in milliseconds that may be given as a duration, too."""
     return value if value is None or isinstance(value, int) else milliseconds(value, name)
+
+
+def seconds(value: Seconds, name: str) -> float:
+    """The value of a parameter in seconds that may be given as a duration, too."""
+    if isinstance(value, int | float):
+        return value
+    return milliseconds(value, name) / 1000
+
+
+def optional_seconds(value: Seconds | None, name: str) -> float | None:
+    """As `seconds`; None is no limit."""
+    return None if value is None else seconds(value, name)
 
 
 def in_milliseconds(options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
