@@ -30,6 +30,20 @@ transitions:
   - {id: fan, from: begin, to: check, spawn_count: input.count}
   - {from: check, to: end, synchronization: {joins_transition: fan, merge: {target: output.all}}}
 """
+# Branches that wait for an approval, a signal and a worker.
+BESIDE = """
+name: beside
+initial_node: begin
+nodes:
+  begin: {}
+  sign: {approval: {title: "May it go out?"}}
+  paid: {wait_for: {event: paid}}
+  work: {task: work}
+transitions:
+  - {from: begin, to: sign, sibling_group: all}
+  - {from: begin, to: paid, sibling_group: all}
+  - {from: begin, to: work, sibling_group: all}
+"""
 # An approval beside a task that fails the run.
 FAILS = """
 name: fails
@@ -237,6 +251,12 @@ async def test_a_line_says_what_a_run_waits_for(flows: Flows) -> None:
     assert await texts(flows, ask) == ["signal 'paid'"]
     await flows.signal(ask, "paid")
     assert await texts(flows, ask) == [None]
+
+
+async def test_a_signal_is_not_hidden_by_the_branches_that_wait_for_it(flows: Flows) -> None:
+    run_id = await flows.start(BESIDE)
+
+    assert await texts(flows, run_id) == ["approval: May it go out?, signal 'paid'"]
 
 
 async def test_a_line_says_what_a_function_waits_for(functions: Functions) -> None:

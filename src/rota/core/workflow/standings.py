@@ -37,14 +37,14 @@ def standing_of(waits: Sequence[RunWait], work: LiveWork) -> Standing | None:
     if approvals:
         title = approvals[0].title or approvals[0].place
         parts.append(_first(f"approval: {title}", approvals))
+    if signals:  # before the branches that a wait for one may be in: it needs an answer
+        parts.append(_first(f"signal {signals[0].name!r}", signals))
     if branches:
         parts.append(_first(_branches_text(branches[0], work), branches))
     elif work.running or work.queued or work.scheduled:
         parts.append(Standing(text=_tasks_text(work)))
     elif work.children:
         parts.append(Standing(text=_children_text(work.children)))
-    if signals:
-        parts.append(_first(f"signal {signals[0].name!r}", signals))
     if work.sleeps_until_ms is not None and len(parts) < MOST_PARTS:
         parts.append(Standing(text="sleeping", until_ms=work.sleeps_until_ms))
     if not parts:
