@@ -195,7 +195,7 @@ def test_tokens_journal_and_graph_are_shown(rota: Command, client: Client, tmp_p
     events = ["the run started", "work[0] done, 1 of 2", "work[1] done, 2 of 2", "total done"]
     assert [event in line for event, line in zip(events, journal[1:], strict=True)] == [True] * 4
     assert "each fans out into 2 branches" in journal[1]
-    assert "branch 1 of each is arrived" in "".join(journal)
+    assert "branch 1 of each has arrived" in "".join(journal)
     assert "token" not in "".join(journal)
     assert "each: taken 2" in graph
     assert "2 of 2 arrived, fired 1" in graph
@@ -329,6 +329,26 @@ def test_every_branch_is_accounted_for_also_those_that_are_held_back(
         console.print(draw_run(model, width=100, height=30))
     (line,) = [one for one in captured.get().splitlines() if one.startswith("work")]
     assert line.split()[-2:] == ["of", "10"] or "of 10" in line
+
+
+def test_branches_that_a_failure_has_kept_from_starting_are_accounted_for(
+    rota: Command, client: Client, tmp_path: Path
+) -> None:
+    text = HELD_BACK.format(queue="kept").replace(
+        "queue: kept", "queue: kept, retry: {max_attempts: 1}"
+    )
+    run_id = started(rota, tmp_path, text)
+    done_by_hand(client, "kept", 1, failing=1)
+
+    run = client.run(run_calls.get_run(run_id))
+    model = watch.RunObserver(client, run).observe(run)
+
+    assert run.state == "failed"
+    assert model is not None
+    counts = model.counts("work")
+    assert sum(counts.values()) == 10
+    assert counts["failed"] == 1
+    assert describe_counts(counts).endswith(f"{counts['not started']} not started of 10")
 
 
 def test_runs_are_listed_with_what_they_wait_for_and_their_parents(

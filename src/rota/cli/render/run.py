@@ -7,7 +7,14 @@ from rich.table import Table
 from rich.text import Text
 
 from rota.cli.render.output import STATE_STYLES, visible
-from rota.cli.render.run_model import HELD_BACK, NodeModel, RunModel, seconds
+from rota.cli.render.run_model import (
+    HELD_BACK,
+    NOT_STARTED,
+    NodeModel,
+    RunModel,
+    has_more,
+    seconds,
+)
 
 MAX_BAR_WIDTH = 24  # on a narrow screen the numbers come first
 MIN_BAR_WIDTH = 4
@@ -23,6 +30,7 @@ STYLES = {
     "failed": "red",
     "cancelled": "magenta",
     HELD_BACK: "bright_black",
+    NOT_STARTED: "bright_black",
 }
 
 
@@ -89,7 +97,7 @@ def _row(node: NodeModel, columns: tuple[str, ...]) -> list[Text]:
     ]
     name = Text(visible(node.id), style="" if node.counts else "dim")
     notes = [node.arriving or ""]
-    if HELD_BACK in node.counts:
+    if has_more(node.counts):
         notes.insert(0, f"of {sum(node.counts.values())}")
     return [name, *cells, Text(", ".join(filter(None, notes)), style="dim")]
 

@@ -19,6 +19,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "cancelled": ("cancelled",),
 }
 HELD_BACK = "held back"  # branches and items of maps that have not begun
+NOT_STARTED = "not started"  # the same, when the run has ended
 FAILURES_SHOWN = 3
 APPROVED = " --payload '{\"approved\": true}'"
 
@@ -64,7 +65,11 @@ def model_of(
         if one.join is not None and one.join.fired < one.join.scopes
     }
     nodes = [
-        NodeModel(id=one, counts=counts_of(by_id[one], tokens[one]), arriving=arriving.get(one))
+        NodeModel(
+            id=one,
+            counts=counts_of(by_id[one], tokens[one], has_ended=run.finished_at_ms is not None),
+            arriving=arriving.get(one),
+        )
         for one in in_order(graph.initial_node, list(tokens), graph.transitions)
     ]
     waiting = [one for one in graph.nodes if one.tokens.get("waiting_for_event")]
@@ -102,17 +107,20 @@ def in_columns(tokens: Mapping[str, int]) -> dict[str, int]:
     return {column: count for column, count in counts.items() if count}
 
 
-def counts_of(node: GraphNode, tokens: Mapping[str, int]) -> dict[str, int]:
+def counts_of(
+    node: GraphNode, tokens: Mapping[str, int], *, has_ended: bool = False
+) -> dict[str, int]:
     """What the node does, by column: of a map its items, else its tokens."""
     items = node.items
+    left = NOT_STARTED if has_ended else HELD_BACK
     if items is None:
-        return in_columns(tokens) | ({HELD_BACK: node.held_back} if node.held_back else {})
+        return in_columns(tokens) | ({left: node.held_back} if node.held_back else {})
     counts = {
         "done": items.ended,
         "running": items.running,
         "queued": items.queued,
         "cancelled": items.cancelled,
-        HELD_BACK: items.held_back,
+        left: items.held_back,
     }
     return {column: count for column, count in counts.items() if count}
 
@@ -168,7 +176,12 @@ def _elapsed_ms(run: RunView) -> int:
 def describe_counts(counts: Mapping[str, int]) -> str:
     """Describe the counts: "12 done, 5 running, 83 held back of 100"."""
     text = ", ".join(f"{count} {column}" for column, count in counts.items()) or "nothing"
-    return f"{text} of {sum(counts.values())}" if HELD_BACK in counts else text
+    return f"{text} of {sum(counts.values())}" if has_more(counts) else text
+
+
+def has_more(counts: Mapping[str, int]) -> bool:
+    """Whether a node has branches or items that have not begun."""
+    return HELD_BACK in counts or NOT_STARTED in counts
 
 
 def describe_failure(token: RunTokenView) -> str:

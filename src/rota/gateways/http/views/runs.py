@@ -277,10 +277,14 @@ def graph_view(
 
 
 def _held_back(definition: Definition, trace: RunProjection) -> dict[str, int]:
-    """The branches that have not begun, by the node that they begin at."""
+    """The branches that have not begun, by the node that they begin at.
+
+    A run that has failed leaves its scopes open, and a retry begins their branches.
+    """
     waiting: Counter[str] = Counter()  # by fan-out
-    for scope in trace.open_scopes():
-        waiting[scope.key] += scope.branches.get(BranchState.WAITING, 0)
+    for scope in trace.scopes.values():
+        if scope.closed_at is None:
+            waiting[scope.key] += scope.branches.get(BranchState.WAITING, 0)
     if not waiting.total():
         return {}
     graph, found = Graph(definition), dict[str, int]()
