@@ -1,3 +1,4 @@
+import errno
 import http.server
 import os
 import shutil
@@ -354,6 +355,23 @@ def test_limits_that_count_wrong_fail() -> None:
 
     assert check is not None
     assert (check.state, check.found) == (CheckResult.FAIL, "limit 'a' is wrong")
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.ENOSPC, "free space on the disk"), (errno.EACCES, "writable")]
+)
+def test_a_disk_that_cannot_be_written_to_comes_with_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
+) -> None:
+    def refuse(_folder: Path) -> float:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(checks, "_sync_ms", refuse)
+
+    found = checks.disk(Settings(store=f"sqlite:///{tmp_path}/rota.db"))
+
+    assert found.state is CheckResult.FAIL
+    assert remedy in found.advice
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(2**20, CheckResult.WARN), (2**40, CheckResult.OK)])

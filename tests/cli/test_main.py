@@ -14,6 +14,7 @@ import zmq
 from click.testing import CliRunner
 
 import rota
+from rota.cli.commands.locks import locks
 from rota.cli.main import COMMANDS, cli
 from rota.cli.render.output import EXIT_CODES, ExitCode
 
@@ -139,3 +140,20 @@ def test_an_unreachable_coordinator_is_one_line_and_exit_code_2() -> None:
     assert ended.exit_code == ExitCode.UNUSABLE
     assert "cannot be reached" in ended.stderr
     assert ended.stderr.endswith("(unavailable)\n")
+
+
+def test_a_command_without_an_address_says_how_to_start_a_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ROTA_URL", raising=False)
+    listed = locks.commands["ls"]
+    (url,) = (one for one in listed.params if one.name == "url")
+    monkeypatch.setattr(url, "default", "http://127.0.0.1:1")
+
+    by_default = CliRunner().invoke(cli, ["locks", "ls"])
+    by_address = CliRunner().invoke(cli, ["locks", "ls", "--url", "http://127.0.0.1:1"])
+
+    assert by_default.exit_code == ExitCode.UNUSABLE
+    assert "start one with `rota up` or `rota dev MODULE:APP`" in by_default.stderr
+    assert by_address.exit_code == ExitCode.UNUSABLE
+    assert "start one" not in by_address.stderr

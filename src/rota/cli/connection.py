@@ -5,13 +5,19 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from rota.cli.options import json_flag
 from rota.cli.render.output import Refusal, Table, refusal_of, show
 from rota.errors import RotaError
 from rota.sdk.client.client import DEFAULT_URL, Client
 from rota.sdk.client.requests import ApiCall
+from rota.sdk.transport.transport import NotSent
 from rota.tls import CA_VARIABLE
+
+START_ONE = (
+    "start one with `rota up` or `rota dev MODULE:APP`, or name another one with --url or ROTA_URL"
+)
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -54,6 +60,10 @@ def connected(function: Callable[..., Any]) -> Callable[..., Any]:
         client = Client.connect(url, token, verify=ca or True)
         try:
             return function(*arguments, client=client, **options)
+        except NotSent as error:
+            if click.get_current_context().get_parameter_source("url") is ParameterSource.DEFAULT:
+                raise NotSent(f"{error.detail}; {START_ONE}", **error.facts) from error
+            raise
         finally:
             client.close()
 

@@ -1,5 +1,6 @@
 """The checks of `rota doctor`, one function each, with advice."""
 
+import errno
 import fcntl
 import os
 import platform
@@ -171,7 +172,9 @@ def disk(settings: Settings) -> DoctorCheck:
     try:
         typical_ms = _sync_ms(folder)
     except OSError as error:
-        advice = f"make {folder} writable, or choose another --store"
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        remedy = f"free space on the disk of {folder}" if is_full else f"make {folder} writable"
+        advice = f"{remedy}, or choose another --store"
         return _fail("disk", f"cannot write: {error.strerror}", advice)
     free = shutil.disk_usage(folder).free
     found = f"fsync takes {typical_ms:.2f} ms in {folder}, {free / GIB:.1f} GiB are free"
