@@ -175,6 +175,8 @@ def test_an_entry_that_is_no_host_or_network_is_refused(entry: str) -> None:
 def test_a_literal_address_is_refused_when_it_is_stored() -> None:
     with pytest.raises(Invalid, match="not public"):
         check_literal(PUBLIC, parse_target("http://[::ffff:169.254.169.254]/latest"))
+    with pytest.raises(Invalid, match=r"^url: 127\.0\.0\.1 is not public; "):
+        check_literal(PUBLIC, parse_target("http://127.0.0.1:9999/"))
     check_literal(PUBLIC, parse_target("http://metadata.internal/"))  # known once it is resolved
 
 

@@ -78,7 +78,7 @@ def test_an_event_says_how_many_branches_are_done() -> None:
         (module.OpenScope(1, "rows", "extract", 1, 180), "rows fans out into 180 branches"),
         (
             module.SetBranchState(1, 171, BranchState.ARRIVED),
-            "branch 171 of rows is arrived",
+            "branch 171 of rows has arrived",
         ),
         (module.CloseScope(2, "all are in"), "parts[171] closes: all are in"),
         (module.SetTimer("join", 1, 5), "a join timer is set for the join of rows"),

@@ -169,7 +169,8 @@ def why_refused(policy: OutboundPolicy, host: str, address: IpAddress) -> str | 
         return "is not listed in outbound_allow"
     if _is_public(address):
         return None
-    return f"is at {address}, which is not public; the operator can list it in outbound_allow"
+    place = "is" if _parsed(host) is not None else f"is at {address}, which is"
+    return f"{place} not public; the operator can list it in the setting outbound_allow"
 
 
 def _literal_v6(host: str, refusal: Invalid) -> str:

@@ -31,6 +31,7 @@ from rota.core.workflow.events import (
 from rota.core.workflow.functions.model import FUNCTION_TOKEN, FunctionReport, Operation
 from rota.core.workflow.functions.run import ITEM_SPAN
 from rota.core.workflow.runtime.tokens import Place
+from rota.core.workflow.states import BranchState
 
 MOST_NAMED = 4  # operations of one entry
 Progress = tuple[int, int]  # how many of a node's branches, or of a map's items, are done, of all
@@ -190,7 +191,7 @@ WORDS: dict[str, str] = {
     "ResumeChild": "the sub-run of {token} is resumed",
     "OpenScope": "{scope} fans out into {total} branches",
     "ExtendScope": "{scope} gets {count} more branches",
-    "SetBranchState": "branch {index} of {scope} is {state}",
+    "SetBranchState": "branch {index} of {scope} {state}",
     "CloseScope": "{scope} closes: {because}",
     "WriteContext": "{path} is written",
     "SetTimer": "a {kind} timer is set for {timed}",
@@ -208,6 +209,15 @@ WORDS: dict[str, str] = {
     "RestartFunction": "the function restarts, restart {restarts}",
     "WarnOperations": "the function has {count} operations",
     "Considered": "{transition} {taken}: {because}",
+}
+# What has become of a branch.
+BRANCH_WORDS: dict[BranchState, str] = {
+    BranchState.WAITING: "waits for its turn",
+    BranchState.LIVE: "begins",
+    BranchState.ARRIVED: "has arrived",
+    BranchState.ENDED: "has ended",
+    BranchState.FAILED: "has failed",
+    BranchState.CANCELLED: "is cancelled",
 }
 _OF_SCOPES = frozenset({"OpenScope", "ExtendScope", "CloseScope"})
 
@@ -230,6 +240,7 @@ def describe(decision: Mapping[str, Any], names: JournalNames) -> str:
     match kind:
         case "SetBranchState":
             fields["scope"] = names.scope(decision["scope"])
+            fields["state"] = BRANCH_WORDS[BranchState(fields["state"])]
         case "SetTokenState":
             fields["state"] = str(fields["state"]).replace("_", " ")
         case "WriteContext":
