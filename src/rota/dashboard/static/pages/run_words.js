@@ -19,7 +19,7 @@ function decisionWords(decision, names, transitions) {
     case "ResumeChild": return { text: `the sub-run of ${who(decision.number)} is resumed` };
     case "OpenScope": return { text: `${names.scope(decision.number)} fans out into ${decision.total} branches${decision.max_parallel ? `, ${decision.max_parallel} at a time` : ""}` };
     case "ExtendScope": return { text: `${names.scope(decision.number)} gets ${decision.count} more branches${decision.is_last ? ", the last ones" : ""}` };
-    case "SetBranchState": return { text: `branch ${decision.index} of ${names.scope(decision.scope)} ${decision.state === "arrived" ? `has arrived at ${decision.join}` : `is ${decision.state}`}` };
+    case "SetBranchState": return { text: `branch ${decision.index} of ${names.scope(decision.scope)} ${branchWords(decision)[0]}` };
     case "CloseScope": return { kind: "yes", text: `${names.scope(decision.number)} closes`, code: decision.because };
     case "WriteContext": return { text: "written:", code: decision.path.join("."), value: decision.value };
     case "SetTimer": return decision.kind === "slice" ? { text: "the next steps follow" } : { text: `a ${decision.kind} timer is set`, at: decision.due_at_ms };
@@ -42,12 +42,17 @@ function decisionWords(decision, names, transitions) {
 
 const MANY = 3; // decisions alike from which on they are told as one
 
+const BRANCH_WORDS = { waiting: ["waits for its turn", "wait for their turn"], live: ["begins", "begin"], ended: ["has ended", "have ended"], failed: ["has failed", "have failed"], cancelled: ["is cancelled", "are cancelled"] };
+
+/** What has become of one branch, and of several. */
+const branchWords = ({ state, join }) => state === "arrived" ? [`has arrived at ${join}`, `have arrived at ${join}`] : BRANCH_WORDS[state];
+
 /** What can be told together with its like: [key, how many of them are told]. */
 function likeness(decision, names, transitions) {
   switch (decision.type) {
     case "CreateToken": return [`c${decision.node} ${decision.via}`, (count) => `${count} branches begin at ${decision.node}${decision.via ? ` by ${wayOf(decision.via, transitions)}` : ""}`];
     case "SetTokenState": return decision.error ? null : [`s${nodeOf(decision.number, names)} ${decision.state}`, (count) => `${nodeOf(decision.number, names) || "tokens"}: ${count} are ${decision.state.replaceAll("_", " ")}`];
-    case "SetBranchState": return [`b${decision.scope} ${decision.state} ${decision.join}`, (count) => `${count} branches ${decision.state === "arrived" ? `have arrived at ${decision.join}` : `are ${decision.state}`}`];
+    case "SetBranchState": return [`b${decision.scope} ${decision.state} ${decision.join}`, (count) => `${count} branches ${branchWords(decision)[1]}`];
     case "DispatchTask": return [`d${decision.task} ${decision.queue}`, (count) => `${count} tasks ${decision.task} are queued in ${decision.queue || "default"}`];
     case "CancelTask": return ["t", (count) => `${count} tasks are cancelled`];
     case "CancelChild": return ["h", (count) => `${count} sub-runs are cancelled`];
