@@ -253,6 +253,8 @@ def page() -> str:
         "YAML or JSON, or built in Python; one immutable value in each case, known by the hash of "
         "its content. How the parts play together is told in "
         "[Workflows](../explanation/workflows.md).",
+        "A field that ends in `_ms` may be written without that ending, as a text with its unit: "
+        "`timeout: 30s`, `sleep: 1h30m`. The units are `ms`, `s`, `m`, `h`, `d` and `w`.",
         _fields(Definition, DEFINITION),
         "## Nodes",
         f"A node is one of {codes(_kinds())}, or none of them: then it passes through, and its "

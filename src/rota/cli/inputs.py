@@ -9,8 +9,9 @@ import click
 import msgspec
 from msgspec import Raw
 
+from rota.core.schedules.durations import UNITS_MS
 from rota.errors import Invalid
-from rota.sdk.options.durations import UNITS_MS, milliseconds
+from rota.sdk.options.durations import milliseconds
 
 _RATE = re.compile(r"(\d+)/(\d*)(ms|s|m|h|d)")
 

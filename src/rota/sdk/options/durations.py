@@ -5,11 +5,11 @@ The wire has milliseconds, in fields that end in `_ms`. An option may be given w
 there, because it says no unit.
 """
 
-import re
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from rota.core.schedules.durations import FORM, MAX_TEXT_LENGTH, milliseconds_of
 from rota.errors import Invalid
 
 Duration = timedelta | str  # a text has parts such as `90s`, `1h30m`, `1.5d`
@@ -19,9 +19,6 @@ Seconds = (
 )  # of a parameter in seconds, which is a number as in the standard library
 
 ENDING = "_ms"
-UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*")
-MAX_TEXT_LENGTH = 50
 # Options that are mappings and may have durations, and the names of those.
 NESTING = frozenset({"backoff", "unique", "debounce", "rate", "retry", "wait_for", "approval"})
 NESTED_NAMES = frozenset({"initial", "max", "for", "wait", "max_wait", "per", "timeout"})
@@ -42,14 +39,12 @@ def milliseconds(value: object, name: str) -> int:
 
 
 def _milliseconds_of_text(text: str, name: str) -> int:
-    parts = [] if len(text) > MAX_TEXT_LENGTH else _PART.findall(text.strip())
-    if not parts or _PART.sub("", text.strip()):
+    found = milliseconds_of(text)
+    if found is None:
         raise Invalid(
-            f"{name}: {text[:MAX_TEXT_LENGTH]!r} is not a duration; write it as 30s, 5m, 1h30m or "
-            "500ms",
-            field=name,
+            f"{name}: {text[:MAX_TEXT_LENGTH]!r} is not a duration; write it as {FORM}", field=name
         )
-    return round(sum(float(count) * UNITS_MS[unit] for count, unit in parts))
+    return found
 
 
 def epoch_ms(value: object, name: str) -> int:

@@ -15,6 +15,7 @@ import yaml  # type: ignore[import-untyped]  # has none
 from msgspec import Struct
 
 from rota.core import limits
+from rota.core.workflow.definition.durations import ENDING, with_milliseconds
 from rota.core.workflow.definition.model import (
     Definition,
     DefinitionProblem,
@@ -140,11 +141,14 @@ def convert(document: Any) -> tuple[Definition | None, list[DefinitionProblem]]:
     too_many = list(_too_many(document))
     if too_many:
         return None, too_many
+    found: list[DefinitionProblem] = []
+    document = with_milliseconds(document, Definition, "", found)
     try:
         definition = msgspec.convert(document, Definition)
     except msgspec.ValidationError as error:
-        return None, _shape_problems(document, error) or [_shape_problem("", error, Definition)]
-    return definition, problems_of(definition)
+        shape = _shape_problems(document, error) or [_shape_problem("", error, Definition)]
+        return None, [*found, *shape]
+    return definition, [*found, *problems_of(definition)]
 
 
 def _too_many(document: Any) -> Iterator[DefinitionProblem]:
@@ -302,6 +306,8 @@ def _placed(one: DefinitionProblem, marks: Marks) -> DefinitionProblem:
     if one.line is not None:
         return one
     path, is_whole = one.path, True
+    if path not in marks:
+        path = path.removesuffix(ENDING)  # as a duration with its unit it is written without
     while path and path not in marks:
         cut = max(path.rfind("."), path.rfind("["))
         path, is_whole = (path[:cut] if cut > 0 else ""), False
