@@ -39,6 +39,22 @@ async def test_a_task_is_submitted_from_the_browser_and_its_arguments_are_listed
     assert (task["name"], task["payload"]) == ("greet", {"name": "Ada"})
 
 
+async def test_the_figures_of_a_coordinator_have_the_words_of_people(api: Api) -> None:
+    async with visiting(api) as visit:
+        page = await visit.open("/system")
+        await heading(page, "System")
+
+        terms = (
+            await page.locator(".panel", has_text="Figures since the start")
+            .locator("dt")
+            .all_inner_texts()
+        )
+
+    assert "evictions held back by guards" in terms
+    assert "finished tasks deleted" in terms
+    assert not {"held sweeps", "events told", "forgotten", "leased", "overloads"} & {*terms}
+
+
 async def test_values_are_put_changed_and_deleted(api: Api) -> None:
     async with visiting(api) as visit:
         page = await visit.open("/memory")

@@ -21,7 +21,7 @@ export default function System() {
           ["version", system.data.version], ["Python", system.data.python], ["platform", system.data.platform], ["started", html`<${Time} at=${system.data.started_at_ms} />`], ...leadership(system.data),
           ["store", system.data.store.kind], ["at", html`<code>${system.data.store.place}</code>`], ["size", bytes(system.data.store.size_bytes)], ...disk(system.data.store),
           ["you are", me.value && `${me.value.name}: ${me.value.scopes.join(", ")}`]]} /></div><//>
-        <${Panel} title="Figures since the start"><div class="body"><${Facts} items=${Object.entries(system.data.figures).map(([name, value]) => [name.replaceAll("_", " "), html`<span class="number">${Number.isInteger(value) ? whole(value) : value.toFixed(2)}</span>`])} /></div><//>`}
+        <${Panel} title="Figures since the start"><div class="body"><${Facts} items=${Object.entries(system.data.figures).map(([name, value]) => [FIGURES[name] || name.replaceAll("_", " "), html`<span class="number">${Number.isInteger(value) ? whole(value) : value.toFixed(2)}</span>`])} /></div><//>`}
       </div>
       <div class="span-8">
         ${health.data && html`<${Panel} title="Parts"><div class="scroll"><table><tbody>${health.data.checks.map((one) => html`<tr key=${one.component}><td class="tight"><${Badge} state=${one.isHealthy ? "healthy" : "unhealthy"}>${one.isHealthy ? "healthy" : "unhealthy"}<//></td><td>${one.component.replace("duty:", "duty: ").replaceAll("_", " ")}</td><td class="soft">${ago(one.detail)}</td></tr>`)}</tbody></table></div><//>`}
@@ -31,6 +31,13 @@ export default function System() {
       </div>
     </div>`;
 }
+
+/** What the figures count, where their names do not say it. */
+const FIGURES = {
+  events_per_commit: "commands in a commit", commit_ms: "milliseconds a commit", changes_waiting: "changes waiting for a commit",
+  lease_calls_waiting: "lease calls waiting for work", leased: "leases granted", refused_results: "results refused", evicted_workers: "workers evicted",
+  held_sweeps: "evictions held back by guards", overloads: "submissions refused under load", events_told: "events written", event_watchers: "event subscribers now", forgotten: "finished tasks deleted",
+};
 
 /** The free space of the store's disk, where the coordinator knows it. */
 function disk(store) {
