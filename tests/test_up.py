@@ -6,11 +6,12 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -37,12 +38,34 @@ def wait_for(what: str, url: str, found: Callable[[], Any]) -> None:
         last = ask(url, f"/api/events?after={last}&wait_ms=5000")["next_after"]
 
 
-def address(lines: Any) -> str:
-    """The address that it prints."""
-    for line in lines:
-        if match := re.search(r"http://[\d.]+:\d+", line):
-            return match[0]
-    raise AssertionError("it ended without having been up")
+class Output:
+    """Reads what the process prints, as it prints it: a full pipe would stop its workers."""
+
+    def __init__(self, pipe: IO[str]) -> None:
+        self.lines: list[str] = []
+        self._found = threading.Event()  # an address, or the end
+        self._address: str | None = None
+        self._reading = threading.Thread(target=self._read, args=(pipe,), daemon=True)
+        self._reading.start()
+
+    def address(self) -> str:
+        assert self._found.wait(PATIENCE_S)
+        assert self._address is not None, f"it ended without having been up: {self.all()}"
+        return self._address
+
+    def all(self) -> str:
+        """Everything that it has printed, after its end."""
+        self._reading.join(PATIENCE_S)
+        return "".join(self.lines)
+
+    def _read(self, pipe: IO[str]) -> None:
+        with pipe:
+            for line in pipe:
+                self.lines.append(line)
+                if self._address is None and (match := re.search(r"http://[\d.]+:\d+", line)):
+                    self._address = match[0]
+                    self._found.set()
+        self._found.set()
 
 
 def test_make_up_shows_something_alive_and_ends_when_told(tmp_path: Path) -> None:
@@ -55,9 +78,10 @@ def test_make_up_shows_something_alive_and_ends_when_told(tmp_path: Path) -> Non
         stderr=subprocess.STDOUT,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
     )
+    assert process.stdout is not None
+    output = Output(process.stdout)
     try:
-        assert process.stdout is not None
-        url = address(process.stdout)
+        url = output.address()
 
         wait_for("an order", url, lambda: ask(url, ORDERS)["items"])
         wait_for("a parcel that came back", url, lambda: ask(url, RETURNS)["items"])
@@ -67,6 +91,6 @@ def test_make_up_shows_something_alive_and_ends_when_told(tmp_path: Path) -> Non
         assert ask(url, "/api/overview")["workers"]["healthy"] >= 2
     finally:
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, output
-    assert "stopped" in output
+        process.wait(timeout=PATIENCE_S)
+    assert process.returncode == 0, output.all()
+    assert "stopped" in output.all()
