@@ -79,7 +79,7 @@ class WebhookDeliverer:
         self._last_seq = last_seq
         self._seen_seq = -1  # of the log at the last look
         self._is_empty = False  # there was no webhook at the last look
-        self._looked_s = 0.0  # when that was, by the monotonic clock
+        self._looked_s = 0.0  # when that was, by the clock of the event loop
         self._next_due_ms: int | None = None  # of the deliveries that wait; None: none does
         self._cursors: dict[str, int] = {}  # by uid, ahead of those that are stored
         self._cursors_kept_ms = 0

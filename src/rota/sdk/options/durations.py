@@ -13,10 +13,7 @@ from rota.core.schedules.durations import FORM, MAX_TEXT_LENGTH, milliseconds_of
 from rota.errors import Invalid
 
 Duration = timedelta | str  # a text has parts such as `90s`, `1h30m`, `1.5d`
-
-Seconds = (
-    float | Duration
-)  # of a parameter in seconds, which is a number as in the standard library
+Seconds = float | Duration  # of a parameter whose plain numbers are seconds
 
 ENDING = "_ms"
 # Options that are mappings and may have durations, and the names of those.
