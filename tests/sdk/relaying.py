@@ -24,6 +24,7 @@ class Relay:
         self.sockets = 0  # WebSockets that were asked for
         self._loses_answers = False
         self._pause_s = 0.0  # after each piece of a request
+        self._answer_pause_s = 0.0
         self._open: set[socket.socket] = set()  # of WebSockets
         self._swallowing: set[socket.socket] = set()  # sources whose bytes go nowhere
         self._pairs: dict[socket.socket, socket.socket] = {}  # of WebSockets: client -> server
@@ -49,6 +50,10 @@ class Relay:
         self._pause_s = pause_s
         for client in self._pairs:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, CHUNK)
+
+    def slow_answers_down(self, pause_s: float) -> None:
+        """Pass on what comes from the coordinator slowly."""
+        self._answer_pause_s = pause_s
 
     def wait_opened(self) -> None:
         """Wait for the next WebSocket that the coordinator has said something on."""
@@ -104,6 +109,8 @@ class Relay:
                     self.lost_answer.set()
                     return
                 self._hand_on(server, client, data)
+                if self._answer_pause_s:
+                    time.sleep(self._answer_pause_s)
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):

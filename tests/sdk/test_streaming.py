@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from rota import Rota, StopReason, Worker, current
-from rota.core.tasks.model import TaskState
+from rota.core.tasks.model import NewTask, TaskState
 from rota.errors import Invalid, Unavailable
 from rota.messages import HeartbeatRequest, LeaseView, ResultItem, WorkerRegistration
 from rota.node import Node
@@ -69,6 +69,20 @@ class NoLeases:
 
     def begin(self, leases: list[LeaseView]) -> None:
         raise AssertionError(leases)
+
+
+class OneLease:
+    """Takes one lease."""
+
+    def __init__(self) -> None:
+        self.leases: list[LeaseView] = []
+
+    @property
+    def free_slots(self) -> int:
+        return 1 - len(self.leases)
+
+    def begin(self, leases: list[LeaseView]) -> None:
+        self.leases += leases
 
 
 def duplicates(server: Server) -> int:
@@ -348,6 +362,37 @@ async def test_a_large_report_may_take_longer_than_its_answer_on_a_slow_connecti
         await socket.end()
 
     assert noted.count == 3
+    assert took_s > timeout_s
+
+
+@pytest.mark.slow
+async def test_a_call_waits_while_a_large_lease_arrives_before_its_answer(
+    monkeypatch: pytest.MonkeyPatch, relay: Relay, far: Rota
+) -> None:
+    timeout_s = 1.0
+    monkeypatch.setattr(stream, "CALL_TIMEOUT_S", timeout_s)
+    await far.client.arun(
+        calls.submit([NewTask(name="work", payload=Raw(b'["%b"]' % (b"x" * 4_000_000)))])
+    )
+    view = await far.client.arun(calls.register_worker(WorkerRegistration()))
+    socket = await open_socket(endpoint_of(relay.url, None), timeout_s=PATIENCE_S)
+    session, sink = WorkerSession(view, sent_at=0.0), OneLease()
+    opened = stream.CoordinatorStream(
+        socket, session, sink, on_refused=lambda *_: None, on_cancelled=lambda _: None
+    )
+    await opened.resume([])
+    relay.slow_answers_down(0.04)
+    opened.credit()
+    async with asyncio.timeout(PATIENCE_S):
+        while socket.received_bytes < 100_000:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
+        began_s = time.monotonic()
+
+        await opened.beat(HeartbeatRequest(incarnation=view.incarnation))
+        took_s = time.monotonic() - began_s
+        await socket.end()
+
+    assert len(sink.leases) == 1
     assert took_s > timeout_s
 
 

@@ -74,6 +74,8 @@ class StreamSocket(asyncio.Protocol):
         self._reader: FrameReader | None = None  # after the handshake
         self._loop = loop
         self.written_bytes = 0  # of messages, those included that the transport still holds
+        self.received_bytes = 0  # of messages, those included that have only begun
+        self.received_s = 0.0  # when the last of them came, by the clock of the loop
         self.opened: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[str] = loop.create_future()
 
@@ -84,12 +86,6 @@ class StreamSocket(asyncio.Protocol):
             frame = framed(data, secrets.token_bytes(MASK_BYTES))
             self.written_bytes += len(frame)
             transport.write(frame)
-
-    @property
-    def gone_bytes(self) -> int:
-        """The bytes of messages that have left the transport, as far as this end knows."""
-        held = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        return self.written_bytes - held
 
     def close(self) -> None:
         """Start the closing handshake; the connection is aborted if it takes too long."""
@@ -133,6 +129,8 @@ class StreamSocket(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
+        self.received_bytes += len(data)
+        self.received_s = self._loop.time()
         if self._reader is None:
             data = self._finish_handshake(data)
         for piece in self._reader.feed(data) if self._reader is not None else ():

@@ -6,8 +6,9 @@ sends a credit only when its free slots differ from the number that the coordina
 
 A call without an answer in time ends the stream: a connection whose other side is gone, or whose
 packets are dropped on the way, is not closed by anything else. One timer watches the oldest call.
-Its time does not count while its message leaves bit by bit: a large result takes long on a slow
-connection, and would take as long on the next one.
+A slow connection gets more time, because the next one would be as slow. The messages up to the call
+may take the time of `SLOWEST_BYTES_PER_S`; it counts what was written, since TLS does not tell what
+has left. And the call is not overdue while the leases arrive that may come before its answer.
 """
 
 import asyncio
@@ -52,6 +53,8 @@ log = library_logger("rota.worker")
 
 UNKNOWN_TYPE = "Unknown message type"  # the answer of a coordinator without streams
 CALL_TIMEOUT_S = ANSWER_TIMEOUT_S  # of the answer to one message
+SLOWEST_BYTES_PER_S = 32 * 1024  # of a connection that is not given up: 4 MiB in two minutes
+MOST_BYTES_AHEAD = 32 * 1024 * 1024  # that a coordinator may send before the answer to a call
 
 
 class IncomingEnvelope(Struct, rename={"reply_to": "replyTo"}):
@@ -80,7 +83,8 @@ class UnansweredCall(NamedTuple):
     decode: Decode
     kind: str
     sent_s: float  # by the clock of the loop
-    end_bytes: int  # of everything written up to its end; 0: it has left at once
+    written_bytes: int  # of everything up to its end
+    received_bytes: int  # of everything when it was sent
 
 
 class CoordinatorStream:
@@ -105,8 +109,9 @@ class CoordinatorStream:
         self._numbers = count(1)
         self._calls: dict[int, UnansweredCall] = {}  # the oldest first
         self._watch: asyncio.TimerHandle | None = None  # while a call waits
-        self._gone_bytes = 0  # had left at the last look at the oldest call
-        self._moved_s = 0.0  # when a part of a message was last seen to have left
+        self._arrived_bytes = 0  # of what was written, as the answers show
+        self._looked_bytes = 0  # had been received at the last look at the oldest call
+        self._moved_s = 0.0  # when something last arrived that may come before an answer
         self._closed: RotaError | None = None  # why
         self._is_leasing = True
         self._received = 0  # leases, over this stream
@@ -215,13 +220,16 @@ class CoordinatorStream:
             return answer
         number = next(self._numbers)
         self._send(kind, payload, number)
-        gone_bytes, end_bytes = self._socket.gone_bytes, self._socket.written_bytes
-        is_gone = gone_bytes == end_bytes
         self._calls[number] = UnansweredCall(
-            answer, decode, kind, self._loop.time(), 0 if is_gone else end_bytes
+            answer,
+            decode,
+            kind,
+            self._loop.time(),
+            written_bytes=self._socket.written_bytes,
+            received_bytes=self._socket.received_bytes,
         )
         if self._watch is None:
-            self._gone_bytes = gone_bytes
+            self._looked_bytes = self._socket.received_bytes
             self._watch = self._loop.call_later(CALL_TIMEOUT_S, self._look_at_oldest)
         return answer
 
@@ -231,18 +239,24 @@ class CoordinatorStream:
         oldest = next(iter(self._calls.values()), None)
         if oldest is None:
             return
-        now_s, gone_bytes = self._loop.time(), self._socket.gone_bytes
-        if self._gone_bytes < min(gone_bytes, oldest.end_bytes):
-            self._moved_s = now_s
-        self._gone_bytes = gone_bytes
-        left_s = max(oldest.sent_s, self._moved_s) + CALL_TIMEOUT_S - now_s
+        received_bytes = self._socket.received_bytes
+        if self._looked_bytes < min(received_bytes, oldest.received_bytes + MOST_BYTES_AHEAD):
+            self._moved_s = self._socket.received_s
+        self._looked_bytes = received_bytes
+        limit_s = CALL_TIMEOUT_S + self._unanswered_bytes(oldest) / SLOWEST_BYTES_PER_S
+        left_s = max(oldest.sent_s, self._moved_s) + limit_s - self._loop.time()
         if left_s > 0:
             self._watch = self._loop.call_later(left_s, self._look_at_oldest)
             return
-        text = f"the coordinator did not answer {oldest.kind} within {CALL_TIMEOUT_S:g} s"
-        log.warning("stream_unanswered", message=oldest.kind, timeout_s=CALL_TIMEOUT_S)
+        limit_s = round(limit_s, 1)
+        text = f"the coordinator did not answer {oldest.kind} within {limit_s:g} s"
+        log.warning("stream_unanswered", message=oldest.kind, timeout_s=limit_s)
         self._fail_calls(Unavailable(text))
         self._socket.abort()  # the other side would not answer the closing handshake either
+
+    def _unanswered_bytes(self, call: UnansweredCall) -> int:
+        """The bytes up to the end of a call that may still be on their way."""
+        return max(0, call.written_bytes - self._arrived_bytes)
 
     def _send(self, kind: str, payload: Any, number: int | None = None) -> None:
         message = {"to": streams.MAIN, "type": kind, "id": number, "payload": payload}
@@ -283,6 +297,8 @@ class CoordinatorStream:
 
     def _take_answer(self, number: int, payload: Raw) -> None:
         call = self._calls.get(number)
+        if call is not None:
+            self._arrived_bytes = max(self._arrived_bytes, call.written_bytes)
         if call is not None and not call.answer.done():
             error = _error_in(payload)
             if error is not None:
