@@ -121,15 +121,15 @@ async def test_lines_beyond_the_limit_are_counted_and_failures_are_not_left_out(
     monkeypatch.setattr(attempt_log, "now_s", lambda: 100.0)
     loop = asyncio.get_running_loop()
     later: list[Any] = []
-    monkeypatch.setattr(loop, "call_later", lambda _delay, call: later.append(call))
+    monkeypatch.setattr(loop, "call_later", lambda _delay, *call: later.append(call))
 
     with capture_logs() as lines:
         log = AttemptLog()
         for _ in range(5):
             log.note_begun(lease())
         log.note_ended(lease(2), item_of_error(lease(2), ValueError("x")), began_at=0.0)
-        for call in later:
-            call()
+        for call, *given in later:
+            call(*given)
 
     assert [line["event"] for line in lines] == [
         *["task_started"] * 3,
@@ -147,7 +147,7 @@ async def test_lines_are_logged_again_when_the_second_is_over(
     monkeypatch.setattr(attempt_log, "now_s", lambda: now[0])
     later: list[tuple[float, Any]] = []
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(loop, "call_later", lambda delay, call: later.append((delay, call)))
+    monkeypatch.setattr(loop, "call_later", lambda delay, *call: later.append((delay, call)))
 
     with capture_logs() as lines:
         log = AttemptLog()
@@ -155,9 +155,9 @@ async def test_lines_are_logged_again_when_the_second_is_over(
         now[0] = 100.25
         log.note_begun(lease())
         log.note_begun(lease())
-        (delay, call) = later[-1]
+        (delay, (call, *given)) = later[-1]
         now[0] += delay
-        call()
+        call(*given)
         log.note_begun(lease())
         log.close()
 
@@ -215,7 +215,7 @@ async def test_many_lines_that_wait_are_written_at_once(monkeypatch: pytest.Monk
 
     with capture_logs() as lines:
         log = AttemptLog()
-        for _ in range(3):
+        for _ in range(4):
             log.note_begun(lease())
         written = [*lines]
         log.close()
@@ -307,6 +307,35 @@ async def test_a_line_is_written_that_comes_when_a_slow_thread_has_written_those
     log.close()
 
     assert slow.lines == ["task_started", "task_started", "task_succeeded"]
+
+
+async def test_lines_are_left_out_while_a_slow_thread_writes_and_too_many_wait(
+    slow: SlowHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt_log, "MAX_WAITING_LINES", 3)
+    later: list[Any] = []
+    monkeypatch.setattr(
+        asyncio.get_running_loop(), "call_later", lambda _delay, *call: later.append(call)
+    )
+    log = AttemptLog()
+    log.note_begun(lease())
+    thread = threading.Thread(target=log.write)
+    thread.start()
+    assert slow.is_writing.wait(PATIENCE_S)
+
+    for _ in range(10):
+        log.note_begun(lease())
+    slow.may_write.set()
+    thread.join(PATIENCE_S)
+    with capture_logs() as lines:
+        for call, *given in later:
+            call(*given)
+        log.note_begun(lease())
+        log.close()
+
+    written = [line["event"] for line in lines]
+    assert written == [*["task_started"] * 3, "task_lines_omitted", "task_started"]
+    assert (lines[3]["count"], lines[3]["hint"]) == (7, attempt_log.TOO_SLOW)
 
 
 async def test_a_line_about_an_end_has_the_fields_that_the_handler_has_bound() -> None:

@@ -2,7 +2,8 @@
 
 Failures and retries are always logged, with their traceback. Lines of attempts that begin and
 succeed are limited to some hundred a second, because a worker can run more tasks than a terminal or
-a log collector takes; the lines left out are counted. At level `debug` none is left out.
+a log collector takes; the lines left out are counted. At level `debug` none is left out, as long as
+they can be written as fast as they come.
 
 A line takes longer to write than a task to start. So the lines of attempts that begin and succeed
 are written a few milliseconds later, when the handlers have started and the results are on their
@@ -30,8 +31,11 @@ from rota.sdk.timing import now_s
 from rota.telemetry import library_logger
 
 MAX_LINES_PER_S = 500  # of attempts that begin or succeed
-MAX_WAITING_LINES = 1_000
+MAX_WAITING_LINES = 1_000  # while another thread writes; further ones are left out
 WRITE_AFTER_S = 0.02
+SLOW_WRITER_S = 1.0  # for which lines are left out while too many wait
+TOO_MANY = f"more than {MAX_LINES_PER_S} lines a second; level debug shows all of them"
+TOO_SLOW = "lines are not written as fast as they come"
 
 _logger = logging.getLogger("rota.worker")
 log = library_logger("rota.worker")
@@ -40,8 +44,7 @@ log = library_logger("rota.worker")
 class _WaitingLine(NamedTuple):
     event: str
     at_s: float  # by the clock on the wall
-    lease: LeaseView
-    more: dict[str, int]  # fields beside those of the lease
+    fields: dict[str, Any]
     context: Context  # the handler's, in which it may have bound fields
 
 
@@ -84,10 +87,10 @@ class AttemptLog:
         if not self._writing.acquire(blocking=False):
             return  # called by a line that is being written, or another thread writes them
         try:
-            while self._waiting:
-                event, at_s, lease, more, context = self._waiting.popleft()
+            for _ in range(len(self._waiting)):  # not those that come meanwhile: it would not end
+                event, at_s, fields, context = self._waiting.popleft()
                 at = datetime.fromtimestamp(at_s, UTC).isoformat().replace("+00:00", "Z")
-                context.run(log.info, event, **_fields(lease), **more, timestamp=at)
+                context.run(log.info, event, **fields, timestamp=at)
         finally:
             self._writing.release()
 
@@ -97,10 +100,14 @@ class AttemptLog:
             handler.removeFilter(self._write_first)
 
     def _put_off(self, event: str, lease: LeaseView, more: dict[str, int]) -> None:
-        self._waiting.append(_WaitingLine(event, time.time(), lease, more, copy_context()))
-        self._schedule()
         if len(self._waiting) >= MAX_WAITING_LINES:
             self.write()
+        if len(self._waiting) >= MAX_WAITING_LINES:  # another thread writes, and not fast enough
+            self._leave_out(SLOW_WRITER_S, TOO_SLOW)
+            return
+        fields = {**_fields(lease), **more}
+        self._waiting.append(_WaitingLine(event, time.time(), fields, copy_context()))
+        self._schedule()
 
     def _schedule(self) -> None:
         # Not by whether lines wait: another thread may write the last of them in between.
@@ -134,20 +141,20 @@ class AttemptLog:
         if self._lines < MAX_LINES_PER_S or _logger.isEnabledFor(logging.DEBUG):
             self._lines += 1
             return True
-        self.is_full = True
-        self.omitted += 1
-        self._loop.call_later(self._window_ends_at - now, self._log_omitted)
+        self._leave_out(self._window_ends_at - now, TOO_MANY)
         return False
 
-    def _log_omitted(self) -> None:
+    def _leave_out(self, for_s: float, hint: str) -> None:
+        """Leave out this line, and those that follow within this time."""
+        self.is_full = True
+        self.omitted += 1
+        self._loop.call_later(for_s, self._log_omitted, hint)
+
+    def _log_omitted(self, hint: str) -> None:
         self.write()
         self.is_full = False
         omitted, self.omitted = self.omitted, 0
-        log.info(
-            "task_lines_omitted",
-            count=omitted,
-            hint=f"more than {MAX_LINES_PER_S} lines a second; level debug shows all of them",
-        )
+        log.info("task_lines_omitted", count=omitted, hint=hint)
 
 
 def _handlers_of(logger: logging.Logger) -> Iterator[logging.Handler]:
