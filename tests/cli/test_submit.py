@@ -1,4 +1,5 @@
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -292,6 +293,22 @@ def test_a_wait_for_a_task_that_no_worker_knows_says_so(rota: Command, client: C
     assert ended.exit_code == ExitCode.TIMED_OUT
     assert ended.stderr.splitlines()[0].endswith(f"waits: {reason}")
     assert f"is still queued: {reason} (wait_timed_out)" in ended.stderr
+
+
+def test_on_a_terminal_the_reason_has_a_line_of_its_own_above_the_state(
+    rota: Command, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "is_terminal", lambda _stream: True)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    registration = WorkerRegistration(queues=["watched-name"], tasks=["add"])
+    client.run(calls.register_worker(registration))
+
+    flags = ("--queue", "watched-name", "--wait", "--wait-timeout", "600ms")
+    ended = rota("submit", "ad", *flags)
+
+    erased = "\x1b[2K"  # the line with the state, before the reason is written there
+    (line,) = [one for one in ended.stderr.splitlines() if " waits: no worker" in one]
+    assert re.search(f"{re.escape(erased)}task \\w+ waits: ", line)
 
 
 def test_a_wait_for_a_task_that_fails_prints_its_traceback(rota: Command, client: Client) -> None:

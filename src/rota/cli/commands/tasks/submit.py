@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import click
 import msgspec
@@ -201,10 +201,10 @@ def wait_until_finished(client: Client, task: TaskView, *, timeout_ms: int) -> T
     """Wait until the task has finished, or the time is over; returns the task as it is then."""
     ends_at = time.monotonic() + timeout_ms / 1000
     watched = is_terminal(sys.stderr)
-    reasons = WaitReasons(client, task.id)
     with _display(watched=watched) as display:
+        reasons = WaitReasons(client, task.id, display.note)
         while task.state not in FINISHED:
-            display(describe(task))
+            display.update(describe(task))
             left_ms = max(0, int((ends_at - time.monotonic()) * 1000))
             if left_ms == 0:
                 break
@@ -222,10 +222,11 @@ def wait_until_finished(client: Client, task: TaskView, *, timeout_ms: int) -> T
 class WaitReasons:
     """Says on stderr what keeps a task from running, if that does not end by itself."""
 
-    def __init__(self, client: Client, task_id: str) -> None:
+    def __init__(self, client: Client, task_id: str, say: Callable[[str], None]) -> None:
         self.looks = 0
         self._client = client
         self._task_id = task_id
+        self._say = say
         self._said: str | None = None
 
     def look(self, task: TaskView) -> None:
@@ -235,7 +236,7 @@ class WaitReasons:
         why = _reason(self._client, task)
         if why is not None and why.is_stuck and why.text != self._said:
             self._said = why.text
-            note(f"task {self._task_id} waits: {why.text}")
+            self._say(f"task {self._task_id} waits: {why.text}")
 
 
 def _reason(client: Client, task: TaskView) -> WhyView | None:
@@ -265,16 +266,27 @@ def _progress(text: bytes) -> str:
     return text.decode()
 
 
+class Display(NamedTuple):
+    """Where a wait is shown: a line that changes, and notes that stay above it."""
+
+    update: Callable[[str], None]
+    note: Callable[[str], None]
+
+
 @contextmanager
-def _display(*, watched: bool) -> Iterator[Callable[[str], None]]:
+def _display(*, watched: bool) -> Iterator[Display]:
     if not watched:
-        yield lambda _line: None
+        yield Display(update=lambda _line: None, note=note)
         return
     from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
     from rich.text import Text  # noqa: PLC0415
 
-    with Console(stderr=True).status("") as status:
-        yield lambda line: status.update(Text(visible(line)))
+    console = Console(stderr=True)
+    with console.status("") as status:
+        yield Display(
+            update=lambda line: status.update(Text(visible(line))),
+            note=lambda text: console.print(Text(visible(text)), soft_wrap=True),
+        )
 
 
 # --- files of tasks ------------------------------------------------------------------------------
