@@ -19,7 +19,8 @@ from rota.cli.commands.worker import introducer
 from rota.cli.commands.worker_options import worker_options, worker_settings
 from rota.cli.options import json_flag, load_settings, settings_flags
 from rota.cli.reloading import FileWatcher, start_again
-from rota.cli.render.output import note
+from rota.cli.render.output import Refusal, note, refusal_of
+from rota.errors import RotaError
 from rota.node import Node
 from rota.sdk.app.app import Rota
 from rota.sdk.client.client import Client
@@ -40,21 +41,41 @@ def dev(
     """Start a coordinator and a worker in one process.
 
     For development: it takes the options of `rota up` and of `rota worker`. With --reload it drains
-    and starts again when a Python file below the current folder has changed.
+    and starts again when a Python file below the current folder has changed; an app that cannot be
+    loaded is tried again after the next change.
     """
     flags = {name: options.pop(name) for name in field_names()}
     settings = load_settings(flags)
     telemetry.set_up(level=settings.log_level, log_format=settings.log_format)
-    chosen = chosen_app(app, app_option)
-    worker = Worker(
-        chosen,
-        on_registered=introducer(chosen, as_json=as_json),
-        **worker_settings(options),
-    )
     watcher = FileWatcher(Path.cwd()) if is_reloading else None
-    process.run(_serve(settings, chosen, worker, watcher, as_json=as_json))
+    try:
+        chosen = chosen_app(app, app_option)
+        worker = Worker(
+            chosen,
+            on_registered=introducer(chosen, as_json=as_json),
+            **worker_settings(options),
+        )
+    except (Refusal, RotaError) as error:
+        if watcher is None:
+            raise
+        # The app is being written: the next change may mend it.
+        (error if isinstance(error, Refusal) else refusal_of(error)).show()
+        process.run(_wait_for_change(watcher))
+    else:
+        process.run(_serve(settings, chosen, worker, watcher, as_json=as_json))
     if watcher is not None and watcher.has_changed:
         start_again()
+
+
+async def _wait_for_change(watcher: FileWatcher) -> None:
+    """Wait until a file has changed, or the process is asked to stop."""
+    asked_to_stop = asyncio.Event()
+    process.stop_on_signals(asked_to_stop.set)
+    note("waiting for a change")
+    either = [asyncio.create_task(watcher.wait()), asyncio.create_task(asked_to_stop.wait())]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    for one in either:
+        one.cancel()
 
 
 async def _serve(
