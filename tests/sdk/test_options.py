@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rota import Invalid, LockNotAcquired, Retry, Rota, Snooze
 from rota.sdk.options.durations import milliseconds
-from rota.sdk.options.other_names import KNOWN_ELSEWHERE
+from rota.sdk.options.other_names import APP_ELSEWHERE, HANDLE_ELSEWHERE, KNOWN_ELSEWHERE
 
 MINUTE_MS = 60_000
 
@@ -106,6 +106,13 @@ def test_an_unknown_option_says_what_was_meant(option: str, hint: str) -> None:
     assert hint in refused.value.detail
 
 
+def test_a_misspelt_field_of_an_option_says_what_was_meant() -> None:
+    with pytest.raises(Invalid, match=r"backoff: there is no 'initail'; did you mean 'initial'\?"):
+        made(backoff={"initail": 5})
+    with pytest.raises(Invalid, match=r"unique: there is no 'for_sec'; did you mean 'for_ms'\?"):
+        made(unique={"for_sec": 5})
+
+
 @pytest.mark.parametrize("option", KNOWN_ELSEWHERE)
 def test_options_of_other_systems_are_none_of_ours(option: str) -> None:
     with pytest.raises(Invalid, match=f"there is no option {option!r}: "):
@@ -185,8 +192,30 @@ def test_celerys_other_names_say_what_ours_are() -> None:
 
     with pytest.raises(Invalid, match="apply_async: there is no option 'link': follow-up tasks"):
         work.apply_async(link=work)
+    with pytest.raises(Invalid, match=r"'coutdown'; did you mean 'countdown'\?"):
+        work.apply_async(coutdown=5)
+    with pytest.raises(Invalid, match="expires is in the past"):
+        work.apply_async(expires=datetime(2020, 1, 1, tzinfo=UTC))
     with pytest.raises(AttributeError, match=r"a task has no 's': bind"):
         work.s()
     with pytest.raises(AttributeError, match="a task has no 'nonsense'"):
         work.nonsense()
     assert not hasattr(work, "retry")
+
+
+@pytest.mark.parametrize("name", HANDLE_ELSEWHERE)
+def test_celerys_names_of_a_result_say_what_ours_are(name: str) -> None:
+    handle = Rota("http://127.0.0.1:1").handle("a1")
+
+    with pytest.raises(AttributeError, match=f"a handle of a task has no {name!r}: "):
+        getattr(handle, name)
+    assert not hasattr(handle, "nonsense")
+
+
+@pytest.mark.parametrize("name", APP_ELSEWHERE)
+def test_celerys_names_of_an_app_say_what_ours_are(name: str) -> None:
+    app = Rota("http://127.0.0.1:1")
+
+    with pytest.raises(AttributeError, match=f"an app has no {name!r}: "):
+        getattr(app, name)
+    assert not hasattr(app, "nonsense")

@@ -1,7 +1,7 @@
 """Task handles: wait for the result of a task, read its state, cancel or retry it."""
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange, Wait, wait_for_end
 from rota.sdk.options.durations import Seconds
+from rota.sdk.options.other_names import HANDLE_ELSEWHERE, missing_attribute
 
 R = TypeVar("R")
 
@@ -139,6 +140,11 @@ class TaskHandle(Generic[R]):
 
     def _wait(self, timeout: Seconds | None) -> Exchange[R]:
         return _wait_for_result(self.id, self._decoder, timeout)
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            return missing_attribute(self, "a handle of a task", name, HANDLE_ELSEWHERE)
 
 
 def _wait_for_result(

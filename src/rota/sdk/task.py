@@ -31,7 +31,7 @@ from rota.core.flows.model import Concurrency, Rate, check_limits
 from rota.core.tasks.headers import check_headers
 from rota.core.tasks.model import Backoff, NewTask
 from rota.core.tasks.unique import Debounce, Unique
-from rota.errors import Invalid
+from rota.errors import Invalid, did_you_mean
 from rota.sdk.arguments import (
     Arguments,
     BatchArguments,
@@ -42,9 +42,10 @@ from rota.sdk.arguments import (
 from rota.sdk.client.client import Client
 from rota.sdk.handles import PendingHandle, TaskHandle
 from rota.sdk.middleware.chain import MiddlewareChain
-from rota.sdk.options.durations import Duration, in_milliseconds
+from rota.sdk.options.durations import ENDING, Duration, in_milliseconds
 from rota.sdk.options.other_names import (
     METHODS_ELSEWHERE,
+    missing_attribute,
     options_of_apply_async,
     unknown_option,
 )
@@ -87,6 +88,8 @@ class Options(TypedDict, total=False):
 
 
 NAMES = frozenset(Options.__annotations__)
+# Options with fields.
+POLICIES: dict[str, type[Struct]] = {"backoff": Backoff, "unique": Unique, "debounce": Debounce}
 
 
 class BatchPolicy(Struct, frozen=True, kw_only=True):
@@ -263,9 +266,7 @@ class Task(Generic[P, R]):
         return handle
 
     def __getattr__(self, name: str) -> Any:
-        hint = METHODS_ELSEWHERE.get(name)
-        text = f"a task has no {name!r}" + ("" if hint is None else f": {hint}")
-        raise AttributeError(text, name=name, obj=self)
+        return missing_attribute(self, "a task", name, METHODS_ELSEWHERE)
 
 
 class PartialCall(Generic[R]):
@@ -327,6 +328,8 @@ def template_of(name: str, options: Options, base: NewTask | None = None) -> New
     unknown = [option for option in written if option not in known]
     if unknown:
         raise Invalid(f"task {name!r}: {unknown_option(unknown[0], NAMES)}", task=name)
+    for option, kind in POLICIES.items():
+        _check_fields(name, option, written.get(option), kind)
     given = {field: _plain(value) for field, value in written.items()}
     try:
         checked = msgspec.convert({"name": name, **given}, NewTask)
@@ -339,6 +342,18 @@ def template_of(name: str, options: Options, base: NewTask | None = None) -> New
         return checked
     changes = {field: getattr(checked, field) for field in given}
     return msgspec.structs.replace(base, **changes)
+
+
+def _check_fields(task: str, option: str, value: Any, kind: type[Struct]) -> None:
+    """Check the names in an option that is a mapping; its values are checked with the others."""
+    if not isinstance(value, Mapping):
+        return
+    known = kind.__struct_encode_fields__
+    for name in value:
+        if name not in known:
+            names = [*known, *(field.removesuffix(ENDING) for field in known)]
+            hint = did_you_mean(str(name), names)
+            raise Invalid(f"task {task!r}, {option}: there is no {name!r}{hint}", task=task)
 
 
 def _plain(value: Any) -> Any:

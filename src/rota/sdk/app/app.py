@@ -27,6 +27,7 @@ from rota.sdk.handles import PendingHandle, TaskHandle
 from rota.sdk.middleware.chain import MiddlewareChain
 from rota.sdk.middleware.hooks import Middleware
 from rota.sdk.options.durations import Seconds
+from rota.sdk.options.other_names import APP_ELSEWHERE, missing_attribute
 from rota.sdk.schedules.app_schedules import AppSchedules
 from rota.sdk.task import BatchPolicy, CoroutineTask, FunctionTask, Options, Place, Submission, Task
 from rota.sdk.worker.background import BackgroundWorkers
@@ -403,6 +404,11 @@ class Rota(GroupStarter):
         """Stop the embedded worker and coordinator, or close the connections; repeatable."""
         self._workers.stop()
         self._connection.close()
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            return missing_attribute(self, "an app", name, APP_ELSEWHERE)
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
 """Options and methods that programs know from Celery and similar systems, by Rota's names.
 
-An unknown option is an error that names the option meant. `apply_async` is translated, because
-programs that move to Rota are full of it.
+An unknown option is an error that names the option meant, and so is an unknown attribute of an app,
+a task or a handle. `apply_async` is translated, because programs that move to Rota are full of it.
 """
 
 from collections.abc import Collection, Mapping
@@ -54,10 +54,54 @@ METHODS_ELSEWHERE: dict[str, str] = {
     "chunks": "app.enqueue_many([task.bind(…), …]) enqueues many calls",
 }
 
+HANDLE_ELSEWHERE: dict[str, str] = {
+    "get": "it is called result(timeout=…)",
+    "wait": "it is called result(timeout=…)",
+    "ready": "status() returns the state of the task",
+    "successful": "status() returns the state of the task",
+    "failed": "status() returns the state of the task",
+    "state": "it is called status()",
+    "task_id": "it is called id",
+    "info": "view() has the progress, the result and the error",
+    "traceback": "it is the cause of the TaskFailed that result() raises",
+    "revoke": "it is called cancel()",
+    "abort": "it is called cancel()",
+    "forget": "results are kept for as long as the coordinator's retention says",
+}
+APP_ELSEWHERE: dict[str, str] = {
+    "send_task": "it is called enqueue(name, payload)",
+    "signature": "task.bind(…) makes a call to be enqueued later",
+    "AsyncResult": "it is called handle(task_id)",
+    "chord": "group(…, on_success=…) has a callback for the results",
+    "conf": "options are given to tasks, and settings to the coordinator",
+    "config_from_object": "options are given to tasks, and settings to the coordinator",
+    "control": "use `rota tasks cancel`, `rota queues` and `rota workers`",
+    "autodiscover_tasks": "import the modules that have tasks where the app is defined",
+    "add_periodic_task": "@app.schedule(…) gives a task its times",
+    "on_after_configure": "@app.schedule(…) gives a task its times",
+    "worker_main": "`rota worker MODULE:APP` starts a worker",
+}
+APPLY_ASYNC_ELSEWHERE: dict[str, str] = {
+    "retry": "a lost submission is sent again in any case",
+    "retry_policy": "a lost submission is sent again in any case",
+}
+APPLY_ASYNC_OPTIONS = frozenset(
+    {"countdown", "eta", "expires", "time_limit", "queue", "priority", "task_id"}
+)
 
-def unknown_option(name: str, known: Collection[str]) -> str:
+
+def missing_attribute(owner: object, noun: str, name: str, elsewhere: Mapping[str, str]) -> Any:
+    """Raise the error of an attribute that programs know from Celery, or of no attribute at all."""
+    hint = elsewhere.get(name)
+    text = f"{noun} has no {name!r}" + ("" if hint is None else f": {hint}")
+    raise AttributeError(text, name=name, obj=owner)
+
+
+def unknown_option(
+    name: str, known: Collection[str], known_elsewhere: Mapping[str, str] = KNOWN_ELSEWHERE
+) -> str:
     """What is wrong with an option of this name, and what was meant."""
-    elsewhere = KNOWN_ELSEWHERE.get(name)
+    elsewhere = known_elsewhere.get(name)
     if elsewhere is not None:
         return f"there is no option {name!r}: {elsewhere}"
     return f"there is no option {name!r}{did_you_mean(name, sorted(known))}"
@@ -77,7 +121,7 @@ def options_of_apply_async(options: Mapping[str, Any]) -> dict[str, Any]:
             case "expires", int() | float():
                 ours["start_within"] = timedelta(seconds=value)
             case "expires", datetime():
-                ours["start_within"] = value - datetime.now(value.tzinfo and UTC)
+                ours["start_within"] = _time_left(value)
             case "time_limit", int() | float():
                 ours["timeout"] = timedelta(seconds=value)
             case "task_id", str():
@@ -85,5 +129,14 @@ def options_of_apply_async(options: Mapping[str, Any]) -> dict[str, Any]:
             case (("queue" | "priority"), _):
                 ours[name] = value
             case _:
-                raise Invalid(f"apply_async: {unknown_option(name, ())}", field=name)
+                known = KNOWN_ELSEWHERE | APPLY_ASYNC_ELSEWHERE
+                text = unknown_option(name, APPLY_ASYNC_OPTIONS, known)
+                raise Invalid(f"apply_async: {text}", field=name)
     return ours
+
+
+def _time_left(expires: datetime) -> timedelta:
+    left = expires - datetime.now(expires.tzinfo and UTC)
+    if left <= timedelta(0):
+        raise Invalid("apply_async: expires is in the past", field="expires")
+    return left
