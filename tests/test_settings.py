@@ -81,6 +81,16 @@ def test_the_variables_of_other_shard_coordinators_are_understood_and_ours_go_be
     assert getattr(load({}, environment, folder=tmp_path), field) == expected
 
 
+def test_a_time_may_be_written_with_its_unit(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.rota]\nhistory_keep_ms = "30d"\n')
+
+    loaded = load({}, {"ROTA_EVENTS_KEEP_MS": "1h30m"}, folder=tmp_path)
+
+    assert (loaded.history_keep_ms, loaded.events_keep_ms) == (30 * 86_400_000, 5_400_000)
+    with pytest.raises(Invalid, match="from the environment is not valid"):
+        load({}, {"ROTA_EVENTS_KEEP_MS": "soon"}, folder=tmp_path)
+
+
 @pytest.mark.parametrize("text", ["soon", "nan", "inf", "0", "-5"])
 def test_a_time_that_is_none_names_its_variable(tmp_path: Path, text: str) -> None:
     with pytest.raises(Invalid, match=r"HEARTBEAT_TIMEOUT_SECONDS|shard_lease_ms"):

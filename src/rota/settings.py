@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from rota.core.schedules.durations import ENDING, milliseconds_of
 from rota.errors import Invalid
 
 MEBIBYTE = 1024 * 1024
@@ -406,7 +407,16 @@ def _milliseconds(name: str, text: str) -> int:
         raise Invalid(f"{name} in the environment is not a number of seconds: {text}") from error
 
 
+def _with_unit(name: str, value: Any) -> Any:
+    """The value of a setting; a time may be written with its unit, as `7d`."""
+    if not name.endswith(ENDING) or not isinstance(value, str):
+        return value
+    number = milliseconds_of(value)
+    return value if number is None else number
+
+
 def _checked(values: dict[str, Any], source: str, *, strict: bool) -> dict[str, Any]:
+    values = {name: _with_unit(name, value) for name, value in values.items()}
     try:
         converted = msgspec.convert(values, _Source, strict=strict)
     except msgspec.ValidationError as error:

@@ -9,8 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota import Invalid, LockNotAcquired, Retry, Rota, Snooze
-from rota.sdk.options.durations import milliseconds
+from rota import (
+    Backoff,
+    Batch,
+    Debounce,
+    Invalid,
+    LockNotAcquired,
+    Rate,
+    Retry,
+    Rota,
+    ShardWorker,
+    Snooze,
+    Unique,
+    Worker,
+)
+from rota.core.schedules.durations import milliseconds
 from rota.sdk.options.other_names import APP_ELSEWHERE, HANDLE_ELSEWHERE, KNOWN_ELSEWHERE
 
 MINUTE_MS = 60_000
@@ -161,6 +174,33 @@ def test_waits_and_times_to_live_take_durations(
             handle.result(timeout)
         with pytest.raises(Invalid, match="'soon' is not a duration"):
             handle.result("soon")
+
+
+def test_the_classes_of_options_take_durations() -> None:
+    assert Rate("api", limit=10, per="1m").per_ms == MINUTE_MS
+    assert Unique(key="a", for_=timedelta(seconds=10)).for_ms == 10_000
+    assert Debounce(key="a", wait="2s", max_wait="1m") == Debounce(
+        key="a", wait_ms=2_000, max_wait_ms=MINUTE_MS
+    )
+    assert Backoff(initial="2s", max=timedelta(minutes=1)).max_ms == MINUTE_MS
+    assert Batch(size=5, wait="200ms").wait_ms == 200
+    with pytest.raises(Invalid, match="a number of milliseconds is given as per_ms"):
+        Rate("api", limit=10, per=5)  # type: ignore[arg-type]  # the mistake
+    with pytest.raises(Invalid, match="give per or per_ms, not both"):
+        Rate("api", limit=10, per="5s", per_ms=5_000)
+
+
+def test_workers_take_durations() -> None:
+    app = Rota("http://127.0.0.1:1")
+
+    @app.task
+    def work() -> None: ...
+
+    Worker(app, drain_s="1m", heartbeat_interval_ms="10s")
+    with pytest.raises(Invalid, match="'soon' is not a duration"):
+        Worker(app, drain_s="soon")
+    with pytest.raises(Invalid, match="drain_s is a time in seconds: 0 or more"):
+        ShardWorker("orders", shards=4, on_assigned=print, drain_s=timedelta(seconds=-1))
 
 
 def test_answers_of_handlers_take_durations() -> None:

@@ -9,9 +9,8 @@ import click
 import msgspec
 from msgspec import Raw
 
-from rota.core.schedules.durations import UNITS_MS
+from rota.core.schedules.durations import UNITS_MS, milliseconds
 from rota.errors import Invalid
-from rota.sdk.options.durations import milliseconds
 
 _RATE = re.compile(r"(\d+)/(\d*)(ms|s|m|h|d)")
 

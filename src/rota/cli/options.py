@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from rota import settings
 from rota.cli.inputs import Milliseconds, WrittenDuration
 from rota.core import limits
+from rota.core.schedules.durations import ENDING
 from rota.settings import Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -112,7 +113,7 @@ def _setting_option(name: str, schema: dict[str, Any]) -> Callable[[Function], F
     return click.option(
         f"--{flag}/--no-{flag}" if schema.get("type") == "boolean" else f"--{flag}",
         name,
-        type=_click_type(schema),
+        type=_click_type(name, schema),
         default=None,
         envvar=[settings.environment_name(name), *(["PORT"] if name == "port" else [])],
         show_envvar=True,
@@ -127,12 +128,14 @@ def _default_text(default: Any) -> str | bool:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def _click_type(schema: dict[str, Any]) -> Any:
+def _click_type(name: str, schema: dict[str, Any]) -> Any:
     if "enum" in schema:
         return click.Choice(schema["enum"])
     match schema["type"]:
         case "boolean":
             return click.BOOL
+        case "integer" if name.endswith(ENDING):
+            return Milliseconds(min=schema.get("minimum", 0), max=schema.get("maximum"))
         case "integer":
             return click.IntRange(min=schema.get("minimum"), max=schema.get("maximum"))
         case "number":

@@ -11,10 +11,11 @@ import msgspec
 from msgspec import Raw
 
 from rota.core import limits
+from rota.core.schedules.durations import milliseconds
 from rota.core.tasks.model import TaskError
 from rota.messages import LeaseView, ResultItem
 from rota.sdk.encoding import encode
-from rota.sdk.options.durations import Duration, milliseconds
+from rota.sdk.options.durations import Duration
 
 OWN_MODULES = ("rota.sdk.", "rota.contrib.")
 MAX_TRACEBACK_LENGTH = 8_000  # of its end, which names the error

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Generic,
@@ -28,6 +29,7 @@ from msgspec import Meta, Struct
 
 from rota.core import limits
 from rota.core.flows.model import Concurrency, Rate, check_limits
+from rota.core.schedules.durations import ENDING, DurationFields
 from rota.core.tasks.headers import check_headers
 from rota.core.tasks.model import Backoff, NewTask
 from rota.core.tasks.unique import Debounce, Unique
@@ -42,7 +44,7 @@ from rota.sdk.arguments import (
 from rota.sdk.client.client import Client
 from rota.sdk.handles import PendingHandle, TaskHandle
 from rota.sdk.middleware.chain import MiddlewareChain
-from rota.sdk.options.durations import ENDING, Duration, in_milliseconds
+from rota.sdk.options.durations import Duration, in_milliseconds
 from rota.sdk.options.other_names import (
     METHODS_ELSEWHERE,
     missing_attribute,
@@ -92,12 +94,16 @@ NAMES = frozenset(Options.__annotations__)
 POLICIES: dict[str, type[Struct]] = {"backoff": Backoff, "unique": Unique, "debounce": Debounce}
 
 
-class BatchPolicy(Struct, frozen=True, kw_only=True):
+class BatchPolicy(Struct, metaclass=DurationFields, frozen=True, kw_only=True):
     """How a worker gathers tasks for one call of a handler; its name for users is `rota.Batch`."""
 
     size: Annotated[int, Meta(ge=1, le=limits.MAX_BATCH_SIZE)]  # at the most
     # The handler is called when the oldest task has waited this long, also with fewer.
     wait_ms: Annotated[int, Meta(ge=0, le=limits.MAX_BATCH_WAIT_MS)] = 0
+
+    if TYPE_CHECKING:  # with durations; see `DurationFields`
+
+        def __init__(self, *, size: int, wait_ms: int = ..., wait: Duration = ...) -> None: ...
 
 
 Batch = BatchPolicy

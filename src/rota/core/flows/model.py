@@ -4,12 +4,13 @@ Tasks of one lane with the same tenant and the same limits are one flow. A flow 
 waits as one thing, however many tasks it has. A task that names no limit and no tenant has no flow.
 """
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from rota.core import limits
+from rota.core.schedules.durations import Duration, DurationFields
 from rota.errors import Invalid
 
 LimitKey = Annotated[str, Meta(min_length=1, max_length=limits.MAX_LIMIT_KEY_LENGTH)]
@@ -33,7 +34,7 @@ class Concurrency(Struct, frozen=True, forbid_unknown_fields=True):
     on_full: OnFull = "wait"
 
 
-class Rate(Struct, frozen=True, forbid_unknown_fields=True):
+class Rate(Struct, metaclass=DurationFields, frozen=True, forbid_unknown_fields=True):
     """At most so many starts of one key in a period, first attempts and retries alike."""
 
     key: LimitKey
@@ -44,6 +45,20 @@ class Rate(Struct, frozen=True, forbid_unknown_fields=True):
     cost: Annotated[int, Meta(ge=1, le=limits.MAX_RATE)] = 1  # of one start
     # `smooth` spaces the starts evenly; `window` counts the starts of the last period exactly.
     mode: RateMode = "smooth"
+
+    if TYPE_CHECKING:  # with durations; see `DurationFields`
+
+        def __init__(  # noqa: PLR0917 - the fields in their order
+            self,
+            key: str,
+            limit: int,
+            per_ms: int = ...,
+            burst: int | None = ...,
+            cost: int = ...,
+            mode: RateMode = ...,
+            *,
+            per: Duration = ...,
+        ) -> None: ...
 
 
 Concurrencies = (

@@ -6,7 +6,7 @@ lease ends (`Ending`) decides whether its attempt is used up (`USED_UP`).
 """
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, assert_never
+from typing import TYPE_CHECKING, Annotated, Any, Literal, assert_never
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -14,6 +14,7 @@ from msgspec import Meta, Raw, Struct
 from rota.core import limits
 from rota.core.flows.model import Concurrencies, FairKey, FlowSpec, Rates, flow_spec
 from rota.core.ids import TaskId
+from rota.core.schedules.durations import Duration, DurationFields
 from rota.core.tasks.headers import Headers
 from rota.core.tasks.unique import Debounce, Release, Unique, debounced_due_ms
 
@@ -84,7 +85,9 @@ class Ending(StrEnum):
 USED_UP = frozenset({Ending.FAILED, Ending.TIMED_OUT, Ending.LOST})
 
 
-class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Backoff(
+    Struct, metaclass=DurationFields, frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """The wait between a failed attempt and the next."""
 
     # Doubles each time, grows by the same each time, or no wait at all.
@@ -94,6 +97,19 @@ class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_ms: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] = 300_000  # no wait is longer
     # The share by which a wait may be shortened at random; true: 1.
     jitter: bool | Annotated[float, Meta(ge=0, le=1)] = 0.2
+
+    if TYPE_CHECKING:  # with durations; see `DurationFields`
+
+        def __init__(
+            self,
+            *,
+            kind: Literal["exponential", "linear", "none"] = ...,
+            initial_ms: int = ...,
+            initial: Duration = ...,
+            max_ms: int = ...,
+            max: Duration = ...,  # noqa: A002 - the field without its unit
+            jitter: bool | float = ...,
+        ) -> None: ...
 
 
 def retry_delay_ms(backoff: Backoff, *, failed_attempts: int, dice: float) -> int:

@@ -10,12 +10,13 @@ each. A prefix for each kind keeps them apart.
 
 import hashlib
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from rota.core import limits
+from rota.core.schedules.durations import Duration, DurationFields
 from rota.errors import Invalid
 
 KeyText = Annotated[str, Meta(min_length=1, max_length=limits.MAX_KEY_LENGTH)]
@@ -42,7 +43,14 @@ class Release(StrEnum):
     END = "end"
 
 
-class Unique(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Unique(
+    Struct,
+    metaclass=DurationFields,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
     """No second task with the same key is accepted in the queue while this one holds it."""
 
     key: KeyText | None = None  # not together with `by`
@@ -56,12 +64,32 @@ class Unique(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     # it still waits), or the error `unique_conflict`.
     on_conflict: Literal["return", "replace", "reject"] = "return"
 
+    if TYPE_CHECKING:  # with durations; see `DurationFields`
+
+        def __init__(
+            self,
+            *,
+            key: str | None = ...,
+            by: Fields | None = ...,
+            while_: Literal["queued", "unfinished"] = ...,
+            for_ms: int | None = ...,
+            for_: Duration = ...,
+            on_conflict: Literal["return", "replace", "reject"] = ...,
+        ) -> None: ...
+
     @property
     def release(self) -> Release:
         return Release.START if self.while_ == "queued" else Release.END
 
 
-class Debounce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Debounce(
+    Struct,
+    metaclass=DurationFields,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
     """Tasks with the same key that come in quick succession become one task, which starts late."""
 
     key: KeyText
@@ -70,6 +98,19 @@ class Debounce(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     # It is due after this at the latest, from the first one on; none: no such bound.
     max_wait_ms: Annotated[int, Meta(ge=1, le=limits.MAX_DELAY_MS)] | None = None
     keep: Literal["last", "first"] = "last"  # the one whose contents the task has
+
+    if TYPE_CHECKING:  # with durations; see `DurationFields`
+
+        def __init__(
+            self,
+            *,
+            key: str,
+            wait_ms: int = ...,
+            wait: Duration = ...,
+            max_wait_ms: int | None = ...,
+            max_wait: Duration = ...,
+            keep: Literal["last", "first"] = ...,
+        ) -> None: ...
 
 
 class HeldKey(Struct, frozen=True):

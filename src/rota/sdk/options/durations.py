@@ -9,39 +9,15 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from rota.core.schedules.durations import FORM, MAX_TEXT_LENGTH, milliseconds_of
+from rota.core.schedules.durations import ENDING, milliseconds
 from rota.errors import Invalid
 
 Duration = timedelta | str  # a text has parts such as `90s`, `1h30m`, `1.5d`
 Seconds = float | Duration  # of a parameter whose plain numbers are seconds
 
-ENDING = "_ms"
 # Options that are mappings and may have durations, and the names of those.
 NESTING = frozenset({"backoff", "unique", "debounce", "rate", "retry", "wait_for", "approval"})
 NESTED_NAMES = frozenset({"initial", "max", "for", "wait", "max_wait", "per", "timeout"})
-
-
-def milliseconds(value: object, name: str) -> int:
-    """A duration in milliseconds; `name` is the option, for the error."""
-    if isinstance(value, timedelta):
-        return round(value / timedelta(milliseconds=1))
-    if isinstance(value, str):
-        return _milliseconds_of_text(value, name)
-    number = (
-        ""
-        if isinstance(value, bool) or not isinstance(value, int | float)
-        else (f"; a number of milliseconds is given as {name}{ENDING}")
-    )
-    raise Invalid(f'{name} is a timedelta, or a text such as "30s" or "5m"{number}', field=name)
-
-
-def _milliseconds_of_text(text: str, name: str) -> int:
-    found = milliseconds_of(text)
-    if found is None:
-        raise Invalid(
-            f"{name}: {text[:MAX_TEXT_LENGTH]!r} is not a duration; write it as {FORM}", field=name
-        )
-    return found
 
 
 def epoch_ms(value: object, name: str) -> int:

@@ -24,6 +24,7 @@ from rota.core.shards.commands import RegisterMember
 from rota.core.shards.members import PROTOCOL
 from rota.errors import Invalid
 from rota.messages.shards import RegisterData, register_command
+from rota.sdk.options.durations import Seconds, seconds
 from rota.sdk.shards.callbacks import Callback
 from rota.sdk.shards.connect_options import ConnectOptions
 from rota.sdk.shards.driver import ShardDriver
@@ -80,9 +81,10 @@ class ShardWorker:
         zmq_server_key: str | None = None,
         weight: float = 1.0,
         max_shards: int | None = None,
-        drain_s: float = DRAIN_S,
+        drain_s: Seconds = DRAIN_S,
     ) -> None:
-        if drain_s < 0:
+        self._drain_s = seconds(drain_s, "drain_s")
+        if self._drain_s < 0:
             raise Invalid("drain_s is a time in seconds: 0 or more")
         self.service = service
         self.worker_id = worker_id or _new_id()
@@ -96,7 +98,6 @@ class ShardWorker:
             zmq_secret_key=zmq_secret_key,
             zmq_server_key=zmq_server_key,
         )
-        self._drain_s = drain_s
         self._registration = _checked_registration(
             {
                 "serviceName": service,

@@ -20,6 +20,7 @@ from rota.errors import Invalid, RotaError
 from rota.messages import WorkerRegistration
 from rota.sdk.context import EXECUTION
 from rota.sdk.logs.task_logger import ALL, capturing, kept_level
+from rota.sdk.options.durations import Duration, Seconds, optional_milliseconds, seconds
 from rota.sdk.task import App
 from rota.sdk.worker.poller import LeaseTransport
 from rota.sdk.worker.runtime import WorkerRuntime
@@ -61,8 +62,8 @@ class Worker:
         node_id: str | None = None,
         group: str | None = None,
         labels: Mapping[str, str] | Sequence[str] | None = None,
-        heartbeat_interval_ms: int = 5_000,
-        drain_s: float = DRAIN_S,
+        heartbeat_interval_ms: int | Duration = 5_000,
+        drain_s: Seconds = DRAIN_S,
         max_tasks: int | None = None,
         on_registered: Callable[[str], None] | None = None,
         transport: str | None = None,
@@ -71,7 +72,7 @@ class Worker:
     ) -> None:
         self._app = app
         self._names = list(app.tasks) if tasks is None else list(tasks)
-        self._drain_s = drain_s
+        self._drain_s = seconds(drain_s, "drain_s")
         self._max_tasks = max_tasks
         self._on_registered = on_registered
         name = transport or os.environ.get("ROTA_TRANSPORT") or LeaseTransport.AUTO
@@ -91,7 +92,9 @@ class Worker:
                 "max_concurrent_tasks": concurrency,
                 "tasks": self._names,
                 "queues": None if queues is None else list(queues),
-                "heartbeat_interval_ms": heartbeat_interval_ms,
+                "heartbeat_interval_ms": optional_milliseconds(
+                    heartbeat_interval_ms, "heartbeat_interval"
+                ),
                 "worker_id": worker_id,
                 "group": group,
                 "labels": dict(labels) if isinstance(labels, Mapping) else labels,
