@@ -116,7 +116,7 @@ def test_running_and_ended_tasks_say_so() -> None:
     error = TaskError(type="ValueError", message="odd")
 
     running = told(task(TaskState.RUNNING, worker_id="w1", started_at_ms=NOW_MS))
-    assert running.text == "runs on 'w1' since 1.5 s"
+    assert running.text == "has been running on 'w1' for 1.5 s"
     assert told(task(TaskState.SUCCEEDED)).code == "succeeded"
     assert told(task(TaskState.CANCELLED)).code == "cancelled"
     assert told(task(TaskState.FAILED, error=error)).text == "ValueError: odd"

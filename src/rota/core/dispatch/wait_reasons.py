@@ -123,7 +123,7 @@ def explain_task(
             return _explain_scheduled(task)
         case TaskState.RUNNING:
             since_ms = max(0, now_ms - (task.started_at_ms or now_ms))
-            text = f"runs on {task.worker_id!r} since {since_ms / 1000:.1f} s"
+            text = f"has been running on {task.worker_id!r} for {since_ms / 1000:.1f} s"
         case TaskState.SUCCEEDED:
             text = "finished with a result"
         case TaskState.CANCELLED:
