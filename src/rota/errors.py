@@ -158,13 +158,18 @@ class RequestTimeout(RotaError):  # noqa: N818
 class WorkflowNotFound(NotFound):
     code = "workflow_not_found"
 
-    def __init__(self, name: str, version: int | None = None) -> None:
+    def __init__(
+        self, name: str, version: int | None = None, *, is_tried_out: bool = False
+    ) -> None:
+        """`is_tried_out`: the workflow has versions, of which none is the current one."""
         which = f"workflow {name!r}" if version is None else f"version {version} of {name!r}"
-        super().__init__(
-            f"{which} not found; deploy it with `rota workflows put FILE`",
-            workflow=name,
-            version=version,
-        )
+        text = f"{which} not found; deploy it with `rota workflows put FILE`"
+        if is_tried_out:
+            text = (
+                f"no version of workflow {name!r} is current; deploy one with `rota workflows put "
+                "FILE`, or choose one with `rota workflows use NAME VERSION`"
+            )
+        super().__init__(text, workflow=name, version=version)
 
 
 class RunNotFound(NotFound):

@@ -145,5 +145,6 @@ def test_a_workflow_that_was_only_tried_out_cannot_be_started_by_name(
     ended = rota("run", "unpublished")
 
     assert ended.exit_code == ExitCode.FAILED
-    assert "rota workflows put FILE" in ended.stderr
+    assert "no version of workflow 'unpublished' is current" in ended.stderr
+    assert "rota workflows use NAME VERSION" in ended.stderr
     assert document(rota("workflows", "show", "unpublished", "--json"))["is_current"] is False

@@ -14,6 +14,8 @@ from rota.engine.runs.advancing.run_loader import RunLoader
 from rota.engine.runs.advancing.run_tasks import RunTasks
 from rota.errors import Invalid, WorkflowNotFound
 
+FIRST_VERSION = 1
+
 
 def asked_run(
     loader: RunLoader, tasks: RunTasks, command: StartRun, *, now_ms: int
@@ -21,7 +23,10 @@ def asked_run(
     """Return the run that a command asks for, whose key no run has, and its first event."""
     version = command.version or loader.current(command.workflow)
     program = None if version is None else loader.program(command.workflow, version)
-    if version is None or program is None:
+    if version is None:
+        is_tried_out = loader.program(command.workflow, FIRST_VERSION) is not None
+        raise WorkflowNotFound(command.workflow, is_tried_out=is_tried_out)
+    if program is None:
         raise WorkflowNotFound(command.workflow, version)
     problems = schemas.value_problems(input_schema(program), command.input)
     if problems:
