@@ -147,6 +147,7 @@ def test_a_failed_member_leads_to_the_other_callback(coordinator: TestCoordinato
     with pytest.raises(GroupFailed, match=r"2 of 4 members .* -1 is negative") as failure:
         group.result()
     assert failure.value.outcomes[1].get("error", {})["type"] == "ValueError"
+    assert 'raise ValueError(f"{number} is negative")' in str(failure.value.__cause__)
 
 
 def test_failed_members_without_a_callback_fail_the_run(coordinator: TestCoordinator) -> None:

@@ -286,6 +286,7 @@ def test_a_failed_run_raises_the_real_error_and_can_be_retried(
     run.retry()
 
     assert (caught.value.node, caught.value.state) == ("fall", "failed")
+    assert "in break_down" in str(caught.value.__cause__)
     assert run.result() == {"done": True}
 
 

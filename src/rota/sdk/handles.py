@@ -53,7 +53,11 @@ class RemoteTraceback(Exception):  # noqa: N818 - not an error: the cause of one
 
 def traceback_of(error: TaskError) -> str | None:
     """The traceback in the details of an error; None when its worker sent none."""
-    details = error.details
+    return traceback_in(error.details)
+
+
+def traceback_in(details: Any) -> str | None:
+    """The traceback in these details of an error; None when there is none."""
     text = details.get("traceback") if isinstance(details, dict) else None
     return text if isinstance(text, str) else None
 

@@ -20,13 +20,17 @@ from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall, Exchange, every_item, wait_for_end
 from rota.sdk.encoding import encode
+from rota.sdk.handles import RemoteTraceback, traceback_in
 from rota.sdk.options.durations import Seconds
 
 T = TypeVar("T")
 
 
 class RunFailed(RotaError):  # noqa: N818 - read where it is caught: `except RunFailed`
-    """The run has failed or timed out; `error` is the error that ended it."""
+    """The run has failed or timed out; `error` is the error that ended it.
+
+    Its cause is the traceback of the handler that failed, if that was the reason.
+    """
 
     code = "run_failed"
     title = "The run has failed"
@@ -39,6 +43,9 @@ class RunFailed(RotaError):  # noqa: N818 - read where it is caught: `except Run
         self.state = state  # failed or timed_out
         self.error = error
         self.node: str | None = error.get("node")
+        trace = traceback_in(error.get("details"))
+        if trace is not None:
+            self.__cause__ = RemoteTraceback(trace)
 
 
 class RunCancelled(RotaError):  # noqa: N818
