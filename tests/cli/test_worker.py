@@ -258,4 +258,5 @@ def test_dev_refuses_what_up_refuses(folder: Path, url: str) -> None:
 
     assert ended.returncode == ExitCode.UNUSABLE
     assert ended.stderr.endswith("(store_locked)\n")
+    assert f"serves at {url}: use it with ROTA_URL={url}" in ended.stderr
     assert ended.stderr.count("\n") == 1
