@@ -9,6 +9,7 @@ import logging
 import re
 import sys
 from collections.abc import Mapping, MutableMapping
+from datetime import datetime
 from typing import IO, Any, Literal
 
 import structlog
@@ -56,7 +57,7 @@ def set_up(
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 cover_secrets,
-                *([in_words] if for_people else []),
+                *([in_words, in_local_time] if for_people else []),
                 _renderer(for_people=for_people, colors=target.isatty()),
             ],
         )
@@ -94,6 +95,15 @@ def in_words(
     return event
 
 
+def in_local_time(
+    _logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """A structlog processor: the time of a line by the clock of the machine, to the millisecond."""
+    moment = datetime.fromisoformat(event["timestamp"]).astimezone()
+    event["timestamp"] = moment.replace(tzinfo=None).isoformat(" ", "milliseconds")
+    return event
+
+
 def _covered(name: str, value: Any, *, depth: int) -> Any:
     if _SECRET_NAME.search(name) and name not in _HARMLESS_NAMES and value is not None:
         return COVERED
@@ -128,6 +138,6 @@ def _shared() -> list[Processor]:
 def _renderer(*, for_people: bool, colors: bool) -> Processor:
     if for_people:
         return structlog.dev.ConsoleRenderer(
-            colors=colors, exception_formatter=structlog.dev.plain_traceback
+            colors=colors, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
         )
     return structlog.processors.JSONRenderer(default=str)

@@ -1,5 +1,6 @@
 import io
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,6 +60,23 @@ def test_for_people_the_name_of_an_event_is_words_and_for_machines_it_stays() ->
     assert "worker removed" in shown["text"]
     assert "old_worker" in shown["text"]
     assert '"event": "worker_removed"' in shown["json"]
+
+
+def test_for_people_a_line_has_local_time_and_its_fields_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "UTC-2")  # two hours ahead, as POSIX has it
+    time.tzset()
+    stream = io.StringIO()
+    telemetry.set_up(log_format="text", stream=stream)
+    moment = "2026-07-01T10:00:00.123456Z"
+
+    structlog.get_logger("rota.test").info("task_started", timestamp=moment, task="b", attempt="a")
+    monkeypatch.undo()
+    time.tzset()
+
+    assert stream.getvalue().startswith("2026-07-01 12:00:00.123 [info")
+    assert stream.getvalue().endswith("task=b attempt=a\n")
 
 
 def test_lines_of_the_standard_library_take_the_same_road() -> None:
