@@ -132,6 +132,20 @@ async def test_failures_are_acknowledged_with_a_reason_and_that_is_undone(api: A
     assert len(failed["items"]) == 2
 
 
+async def test_a_traceback_is_seen_without_a_click(api: Api) -> None:
+    worker = await api.register()
+    await api.submit(max_attempts=1)
+    (lease,) = await worker.lease()
+    trace = 'Traceback (most recent call last):\n  File "shop.py", line 7, in pick\nKeyError: 9'
+    details = {"traceback": trace}
+    await worker.fail(lease, {"type": "KeyError", "message": "9", "details": details})
+
+    async with visiting(api) as visit:
+        for path in ("/failures", f"/tasks/{lease['task_id']}"):
+            page = await visit.open(path)
+            await expect(page.get_by_text('File "shop.py", line 7').first).to_be_visible()
+
+
 async def test_draining_looks_the_same_for_workers_and_members(api: Api) -> None:
     await api.register("w1")
     await api.post("/api/services/feed/members", {"workerId": "m1", "maxShardCount": 8})

@@ -40,7 +40,7 @@ function Group({ group, total, isAcknowledged, reload }) {
     ${isAsking && html`<${Acknowledge} group=${group} path=${path} close=${() => setAsking(false)} reload=${reload} />`}
     <div class="body stack">
       <p class="error-text clamp"><b>${group.error?.type || "no reason given"}</b> ${group.error?.message}</p>
-      ${typeof trace === "string" && html`<details><summary>traceback of the newest</summary><pre class="trace">${trace}</pre></details>`}
+      ${typeof trace === "string" && html`<details open><summary>traceback of the newest</summary><pre class="trace">${trace}</pre></details>`}
       <p class="soft"><${Bar} share=${group.count / Math.max(1, total)} state="failed" label="share of all failures" /> ${Object.entries(group.queues).map(([queue, count]) => html`<a key=${queue} class="chip" href=${link("/tasks", { state: "failed", queue, name: group.name })}>${queue} ${short(count)}</a> `)}
         newest: ${group.task_ids.map((id) => html`<a key=${id} class="mono" href=${`/tasks/${id}`}>${id}</a> `)}</p>
     </div><//>`;
