@@ -290,6 +290,15 @@ def test_a_failed_run_raises_the_real_error_and_can_be_retried(
     assert run.result() == {"done": True}
 
 
+def test_a_wait_that_times_out_says_what_the_run_waits_for(coordinator: TestCoordinator) -> None:
+    flow = app.workflow("patient")
+    flow.node("wait", wait_for="paid")
+    run = flow.start()
+
+    with pytest.raises(TimeoutError, match="is still running after 0 s: signal 'paid'"):
+        run.result(timeout=0)
+
+
 def test_a_cancelled_run_says_so(coordinator: TestCoordinator) -> None:
     flow = app.workflow("waiting")
     flow.node("wait", wait_for="go")

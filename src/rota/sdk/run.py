@@ -16,6 +16,7 @@ from rota.messages import (
     RunView,
     ScopeView,
 )
+from rota.messages.dashboard import RunActivityPage
 from rota.sdk.client import run_calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall, Exchange, every_item, wait_for_end
@@ -94,13 +95,7 @@ class RunHandle:
         return await self._arun(self._wait(timeout))
 
     def _wait(self, timeout: Seconds | None) -> Exchange[Any]:
-        view = yield from wait_for_end(
-            f"run {self.id!r}",
-            lambda wait_ms: run_calls.get_run(self.id, wait_ms=wait_ms),
-            RUN_ENDED,
-            timeout,
-        )
-        return output_of(view)
+        return output_of((yield from ended_run(self.id, f"run {self.id!r}", timeout)))
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -247,6 +242,29 @@ class RunHandle:
 
     async def _arun(self, call: ApiCall[T] | Exchange[T]) -> T:
         return await self._client().arun(call)
+
+
+def ended_run(run_id: str, subject: str, timeout: Seconds | None) -> Exchange[RunView]:
+    """Wait for the end of a run; a `TimeoutError` says what the run waits for."""
+    try:
+        view: RunView = yield from wait_for_end(
+            subject,
+            lambda wait_ms: run_calls.get_run(run_id, wait_ms=wait_ms),
+            RUN_ENDED,
+            timeout,
+        )
+    except TimeoutError as error:
+        what = yield from _what_it_waits_for(run_id)
+        raise TimeoutError(f"{error}: {what}" if what else str(error)) from None
+    return view
+
+
+def _what_it_waits_for(run_id: str) -> Exchange[str | None]:
+    try:
+        page: RunActivityPage = yield run_calls.get_activity([run_id])
+    except RotaError:
+        return None  # the wait is over, and this is only its explanation
+    return page.items[0].text if page.items else None
 
 
 def output_of(view: RunView) -> Any:

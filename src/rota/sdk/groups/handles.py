@@ -5,16 +5,15 @@ from typing import Any, Generic, NotRequired, TypedDict, TypeVar
 
 import msgspec
 
-from rota.core.workflow.states import RUN_ENDED
 from rota.errors import WorkflowNotFound
 from rota.messages import RunRequest, RunView
 from rota.sdk.client import run_calls
-from rota.sdk.client.requests import Exchange, wait_for_end
+from rota.sdk.client.requests import Exchange
 from rota.sdk.encoding import encode
 from rota.sdk.groups.generated import GeneratedRun
 from rota.sdk.middleware.chain import starting
 from rota.sdk.options.durations import Duration, Seconds, optional_milliseconds
-from rota.sdk.run import RunFailed, RunHandle, output_of
+from rota.sdk.run import RunFailed, RunHandle, ended_run, output_of
 from rota.sdk.task import App
 from rota.sdk.workflow import Workflow
 
@@ -86,12 +85,7 @@ class GroupHandle(Generic[R]):
         return (await self.run.aresult(timeout))["callback"]
 
     def _wait(self, timeout: Seconds | None) -> Exchange[list[MemberOutcome]]:
-        view: RunView = yield from wait_for_end(
-            f"group {self.id!r}",
-            lambda wait_ms: run_calls.get_run(self.id, wait_ms=wait_ms),
-            RUN_ENDED,
-            timeout,
-        )
+        view = yield from ended_run(self.id, f"group {self.id!r}", timeout)
         state = view.context.state if view.context is not None else None
         found = state.get("outcomes") if isinstance(state, dict) else None
         if found is None or all(one["ok"] for one in found):
