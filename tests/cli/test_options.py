@@ -62,3 +62,10 @@ def test_a_value_that_does_not_fit_is_refused(flag: list[str]) -> None:
 
     assert ended.exit_code == 2
     assert flag[0] in ended.stderr
+
+
+def test_the_help_of_a_setting_has_its_default_as_it_is_written() -> None:
+    text = " ".join(CliRunner().invoke(probe, ["--help"]).stdout.split())
+
+    assert "env var: ROTA_HOST; default: 127.0.0.1]" in text
+    assert "ROTA_OUTBOUND_ALLOW; default: none]" in text

@@ -119,7 +119,18 @@ def _setting_option(name: str, schema: dict[str, Any]) -> Callable[[Function], F
         show_envvar=True,
         show_default=_default_text(default),
         help=schema["description"],
+        cls=SettingOption,
     )
+
+
+class SettingOption(click.Option):
+    """A flag whose default comes from the settings; click puts such a default in parentheses."""
+
+    def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
+        extra = super().get_help_extra(ctx)
+        if "default" in extra:
+            extra["default"] = str(extra["default"]).removeprefix("(").removesuffix(")") or "none"
+        return extra
 
 
 def _default_text(default: Any) -> str | bool:
