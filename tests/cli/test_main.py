@@ -55,6 +55,18 @@ def test_the_summary_in_the_list_is_the_first_line_of_the_help(name: str) -> Non
     assert command.name == name
 
 
+def test_no_summary_in_the_help_of_a_group_is_cut() -> None:
+    groups = [path for path, command in every_command() if isinstance(command, click.Group)]
+    runner = CliRunner()
+
+    for path in groups:
+        words = [] if path == "rota" else path.split()
+        listed = runner.invoke(cli, [*words, "--help"]).output.partition("Commands:")[2]
+
+        assert "..." not in listed, path
+        assert listed.strip(), path
+
+
 def test_help_loads_nothing_heavy() -> None:
     program = (
         "import sys\n"

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from rota.cli.connection import connected
+from rota.cli.groups import CommandGroup
 from rota.cli.inputs import json_value
 from rota.cli.options import duration_option, page_options
 from rota.cli.render.formatting import relative
@@ -25,7 +26,7 @@ if_version_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def memory() -> None:
     """List, get, put and delete values."""
 

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from rota.cli.connection import connected
+from rota.cli.groups import CommandGroup
 from rota.cli.options import page_options, yes_flag
 from rota.cli.render.formatting import absolute, relative
 from rota.cli.render.output import (
@@ -22,7 +23,7 @@ from rota.sdk.client import kv_calls
 from rota.sdk.client.client import Client
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def locks() -> None:
     """List, show and release locks."""
 

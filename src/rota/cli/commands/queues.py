@@ -7,6 +7,7 @@ import click
 import msgspec
 
 from rota.cli.connection import connected
+from rota.cli.groups import CommandGroup
 from rota.cli.inputs import duration_ms, rate
 from rota.cli.render.formatting import absolute, duration, rate_text, relative
 from rota.cli.render.output import Facts, Table, show, table
@@ -28,7 +29,7 @@ class QueueReport(QueueView, frozen=True, kw_only=True):
     tenants: TenantPage
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def queues() -> None:
     """List, pause and resume queues, and change their settings."""
 

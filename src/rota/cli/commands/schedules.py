@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from rota.cli.connection import connected
+from rota.cli.groups import CommandGroup
 from rota.cli.inputs import json_value
 from rota.cli.options import page_options, yes_flag
 from rota.cli.render.formatting import absolute, duration, relative
@@ -44,7 +45,7 @@ def moment(text: str) -> int:
         ) from None
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def schedules() -> None:
     """List, show, put, fire, pause and delete schedules."""
 

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from rota.addresses import without_password
 from rota.cli.connection import ca_option, token_option, url_option
+from rota.cli.groups import CommandGroup
 from rota.cli.options import duration_option, json_flag, load_settings, settings_flags
 from rota.cli.render.formatting import absolute, relative
 from rota.cli.render.output import Facts, Table, note, show, table
@@ -30,7 +31,7 @@ T = TypeVar("T")
 MAX_SECRET_FILE = 4_096  # characters
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def token() -> None:
     """Create, list and revoke access tokens."""
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from rota.cli.connection import connected
+from rota.cli.groups import CommandGroup
 from rota.cli.options import page_options
 from rota.cli.render.formatting import absolute, duration, relative
 from rota.cli.render.output import Facts, Table, show, show_page, table
@@ -16,7 +17,7 @@ from rota.sdk.client.client import Client
 from rota.sdk.client.requests import ApiCall
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def workers() -> None:
     """List, show and steer workers."""
 

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import click
 
 from rota.cli.connection import connected
+from rota.cli.groups import CommandGroup
 from rota.cli.options import yes_flag
 from rota.cli.render.formatting import absolute, duration, relative
 from rota.cli.render.output import ExitCode, Facts, Table, confirm, show, table, visible
@@ -19,7 +20,7 @@ SHOWN_DELIVERIES = 10
 KEPT_FIELDS = ("url", "events", "queues", "workflows", "format", "enabled", "description")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def webhooks() -> None:
     """List, show, put, test and delete webhooks."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from rota.cli.groups import CommandGroup
 from rota.cli.options import json_flag, load_settings, settings_flags
 from rota.cli.render.output import Table, note, show, visible
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 file_option = settings_flags("zmq_keys")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def keys() -> None:
     """Manage the keys of ZeroMQ clients, and the workers that each may speak for."""
 

@@ -10,6 +10,7 @@ import click
 
 from rota.cli.commands.services.keys import keys
 from rota.cli.connection import connected
+from rota.cli.groups import CommandGroup
 from rota.cli.options import yes_flag
 from rota.cli.render.output import confirm, is_terminal, note, show, visible
 from rota.cli.render.service_tables import (
@@ -30,7 +31,7 @@ NAMES_ASKED = 3  # of the members that a question is about
 POLL_S = 0.5  # the largest age of what a watch shows
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def services() -> None:
     """List, show and steer services and their shards."""
 

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import click
 
 from rota.cli.connection import connected
+from rota.cli.groups import CommandGroup
 from rota.cli.inputs import limit_or_rate
 from rota.cli.options import page_options
 from rota.cli.render.formatting import absolute, rate_text, relative
@@ -17,7 +18,7 @@ from rota.sdk.client import limit_calls
 from rota.sdk.client.client import Client
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def limits() -> None:
     """List, show, set, pin and unpin limits of keys."""
 

@@ -9,6 +9,7 @@ import msgspec
 
 from rota.cli.commands.tasks.logs import logs
 from rota.cli.connection import change_each, connected
+from rota.cli.groups import CommandGroup
 from rota.cli.options import page_options, yes_flag
 from rota.cli.render.formatting import absolute, relative
 from rota.cli.render.output import (
@@ -37,7 +38,7 @@ from rota.sdk.client.requests import ApiCall
 from rota.sdk.handles import traceback_of
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def tasks() -> None:
     """List, show, cancel, retry and acknowledge tasks, and read their logs."""
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from rota.cli.connection import change_each, connected
+from rota.cli.groups import CommandGroup
 from rota.cli.inputs import json_value
 from rota.cli.options import page_options
 from rota.cli.render.output import note, show, show_page
@@ -32,7 +33,7 @@ MOST_ACTIVE = 100  # runs that the coordinator describes at once
 STATES = ("running", "paused", "completed", "failed", "cancelled", "timed_out")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def runs() -> None:
     """List, show and steer runs of workflows."""
 

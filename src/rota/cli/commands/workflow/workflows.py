@@ -7,6 +7,7 @@ import msgspec
 
 from rota.cli.commands.workflow.validate import valid_definition
 from rota.cli.connection import connected
+from rota.cli.groups import CommandGroup
 from rota.cli.options import page_options
 from rota.cli.render.formatting import absolute, relative
 from rota.cli.render.output import ExitCode, Facts, Refusal, Table, show, show_page, visible
@@ -20,7 +21,7 @@ from rota.sdk.definitions import nodes_in_order, yaml_of
 HASH_SHOWN = 12
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def workflows() -> None:
     """List, show and put workflows."""
 
