@@ -15,11 +15,13 @@ from rota.cli.render.output import ExitCode
 from rota.cli.render.overview import TopView, shares, summary, waiting_rows, worker_rows
 from rota.cli.render.top import draw_top
 from rota.core.workers.model import Health, WorkerState
+from rota.core.workflow.states import RunState
 from rota.messages import (
     BacklogView,
     LeaderView,
     Overview,
     QueueView,
+    RunView,
     ShardCounts,
     WaitView,
     WhyView,
@@ -170,6 +172,26 @@ def test_the_smallest_screen_shows_what_it_can() -> None:
 
 def test_what_cannot_start_is_in_the_first_line() -> None:
     assert "3 tasks cannot start" in picture(seen(stuck=3)).splitlines()[0]
+    assert "1 task cannot start" in picture(seen(stuck=1)).splitlines()[0]
+
+
+def test_child_runs_name_the_workflow_of_their_parent() -> None:
+    child = RunView(
+        id="00000000000000a1",
+        workflow="ask",
+        version=1,
+        state=RunState.RUNNING,
+        created_at_ms=NOW_MS - 2_000,
+        started_at_ms=NOW_MS - 2_000,
+        parent_run_id="00000000000000a0",
+        parent_workflow="outer",
+    )
+    wait = replace(asking("Ship order 17?"), parent_workflow="outer")
+
+    lines = picture(replace(seen(), runs=[child], waits=[wait])).splitlines()
+
+    assert "ask in outer" in next(line for line in lines if child.id in line)
+    assert "order in outer" in next(line for line in lines if "Ship order 17?" in line)
 
 
 def test_what_needs_an_answer_comes_first() -> None:

@@ -175,7 +175,7 @@ def wait_rows(view: TopView) -> list[tuple[str, ...]]:
         (
             wait.title,
             wait.kind,
-            wait.workflow,
+            _within(wait.workflow, wait.parent_workflow),
             wait.run_id,
             relative(wait.since_ms, now_ms=now_ms),
             relative(wait.due_at_ms, now_ms=now_ms),
@@ -191,13 +191,18 @@ def run_rows(view: TopView) -> list[tuple[str, ...]]:
     return [
         (
             run.id,
-            run.workflow,
+            _within(run.workflow, run.parent_workflow),
             run.state.value,
             relative(run.created_at_ms, now_ms=now_ms),
             texts.get(run.id) or "",
         )
         for run in view.runs
     ]
+
+
+def _within(workflow: str, parent: str | None) -> str:
+    """The workflow of a run, with that of the run that started it."""
+    return workflow if parent is None else f"{workflow} in {parent}"
 
 
 def tables(view: TopView) -> dict[str, list[tuple[str, ...]]]:

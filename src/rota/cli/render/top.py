@@ -83,7 +83,8 @@ def _fitting(found: Mapping[str, Rows], room: int) -> list[tuple[str, Rows]]:
 def _first_line(view: TopView, width: int, problem: str | None) -> Text:
     line = Text(f"rota {view.overview.version}", style="bold", no_wrap=True, overflow="ellipsis")
     if view.overview.stuck:
-        line.append(f"   {view.overview.stuck:,} tasks cannot start", style="bold bright_red")
+        tasks = "task" if view.overview.stuck == 1 else "tasks"
+        line.append(f"   {view.overview.stuck:,} {tasks} cannot start", style="bold bright_red")
     if problem is not None:
         line.append(f"   {visible(problem)}", style="bold yellow")
     line.truncate(width)
