@@ -64,6 +64,20 @@ async def test_a_page_says_that_the_coordinator_is_gone_and_greys_what_it_shows(
         await expect(page.locator(".frame.is-old")).to_have_count(0)
 
 
+async def test_the_system_page_does_not_call_a_coordinator_healthy_that_is_gone(api: Api) -> None:
+    async with visiting(api) as visit:
+        page = await visit.open("/system")
+        await heading(page, "System")
+        await expect(page.get_by_text("all parts are healthy")).to_be_visible()
+
+        await page.evaluate(BREAK)
+        await poll(page)
+
+        await expect(page.get_by_role("alert").filter(has_text=BANNER)).to_be_visible()
+        await expect(page.get_by_text("Not known:")).to_be_visible()
+        await expect(page.locator("main .badge", has_text="healthy")).to_have_count(0)
+
+
 async def test_a_coordinator_that_hangs_is_as_good_as_gone(api: Api) -> None:
     async with visiting(api) as visit:
         await visit.page.clock.install()

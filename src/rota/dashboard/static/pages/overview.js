@@ -42,7 +42,7 @@ function Figures({ overview, queues, isOld }) {
     { value: duration(oldest || null), unit: "oldest wait", note: "of any queue", tone: oldest > LATE_MS ? "orange" : "", href: "/queues" },
     { value: short(tasks.running), unit: "running", note: plural(workers.healthy || 0, "healthy worker"), tone: "blue", href: link("/tasks", { state: "running" }) },
     { value: short(overview.unacknowledged), unit: "failed", note: `${rate(sum("failed_per_s"))} / s now`, tone: overview.unacknowledged ? "red" : "", href: "/failures" },
-    { value: short(overview.stuck), unit: "cannot start", note: isOld ? "not known" : overview.stuck ? "see below" : "every task can start", tone: isOld ? "" : overview.stuck ? "red" : "green", href: link("/tasks", { state: "queued" }) },
+    { value: isOld ? "–" : short(overview.stuck), unit: "cannot start", note: isOld ? "not known" : overview.stuck ? "see below" : "every task can start", tone: isOld ? "" : overview.stuck ? "red" : "green", href: link("/tasks", { state: "queued" }) },
   ];
   return html`<div class="figures">${items.map((one) => html`<a key=${one.unit} class="figure" href=${one.href} data-tone=${one.tone}>
     <b class="number">${one.value}</b><span>${one.unit}</span><small>${one.note}</small></a>`)}</div>`;
