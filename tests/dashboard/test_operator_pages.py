@@ -3,7 +3,9 @@
 import re
 
 import pytest
+from click.testing import CliRunner
 
+from rota.cli.main import cli
 from tests.dashboard.browsing import heading, visiting
 from tests.gateways.serving import Api
 
@@ -55,6 +57,33 @@ async def test_the_figures_of_a_coordinator_have_the_words_of_people(api: Api) -
     assert not {"held sweeps", "events told", "forgotten", "leased", "overloads"} & {*terms}
 
 
+async def test_settings_are_listed_in_groups_and_a_port_is_no_amount(api: Api) -> None:
+    async with visiting(api) as visit:
+        page = await visit.open("/system")
+        await heading(page, "System")
+        settings = page.locator(".panel").filter(has=page.get_by_role("heading", name="Settings"))
+        await expect(settings.locator("tbody").first).to_contain_text("Network")
+        groups = await settings.locator("th").all_inner_texts()
+        ports = settings.locator("tr").filter(has_text="Port of the HTTP API")
+
+        assert "Other" not in groups  # each setting has a group
+        assert {"Store", "Tasks", "Workers and shards", "History", "Limits"} < {*groups}
+        assert re.fullmatch(r"\d+", await ports.locator(".value").inner_text())
+        assert "`" not in await settings.inner_text()
+
+
+async def test_the_empty_page_of_workflows_names_commands_that_exist(api: Api) -> None:
+    async with visiting(api) as visit:
+        page = await visit.open("/workflows")
+        commands = page.locator(".empty code")
+        await expect(commands.first).to_be_visible()
+
+        for text in await commands.all_inner_texts():
+            rota, *words, _file = text.split()
+            assert rota == "rota"
+            assert CliRunner().invoke(cli, [*words, "--help"]).exit_code == 0
+
+
 async def test_values_are_put_changed_and_deleted(api: Api) -> None:
     async with visiting(api) as visit:
         page = await visit.open("/memory")
@@ -83,6 +112,20 @@ async def test_a_held_lock_is_shown_with_its_holder(api: Api) -> None:
         await heading(page, "Locks")
 
         await expect(page.get_by_role("row").nth(1)).to_contain_text("importer-1")
+
+
+async def test_a_lock_is_released_under_the_fence_that_is_shown(api: Api) -> None:
+    await api.post("/api/locks/a%2Fb/acquire", {"owner": "importer-1", "ttl_ms": 60_000})
+
+    async with visiting(api) as visit:
+        page = await visit.open("/locks")
+        await page.get_by_role("button", name="release …").click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog).to_contain_text("importer-1")
+        await dialog.get_by_role("button", name="release it").click()
+
+        await expect(page.get_by_text("No lock is held.")).to_be_visible()
+    assert (await api.get("/api/locks/a%2Fb")).json()["holder"] is None
 
 
 async def test_a_token_is_made_shown_once_and_revoked(api: Api) -> None:
