@@ -211,7 +211,7 @@ def test_a_pattern_completes_its_nodes_as_it_should(
 
 
 def _replays(coordinator: TestCoordinator, run_id: str, pattern: PatternRun) -> bool:
-    """Whether the journal of a run, sub-runs included, leads to the same decisions."""
+    """Whether the journal of a run, child runs included, leads to the same decisions."""
     journal = RunHandle(run_id, lambda: coordinator.client).journal()
     return not rota.replay(msgspec.json.encode({"items": journal}), pattern.workflow)
 

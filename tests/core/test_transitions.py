@@ -77,7 +77,7 @@ def test_no_state_becomes_itself(table: dict[Any, frozenset[Any]]) -> None:
 
 
 def test_ended_tokens_and_runs_only_come_back_by_a_retry() -> None:
-    """A retry lets completed tokens wait at their join again, and reaches cancelled sub-runs."""
+    """A retry lets completed tokens wait at their join again, and reaches cancelled child runs."""
     for token in TOKEN_ENDED:
         waits = {TokenState.WAITING_FOR_SIBLINGS} if token is TokenState.COMPLETED else set()
         assert TOKEN_TRANSITIONS[token] == waits

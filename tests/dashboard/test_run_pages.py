@@ -242,7 +242,7 @@ async def test_a_sub_run_opens_in_place(api: Api) -> None:
     async with visiting(api) as visit:
         page = await visit.open(f"/runs/{run['id']}?node=inner")
 
-        await page.get_by_role("button", name="open sub-run").click()
+        await page.get_by_role("button", name="open child run").click()
         inner = page.locator(".subrun")
         await expect(inner.locator('.node[data-node="reserve"]')).to_have_attribute(
             "data-tone", "green"

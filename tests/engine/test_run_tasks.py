@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a definition reads best with a line for each node
-"""What runs have others do: tasks on the ordinary queue, sub-runs, and the end of both."""
+"""What runs have others do: tasks on the ordinary queue, child runs, and the end of both."""
 
 import asyncio
 from pathlib import Path

@@ -129,7 +129,7 @@ class RunActivity(Answer, frozen=True, kw_only=True):
     """The live tasks of a run."""
 
     run_id: str
-    tasks: list[TasksAlike]  # none: it waits for an answer, a signal, a timer or a sub-run
+    tasks: list[TasksAlike]  # none: it waits for an answer, a signal, a timer or a child run
     # What it waits for, in one line, such as "approval: Ship order 17?"; null: it has ended.
     text: str | None = None
     until_ms: int | None = None  # when the wait ends by itself, or times out

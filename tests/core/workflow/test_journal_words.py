@@ -43,7 +43,7 @@ def learned() -> JournalNames:
         (TaskEnded(0, 200, ok=False, error={"message": "no disk"}), "part[171][0] failed: no disk"),
         (TaskEnded(0, 172, ok=False, cancelled=True), "extract[171] cancelled"),
         (TaskEnded(0, 201, ok=True), "the undoing of extract[171] done"),
-        (ChildEnded(0, 172, ok=False), "the sub-run of extract[171] failed: no reason given"),
+        (ChildEnded(0, 172, ok=False), "the child run of extract[171] failed: no reason given"),
         (TimerFired(0, "sleep", 172), "extract[171] has slept"),
         (TimerFired(0, "join", 2), "the time limit of the join of parts[171] has passed"),
         (TimerFired(0, "run", 0), "the time limit of the run has passed"),

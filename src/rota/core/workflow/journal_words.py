@@ -82,14 +82,14 @@ class JournalNames:
 def event_words(  # noqa: C901, PLR0911, PLR0912 - a table
     event: RunEvent, names: JournalNames, progress: Progress | None = None
 ) -> str:
-    """An event in words; `progress` is that of the node or map whose task or sub-run has ended."""
+    """An event in words; `progress` is that of the node or map whose task or run has ended."""
     match event:
         case RunStarted():
             return f"the run started at {event.from_node}" if event.from_node else "the run started"
         case TaskEnded():
             return _ended(names.token(event.token), event, progress)
         case ChildEnded():
-            return f"the sub-run of {_ended(names.token(event.token), event, progress)}"
+            return f"the child run of {_ended(names.token(event.token), event, progress)}"
         case Signalled():
             sender = f" from run {event.sender}" if event.sender else ""
             return f"signal {event.name} arrived{sender}"
@@ -186,9 +186,9 @@ WORDS: dict[str, str] = {
     "DispatchTask": "task {task} is queued for {token}",
     "CancelTask": "the task of {token} is cancelled",
     "StartChild": "a run of {workflow} starts for {token}",
-    "CancelChild": "the sub-run of {token} is cancelled",
-    "PauseChild": "the sub-run of {token} is paused",
-    "ResumeChild": "the sub-run of {token} is resumed",
+    "CancelChild": "the child run of {token} is cancelled",
+    "PauseChild": "the child run of {token} is paused",
+    "ResumeChild": "the child run of {token} is resumed",
     "OpenScope": "{scope} fans out into {total} branches",
     "ExtendScope": "{scope} gets {count} more branches",
     "SetBranchState": "branch {index} of {scope} {state}",

@@ -101,10 +101,10 @@ function SubRun({ id }) {
   const { run, graph, definition, code, isLive } = useRun(id);
   const drawn = useDrawn(definition, code, graph.data);
   const [chosen, setChosen] = useState("");
-  return html`<section class="subrun" aria-label=${`sub-run ${id}`}>
+  return html`<section class="subrun" aria-label=${`child run ${id}`}>
     <header>${run.data && html`<${Badge} state=${run.data.state} /><b>${run.data.workflow}</b>`}<a href=${`/runs/${segment(id)}`}>${id}</a>${run.data?.error && html`<span class="error-text">${run.data.error.message}</span>`}</header>
-    ${graph.data && code ? html`<${FunctionGraph} graph=${graph.data} shown=${graph.data} chosen=${chosen} onChoose=${setChosen} label=${`graph of sub-run ${id}`} />`
-      : graph.data && definition ? html`<${Graph} definition=${definition} graph=${graph.data} chosen=${chosen} onChoose=${setChosen} label=${`graph of sub-run ${id}`} />` : html`<${Problem} of=${run.problem ? run : graph} />`}
+    ${graph.data && code ? html`<${FunctionGraph} graph=${graph.data} shown=${graph.data} chosen=${chosen} onChoose=${setChosen} label=${`graph of child run ${id}`} />`
+      : graph.data && definition ? html`<${Graph} definition=${definition} graph=${graph.data} chosen=${chosen} onChoose=${setChosen} label=${`graph of child run ${id}`} />` : html`<${Problem} of=${run.problem ? run : graph} />`}
     ${chosen && drawn && graph.data && html`<${NodePanel} run=${run.data} definition=${drawn} facts=${code && factsOf} graph=${graph.data} id=${chosen} isLive=${isLive} SubRun=${SubRun} onClose=${() => setChosen("")} />`}
   </section>`;
 }

@@ -11,7 +11,7 @@ export function Actions({ run, definition, code, chosen, reload }) {
   const [isForking, setForking] = useState(false);
   if (!may("submit")) return null;
   const steer = (verb, said) => act(() => post(`/api/runs/${run.id}/${verb}`).finally(reload), said);
-  const cancel = async () => { if (await confirm({ title: "Cancel this run?", text: `Its tasks and sub-runs are cancelled with it. Its completed ${code ? "steps" : "nodes"} are undone if they define how.`, label: "cancel the run" })) await steer("cancel", "the run is cancelled"); };
+  const cancel = async () => { if (await confirm({ title: "Cancel this run?", text: `Its tasks and child runs are cancelled with it. Its completed ${code ? "steps" : "nodes"} are undone if they define how.`, label: "cancel the run" })) await steer("cancel", "the run is cancelled"); };
   const isOpen = run.state === "running" || run.state === "paused";
   return html`
     ${run.state === "running" && html`<${Button} onClick=${() => steer("pause", "the run is paused")}>pause<//>`}

@@ -14,9 +14,9 @@ function decisionWords(decision, names, transitions) {
     case "DispatchTask": return { text: `task ${decision.task} is queued in ${decision.queue || "default"} for ${who(decision.number)}`, value: decision.payload };
     case "CancelTask": return { text: `the task of ${who(decision.number)} is cancelled` };
     case "StartChild": return { text: `a run of ${decision.workflow} starts for ${who(decision.number)}`, value: decision.input };
-    case "CancelChild": return { text: `the sub-run of ${who(decision.number)} is cancelled` };
-    case "PauseChild": return { text: `the sub-run of ${who(decision.number)} is paused` };
-    case "ResumeChild": return { text: `the sub-run of ${who(decision.number)} is resumed` };
+    case "CancelChild": return { text: `the child run of ${who(decision.number)} is cancelled` };
+    case "PauseChild": return { text: `the child run of ${who(decision.number)} is paused` };
+    case "ResumeChild": return { text: `the child run of ${who(decision.number)} is resumed` };
     case "OpenScope": return { text: `${names.scope(decision.number)} fans out into ${decision.total} branches${decision.max_parallel ? `, ${decision.max_parallel} at a time` : ""}` };
     case "ExtendScope": return { text: `${names.scope(decision.number)} gets ${decision.count} more branches${decision.is_last ? ", the last ones" : ""}` };
     case "SetBranchState": return { text: `branch ${decision.index} of ${names.scope(decision.scope)} ${branchWords(decision)[0]}` };
@@ -55,9 +55,9 @@ function likeness(decision, names, transitions) {
     case "SetBranchState": return [`b${decision.scope} ${decision.state} ${decision.join}`, (count) => `${count} branches ${branchWords(decision)[1]}`];
     case "DispatchTask": return [`d${decision.task} ${decision.queue}`, (count) => `${count} tasks ${decision.task} are queued in ${decision.queue || "default"}`];
     case "CancelTask": return ["t", (count) => `${count} tasks are cancelled`];
-    case "CancelChild": return ["h", (count) => `${count} sub-runs are cancelled`];
-    case "PauseChild": return ["p", (count) => `${count} sub-runs are paused`];
-    case "ResumeChild": return ["r", (count) => `${count} sub-runs are resumed`];
+    case "CancelChild": return ["h", (count) => `${count} child runs are cancelled`];
+    case "PauseChild": return ["p", (count) => `${count} child runs are paused`];
+    case "ResumeChild": return ["r", (count) => `${count} child runs are resumed`];
     default: return null;
   }
 }

@@ -98,7 +98,7 @@ def _place(cursor: str | None) -> tuple[WaitKind, WaitPlace] | None:
 async def activity(call: HttpCall[None, ActivityQuery]) -> RunActivityPage:
     """Show what runs wait for, and their live tasks by name and state.
 
-    A run without live tasks waits for an approval, a signal, a timer or a sub-run, or has ended.
+    A run without live tasks waits for an approval, a signal, a timer or a child run, or has ended.
     """
     access.check_unbound(call.caller)
     queries = call.coordinator.queries
