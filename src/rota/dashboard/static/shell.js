@@ -59,7 +59,7 @@ function Frame() {
 const titleOf = ({ page, params }) => (typeof page.title === "function" ? page.title(params) : page.title);
 
 const Lost = () => html`<${Header} title="Page not found" />
-  <${Empty}>There is no page at this address. Go to the <a href="/">overview</a>, pick a page on the side, or press <kbd>Ctrl K</kbd> and type a name or an id.<//>`;
+  <${Empty}>There is no page at this address. Go to the <a href="/">overview</a>, choose a page from the menu, or press <kbd>Ctrl K</kbd> and type a name or an id.<//>`;
 
 /** Says that the coordinator does not answer: what the page shows is then old, and greyed. */
 function Banner({ overview }) {

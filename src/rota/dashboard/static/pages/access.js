@@ -52,12 +52,12 @@ function Add({ close, done }) {
     if (fields.services.trim()) body.services = names(fields.services);
     if (fields.days) body.expires_in_ms = Math.round(Number(fields.days) * DAY_MS);
     done(await post("/api/tokens", body));
-    return "the token is made";
+    return "the token is created";
   };
   return html`<${FormDialog} title="New token" label="create" submit=${submit} close=${close}>
     <label class="field"><span>name, for people</span><input name="name" required maxlength="200" autocomplete="off" spellcheck="false" placeholder="billing workers" /></label>
     <fieldset class="choices"><legend>scopes</legend>${SCOPES.map(([scope, meaning]) => html`<label key=${scope}><input type="checkbox" name=${`scope-${scope}`} /> <b>${scope}</b> <span class="soft">${meaning}</span></label>`)}</fieldset>
     <label class="field"><span>bound to these queues; empty: all</span><input name="queues" autocomplete="off" spellcheck="false" placeholder="mail, reports" /></label>
     <label class="field"><span>bound to these services; empty: all, or none if it is bound to queues</span><input name="services" autocomplete="off" spellcheck="false" /></label>
-    <label class="field"><span>expires after days; empty: never</span><input name="days" type="number" min="0.01" step="any" /></label><//>`;
+    <label class="field"><span>lifetime in days; empty: no expiry</span><input name="days" type="number" min="0.01" step="any" /></label><//>`;
 }

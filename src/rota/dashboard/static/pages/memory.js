@@ -1,4 +1,4 @@
-// The values that programs keep by key: a list with filters, and changes by operators.
+// The values that programs store by key: a list with filters, and changes by operators.
 import { del, put, withQuery } from "../api.js";
 import { FormDialog, act, confirm } from "../dialog.js";
 import { plural, whole } from "../format.js";
@@ -17,7 +17,7 @@ export default function Memory({ query }) {
   const values = useResource(path, { on: ["memory-"], every: 5000 });
   const [edited, setEdited] = useState(null); // null | {} for a new one | a value
   const items = values.data?.items || [];
-  return html`<${Header} title="Memory" sub="values that programs keep by key">
+  return html`<${Header} title="Memory" sub="values that programs store by key">
       ${may("keep") && html`<${Button} onClick=${() => setEdited({})}>put a value …<//>`}<//>
     <div class="filters" role="search"><${Field} name="prefix" label="key begins with" data-search=${true} />${query.prefix && html`<a class="button quiet" href="/memory">clear</a>`}</div>
     <${Panel}>
@@ -56,11 +56,11 @@ function Edit({ value, close, reload }) {
     const key = isNew ? fields.key : value.key;
     await put(pathOf(key), body);
     reload();
-    return `${key} is kept`;
+    return `${key} is stored`;
   };
   return html`<${FormDialog} title=${isNew ? "Put a value" : `Change ${value.key}`} label="put" submit=${submit} close=${close}>
     ${isNew && html`<label class="field"><span>key</span><input name="key" required maxlength="500" autocomplete="off" spellcheck="false" placeholder="settings/mail" /></label>`}
     <label class="field"><span>value, as JSON</span><textarea name="value" rows="8" required spellcheck="false">${isNew ? "" : JSON.stringify(value.value, null, 2)}</textarea></label>
-    <label class="field"><span>delete it after seconds; empty: never</span><input name="ttl" type="number" min="0.001" step="any" /></label>
+    <label class="field"><span>lifetime in seconds; empty: no expiry</span><input name="ttl" type="number" min="0.001" step="any" /></label>
     ${!isNew && html`<p class="hint">It is changed only if no program has changed it since you opened this form.</p>`}<//>`;
 }

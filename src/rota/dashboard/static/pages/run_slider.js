@@ -1,6 +1,6 @@
 // A slider over the journal of a run. Each step shows the graph as it was after that entry.
 import { get } from "../api.js";
-import { absolute, clockTime, whole } from "../format.js";
+import { absolute, clockTime, plural } from "../format.js";
 import { html, useEffect, useRef, useState } from "../lib.js";
 
 const PLAY_MS = 350;
@@ -65,7 +65,7 @@ export function Slider({ last, at, past, onStep }) {
       <button type="button" class="button quiet small" aria-label="one step on" disabled=${shown >= last} onClick=${() => go(shown + 1)}>▸</button>
     </div>
     <input type="range" min="1" max=${last} step="1" value=${shown} aria-label="moment in the run's journal" aria-valuetext=${at ? `entry ${at}: ${words}` : "now"} onInput=${(event) => go(Number(event.target.value))} />
-    <span class="number soft">${at ? html`<button type="button" class="button small" onClick=${() => go(last)}>back to now</button>` : `${whole(last)} entries`}</span>
+    <span class="number soft">${at ? html`<button type="button" class="button small" onClick=${() => go(last)}>back to now</button>` : plural(last, "entry", "entries")}</span>
     ${at ? html`<p class="said" aria-live="polite"><span class="past">as it was</span> after #${at}${past?.entry && html`, <span title=${absolute(past.entry.at_ms)}>${clockTime(past.entry.at_ms)}</span>: <b>${words}</b>`}</p>` : null}
   </div>`;
 }

@@ -21,7 +21,7 @@ export default function Runs({ query, overview }) {
     if (/^[0-9a-f]{16}$/.test(text)) go(`/runs/${text}`);
     else setQuery({ workflow: text, cursor: "" });
   };
-  return html`<${Header} title="Runs">${may("submit") && html`<a class="button" href="/workflows">start one …</a>`}<//>
+  return html`<${Header} title="Runs">${may("submit") && html`<a class="button" href="/workflows">start a run …</a>`}<//>
     <${Tabs} label="states" items=${[{ label: "all", href: link("/runs", { workflow: query.workflow }), isOn: !query.state }, ...RUN_STATES.map((state) => ({ label: state.replaceAll("_", " "), state, count: query.workflow ? undefined : overview?.runs[state] ?? 0, href: link("/runs", { workflow: query.workflow, state }), isOn: query.state === state }))]} />
     <div class="filters" role="search">
       <form onSubmit=${search}><label class="field"><span>search</span><input data-search name="id" type="search" placeholder="run id or workflow" spellcheck=${false} autocomplete="off" /></label></form>

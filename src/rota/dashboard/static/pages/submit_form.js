@@ -24,6 +24,6 @@ export function SubmitForm({ queues, names, close }) {
     <label class="field"><span>queue</span><input name="queue" maxlength="200" list="submit-queues" placeholder="default" autocomplete="off" spellcheck="false" /></label>
     <datalist id="submit-queues">${queues.map((one) => html`<option key=${one} value=${one} />`)}</datalist>
     <label class="field"><span>priority, higher first</span><input name="priority" type="number" step="1" defaultValue="0" /></label>
-    <label class="field"><span>start after seconds; empty: at once</span><input name="delay" type="number" min="0" step="any" /></label>
+    <label class="field"><span>delay in seconds; empty: none</span><input name="delay" type="number" min="0" step="any" /></label>
     <label class="field"><span>idempotency key; empty: none</span><input name="key" maxlength="500" autocomplete="off" spellcheck="false" /></label><//>`;
 }

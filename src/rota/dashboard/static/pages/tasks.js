@@ -82,6 +82,7 @@ function Why({ filter, backlog }) {
     <ul>${stuck.slice(0, 5).map((one) => html`<li key=${one.queue + one.name + one.requires}>${plural(one.queued, "task")} ${one.name} in ${one.queue}: ${one.why.text}</li>`)}</ul></div></div>`;
 }
 
+const TITLES = { cancel: "Cancel", retry: "Retry", acknowledge: "Acknowledge" };
 const SAID = { cancel: "cancelled", retry: "queued again", acknowledge: "acknowledged" };
 
 function Bulk({ filter, chosen, done }) {
@@ -92,7 +93,7 @@ function Bulk({ filter, chosen, done }) {
     if (!counted) return;
     const what = chosen.size ? "that you chose" : hasFilter(filter) ? "that match the filter" : "there are";
     const text = counted.count ? html`This will ${verb} <b>${plural(counted.count, "task")}</b> ${what}.` : html`No task ${what} can be changed in this way.`;
-    const isSure = await confirm({ title: `${verb} ${plural(counted.count, "task")}?`, text, label: `${verb} ${plural(counted.count, "task")}`, kind: verb === "cancel" ? "danger" : "primary" });
+    const isSure = await confirm({ title: `${TITLES[verb]} ${plural(counted.count, "task")}?`, text, label: `${verb} ${plural(counted.count, "task")}`, kind: verb === "cancel" ? "danger" : "primary" });
     if (!isSure || !counted.count) return;
     await act(() => post(`/api/tasks/${verb}`, selection), (answer) => `${plural(answer.count, "task")} ${SAID[verb]}`);
     done();
@@ -108,7 +109,7 @@ function Bulk({ filter, chosen, done }) {
 const Table = ({ items, backlog, chosen, choose, chooseAll }) => html`<div class="scroll"><table class="cards">
   <thead><tr>
     ${may("submit") && html`<th class="tight"><input type="checkbox" aria-label="choose all on this page" checked=${chosen.size === items.length} onChange=${(event) => chooseAll(event.target.checked)} /></th>`}
-    <th class="tight">state</th><th>task</th><th class="hide-narrow">id</th><th class="hide-narrow">queue</th><th>what and why</th><th class="right hide-narrow">took</th><th class="right tight">created</th></tr></thead>
+    <th class="tight">state</th><th>task</th><th class="hide-narrow">id</th><th class="hide-narrow">queue</th><th>details</th><th class="right hide-narrow">took</th><th class="right tight">created</th></tr></thead>
   <tbody>${items.map((one) => html`<${Row} key=${one.id} task=${one} backlog=${backlog} isChosen=${chosen.has(one.id)} choose=${choose} />`)}</tbody>
 </table></div>`;
 

@@ -31,7 +31,7 @@ export default function Worker({ params }) {
     <div class="grid">
       <div class="span-4"><${About} worker=${worker} /></div>
       <div class="span-8">
-        <${Panel} title="Running now" tools=${html`<span class="number soft">${worker.current_tasks} of ${worker.max_concurrent_tasks} places</span>`}>
+        <${Panel} title="Running now" tools=${html`<span class="number soft">${worker.current_tasks} of ${worker.max_concurrent_tasks} slots</span>`}>
           ${tasks.length ? html`<div class="scroll"><table><thead><tr><th>task</th><th>queue</th><th>progress</th><th class="right">since</th></tr></thead><tbody>
             ${tasks.map((one) => html`<tr key=${one.id} ...${opens(`/tasks/${one.id}`)}><td><a href=${`/tasks/${one.id}`}><b>${one.name}</b></a><span class="sub mono">${one.id}</span></td><td>${one.queue}</td>
               <td>${typeof one.progress === "number" ? html`<${Bar} share=${one.progress} />` : html`<span class="faint">not reported</span>`}</td><td class="right"><${Duration} from=${one.started_at_ms} /></td></tr>`)}</tbody></table></div>` : html`<${Empty}>Nothing.<//>`}<//>
@@ -65,6 +65,6 @@ const About = ({ worker }) => html`<${Panel} title="About"><div class="body"><${
 ]} /></div><//>`;
 
 const Parts = ({ worker }) => html`<p><b class="number">${worker.priority?.toFixed(3)}</b> <span class="soft">score; the best worker that can take a task gets it</span></p>
-  <div class="facts">${[["free places", "capacity"], ["success", "success"], ["speed", "speed"], ["slow start", "slow_start"]].map(([label, name]) => html`<div key=${name}><span class="soft">${label}</span><span><${Bar} share=${worker.score?.[name]} state="running" label=${label} /> <span class="number">${worker.score?.[name].toFixed(2)}</span></span></div>`)}</div>`;
+  <div class="facts">${[["free slots", "capacity"], ["success", "success"], ["speed", "speed"], ["slow start", "slow_start"]].map(([label, name]) => html`<div key=${name}><span class="soft">${label}</span><span><${Bar} share=${worker.score?.[name]} state="running" label=${label} /> <span class="number">${worker.score?.[name].toFixed(2)}</span></span></div>`)}</div>`;
 
 const Past = ({ events }) => (events.length ? html`<${Panel} title="Events"><ul class="log">${[...events].reverse().map((one) => html`<li key=${one.seq}><${Time} at=${one.at_ms} /> <b>${one.type}</b> <span class="soft">${Object.entries(one.data).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ")}</span></li>`)}</ul><//>` : null);

@@ -16,8 +16,8 @@ export default function Workers({ query, overview }) {
   const workers = useResource(path, { on: ["worker-"], every: 2000 });
   const items = (workers.data?.items || []).filter((one) => !query.find || `${one.id} ${one.node_id} ${one.group || ""} ${one.capabilities}`.includes(query.find));
   const busy = items.reduce((sum, one) => sum + one.current_tasks, 0);
-  const places = items.reduce((sum, one) => sum + one.max_concurrent_tasks, 0);
-  return html`<${Header} title="Workers" sub=${workers.data && `${plural(items.length, "worker")}, ${short(busy)} of ${short(places)} places taken; best first`}>
+  const slots = items.reduce((sum, one) => sum + one.max_concurrent_tasks, 0);
+  return html`<${Header} title="Workers" sub=${workers.data && `${plural(items.length, "worker")}, ${short(busy)} of ${short(slots)} slots in use; best first`}>
       <label class="field"><span class="unseen">find</span><input data-search type="search" placeholder="id, node, capability" value=${query.find || ""} onInput=${(event) => setQuery({ find: event.target.value }, { replace: true })} /></label><//>
     <${Tabs} label="health" items=${[{ label: "all", href: "/workers", isOn: !query.health }, ...HEALTHS.map((one) => ({ label: one, state: one, count: overview?.workers[one] || 0, href: link("/workers", { health: one }), isOn: query.health === one }))]} />
     <${Panel}>${items.length ? html`<div class="scroll"><table class="cards">
@@ -29,7 +29,7 @@ export default function Workers({ query, overview }) {
 const Row = ({ worker, reload }) => html`<tr ...${opens(`/workers/${segment(worker.id)}`)}>
   <td><a href=${`/workers/${segment(worker.id)}`}><b>${worker.id}</b></a><span class="sub">${worker.node_id}${worker.group ? ` · ${worker.group}` : ""}</span></td>
   <td class="nowrap"><${Health} health=${worker.health} state=${worker.state} /><span class="sub">heartbeat <${Time} at=${worker.last_heartbeat_ms} /></span></td>
-  <td class="nowrap"><${Bar} share=${worker.current_tasks / worker.max_concurrent_tasks} label="places taken" /><span class="sub number">${worker.current_tasks} of ${worker.max_concurrent_tasks}</span></td>
+  <td class="nowrap"><${Bar} share=${worker.current_tasks / worker.max_concurrent_tasks} label="slots in use" /><span class="sub number">${worker.current_tasks} of ${worker.max_concurrent_tasks}</span></td>
   <td class="hide-narrow"><${Serves} worker=${worker} /></td>
   <td class="right hide-narrow number">${short(worker.metrics.tasks_completed)}${worker.metrics.tasks_failed > 0 && html`<span class="sub error-text">${short(worker.metrics.tasks_failed)} failed</span>`}</td>
   <td class="right hide-narrow number nowrap">${[worker.metrics.p50_ms, worker.metrics.p95_ms, worker.metrics.p99_ms].map(duration).join(" · ")}</td>
@@ -42,7 +42,7 @@ export const Serves = ({ worker }) => html`<span class="chips">
   ${!worker.capabilities.length && !worker.queues && html`<span class="faint">every queue</span>`}
   ${worker.breakers.map((one) => html`<${Badge} key=${one.task} state=${one.state}>kept from ${one.task}<//>`)}</span>`;
 
-/** The score is only as clear as its parts: free places, success, speed, and the slow start. */
+/** The score is only as clear as its parts: free slots, success, speed, and the slow start. */
 export function Score({ worker }) {
   if (!worker.score) return null;
   const parts = [["free", worker.score.capacity], ["success", worker.score.success], ["speed", worker.score.speed], ["start", worker.score.slow_start]];
