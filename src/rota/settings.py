@@ -142,13 +142,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     degraded_after: Annotated[
         float,
         Meta(
-            gt=0, description="Heartbeat intervals without a heartbeat until a worker is degraded."
+            gt=0,
+            description="A worker is degraded after this many heartbeat intervals without a "
+            "heartbeat.",
         ),
     ] = 2.0
     unhealthy_after: Annotated[
         float,
         Meta(
-            gt=0, description="Heartbeat intervals without a heartbeat until a worker is removed."
+            gt=0,
+            description="A worker is removed after this many heartbeat intervals without a "
+            "heartbeat.",
         ),
     ] = 3.0
 
@@ -235,83 +239,112 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 15_000
 
     max_body_bytes: Annotated[
-        int, Meta(ge=1024, description="Largest request body; 413 beyond.")
+        int,
+        Meta(
+            ge=1024,
+            description="Largest request body; a larger one is refused with 413.",
+        ),
     ] = 64 * MEBIBYTE
     max_payload_bytes: Annotated[
-        int, Meta(ge=64, description="Largest payload, result or progress value; 413 beyond.")
+        int,
+        Meta(
+            ge=64,
+            description="Largest payload, result or progress value; a larger one is refused with "
+            "413.",
+        ),
     ] = 4 * MEBIBYTE
     max_artifact_bytes: Annotated[
-        int, Meta(ge=1024, description="Largest artifact of a run; 413 beyond.")
+        int,
+        Meta(
+            ge=1024,
+            description="Largest artifact of a run; a larger one is refused with 413.",
+        ),
     ] = 256 * MEBIBYTE
     max_bodies_bytes: Annotated[
         int,
         Meta(
             ge=1024,
-            description="Bytes of request bodies held at once, at most half of them of one caller; "
-            "429 beyond. It is at least twice `max_body_bytes`. Heartbeats, results and progress "
-            "have as much again.",
+            description="Bytes of request bodies held at once, one caller up to half of them; more "
+            "are refused with 429. At least twice `max_body_bytes`. Heartbeats, results and "
+            "progress have as much again.",
         ),
     ] = 512 * MEBIBYTE
     max_connections: Annotated[
         int,
         Meta(
             ge=1,
-            description="Requests at once, at most 7/8 of them of one caller; 429 beyond. "
-            "Heartbeats, results and progress have as many again.",
+            description="Requests at once, one caller up to 7/8 of them; more are refused with "
+            "429. Heartbeats, results and progress have as many again.",
         ),
     ] = 4_096
     max_events: Annotated[
         int,
-        Meta(ge=0, description="Events kept at most; beyond it the oldest are deleted."),
+        Meta(
+            ge=0,
+            description="Largest number of events that are kept; the oldest are deleted first.",
+        ),
     ] = 1_000_000
     max_sockets: Annotated[
         int,
-        Meta(ge=0, description="WebSockets at once, at most 7/8 of one caller; 429 beyond."),
+        Meta(
+            ge=0,
+            description="WebSockets at once, one caller up to 7/8 of them; more are refused with "
+            "429.",
+        ),
     ] = 10_000
     max_frame_bytes: Annotated[
         int,
         Meta(
-            ge=1024, description="Largest message on a WebSocket; beyond it, the socket is closed."
+            ge=1024,
+            description="Largest message on a WebSocket; a larger one closes the socket.",
         ),
     ] = 16 * MEBIBYTE
     max_values: Annotated[
         int,
         Meta(
             ge=0,
-            description="Values in the key-value store, at most 7/8 of one token and 15/16 of all "
-            "that are not admins; 429 beyond.",
+            description="Values in the key-value store, one token up to 7/8 and all but admins "
+            "together up to 15/16 of them; more are refused with 429.",
         ),
     ] = 1_000_000
     max_values_bytes: Annotated[
         int,
         Meta(
             ge=0,
-            description="Bytes of values in the key-value store, at most 7/8 of one token and "
-            "15/16 of all that are not admins; 429 beyond.",
+            description="Bytes of values in the key-value store, one token up to 7/8 and all but "
+            "admins together up to 15/16 of them; more are refused with 429.",
         ),
     ] = 4 * 1024 * MEBIBYTE
     max_workers: Annotated[
         int,
-        Meta(ge=1, description="Registered workers, at most 7/8 by one caller; 429 beyond."),
+        Meta(
+            ge=1,
+            description="Registered workers, by one caller up to 7/8 of them; more are refused "
+            "with 429.",
+        ),
     ] = 50_000
     max_attempt_bytes: Annotated[
         int,
-        Meta(ge=1024, description="Bytes of the artifacts of one attempt; 413 beyond."),
+        Meta(
+            ge=1024,
+            description="Bytes of the artifacts of one attempt; more are refused with 413.",
+        ),
     ] = 4 * 1024 * MEBIBYTE
     max_artifacts_bytes: Annotated[
         int,
         Meta(
             ge=1024,
-            description="Bytes of all artifacts, at most 7/8 of one token and 15/16 of all that "
-            "are not admins; 429 beyond. They are deleted with their runs (`history_keep_ms`).",
+            description="Bytes of all artifacts, one token up to 7/8 and all but admins together "
+            "up to 15/16 of them; more are refused with 429. Artifacts are deleted with their runs "
+            "(`history_keep_ms`).",
         ),
     ] = 256 * 1024 * MEBIBYTE
     max_waiting: Annotated[
         int,
         Meta(
             ge=1,
-            description="Changes that wait for their commit; beyond it new submissions get 503 "
-            "with Retry-After.",
+            description="Changes that wait for their commit; beyond this number, new submissions "
+            "are refused with 503 and a Retry-After.",
         ),
     ] = 100_000
 
