@@ -25,6 +25,7 @@ CHANGING = (
     "pause",
     "resume",
     "drain",
+    "release",
     "quarantine",
     "acknowledge",
     "approve",
@@ -326,6 +327,7 @@ async def test_a_read_only_token_sees_no_button_that_changes_anything(tmp_path: 
         _, run = await waiting_run(api)
         await busy(api)
         await api.post("/api/services/feed/members", {"workerId": "a", "maxShardCount": 8})
+        await api.post("/api/locks/nightly/acquire", {"owner": "a", "ttl_ms": 600_000})
         page = await visit.open("/")
         await page.get_by_label("Token").fill(secret)
         await page.get_by_role("button", name="log in").click()

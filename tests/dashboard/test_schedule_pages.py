@@ -324,7 +324,7 @@ async def test_the_name_of_another_schedule_is_not_taken(api: Api) -> None:
         form = page.get_by_role("dialog")
         await form.get_by_label("name", exact=True).fill("nightly")
         await form.get_by_label("task", exact=True).fill("other")
-        await form.get_by_label("every, in s").fill("60")
+        await form.get_by_label("interval in seconds").fill("60")
         await form.get_by_role("button", name="create").click()
         await expect(form.get_by_role("alert")).to_contain_text("named nightly already")
 
@@ -361,7 +361,7 @@ async def test_a_backfill_counts_the_times_before_it_fires_them(api: Api) -> Non
         await form.get_by_label("until").fill("2020-03-29 04:30")
         await form.get_by_role("button", name="count the times").click()
         await form.get_by_role("button", name="fire 3 times").click()
-        await expect(page.locator(".toasts")).to_contain_text("3 times made up for")
+        await expect(page.locator(".toasts")).to_contain_text("3 times fired")
 
     assert none == []
     assert len((await api.get("/api/tasks")).json()["items"]) == 3

@@ -98,8 +98,8 @@ async def test_a_queue_is_pushed_from_its_settings(tmp_path: Path) -> None:
         await expect(page.get_by_text(receiver.url)).to_be_visible()
         if folder := os.environ.get("ROTA_PICTURES"):
             await page.screenshot(path=f"{folder}/push.png", full_page=True)
-        await page.get_by_role("button", name="push no more").click()
-        await page.get_by_role("dialog").get_by_role("button", name="push no more").click()
+        await page.get_by_role("button", name="stop pushing").click()
+        await page.get_by_role("dialog").get_by_role("button", name="stop pushing").click()
 
         await expect(page.get_by_text("no, workers lease its tasks")).to_be_visible()
         assert receiver.requests[0].headers["x-key"] == "abc"

@@ -43,7 +43,7 @@ export function Graph({ definition, graph, chosen, onChoose, label, shaped = sha
         ? html`<${Picture} shape=${shape} layout=${layout} paint=${paint} scale=${scale} chosen=${chosen} onChoose=${onChoose} />`
         : html`<p class="empty" aria-busy="true">…</p>`}
     </div>
-    <div class="graph-zoom"><button type="button" class="button small" aria-label="smaller" onClick=${() => step(0.8)}>−</button><button type="button" class="button small" aria-label="as it fits" onClick=${() => setZoom(0)}>fit</button><button type="button" class="button small" aria-label="larger" onClick=${() => step(1.25)}>+</button></div>
+    <div class="graph-zoom"><button type="button" class="button small" aria-label="smaller" onClick=${() => step(0.8)}>−</button><button type="button" class="button small" aria-label="fit to the panel" onClick=${() => setZoom(0)}>fit</button><button type="button" class="button small" aria-label="larger" onClick=${() => step(1.25)}>+</button></div>
   </div>`;
 }
 

@@ -45,7 +45,7 @@ function Palette({ close }) {
     <ul id="palette-list" role="listbox">
       ${found.map((item, index) => html`<li key=${item.kind + item.label} id=${`palette-${index}`} role="option" aria-selected=${index === at} onClick=${() => pick(item)} onMouseMove=${() => setChosen(index)}>
         <span>${item.label}</span><span class="faint">${item.kind}</span></li>`)}
-      ${!found.length && html`<li class="faint">nothing by that name</li>`}
+      ${!found.length && html`<li class="faint">nothing found</li>`}
     </ul>
   </div>`;
 }

@@ -24,7 +24,7 @@ export function Timeline({ run, graph, tokens, onChoose }) {
       ? html`<${Many} key=${`n${line.node.id}`} node=${line.node} at=${at} last=${last} state=${run.state} onChoose=${onChoose} />`
       : html`<${One} key=${line.token.id} token=${line.token} kind=${kinds.get(line.token.node_id)} at=${at} last=${last} isOver=${run.finished_at_ms !== null} />`))}
   </div>
-  <p class="graph-legend"><span><i class="swatch is-waiting"></i>waits for a worker</span><span data-tone="blue"><i class="swatch"></i>runs</span><span data-tone="green"><i class="swatch"></i>ran well</span><span data-tone="red"><i class="swatch"></i>an attempt failed</span><span data-tone="teal"><i class="swatch"></i>waits for something else</span></p>`;
+  <p class="graph-legend"><span><i class="swatch is-waiting"></i>waiting for a worker</span><span data-tone="blue"><i class="swatch"></i>running</span><span data-tone="green"><i class="swatch"></i>succeeded</span><span data-tone="red"><i class="swatch"></i>an attempt failed</span><span data-tone="teal"><i class="swatch"></i>waiting for something else</span></p>`;
 }
 
 function linesOf(graph, tokens) {

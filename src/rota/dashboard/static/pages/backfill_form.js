@@ -22,7 +22,7 @@ export function BackfillForm({ schedule, path, close, reload }) {
     }
     const { count } = await post(`${path}/backfill`, wanted);
     reload();
-    return `${schedule.name}: ${plural(count, "time")} made up for`;
+    return `${schedule.name}: ${plural(count, "time")} fired`;
   };
   const label = counted === null ? "count the times" : `fire ${plural(counted, "time")}`;
   return html`<${FormDialog} title=${`Backfill ${schedule.name}`} label=${label} isOff=${counted === 0} submit=${submit} close=${close}>

@@ -23,7 +23,7 @@ export default function Events({ query }) {
   const known = new Set();
   const shown = [...(held || later), ...[...(first.data?.items || [])].reverse()].filter((one) => !known.has(one.seq) && known.add(one.seq)).slice(0, MOST_SHOWN);
   return html`<${Header} title="Events" sub=${first.data && `numbers ${first.data.oldest_seq} to ${Math.max(first.data.last_seq, later[0]?.seq || 0)}`}>
-      <${Button} onClick=${() => setHeld(held ? null : later)}>${held ? `show ${later.length - held.length} new` : "hold still"}<//><//>
+      <${Button} onClick=${() => setHeld(held ? null : later)}>${held ? `show ${later.length - held.length} new` : "freeze the list"}<//><//>
     <${Tabs} label="kinds" items=${[{ label: "all", href: link("/events", { subject: query.subject }), isOn: !query.type }, ...KINDS.map((one) => ({ label: one, href: link("/events", { type: `${one}-*`, subject: query.subject }), isOn: query.type === `${one}-*` }))]} />
     <div class="filters"><${Field} name="type" label="type" placeholder="task-failed" data-search /><${Field} name="subject" label="subject" placeholder="id or name" /></div>
     <${Panel}>${shown.length ? html`<div class="scroll"><table class="cards"><thead><tr><th class="tight">at</th><th class="tight">event</th><th>subject</th><th>facts</th><th class="right tight hide-narrow">number</th></tr></thead>

@@ -74,8 +74,8 @@ function Actions({ limit, edit, reload }) {
     reload();
   };
   const unpin = async () => {
-    if (!(await confirm({ title: `Unpin ${limit.key}?`, text: "The value that tasks declared last counts again, at once. If no queued or running task names it, the limit is forgotten.", label: "unpin it", kind: "primary" }))) return;
-    await act(() => del(pathOf(limit.key)), (answer) => (answer.limit ? `${limit.key}: ${size(answer.limit)}` : `${limit.key} is forgotten: no task names it`));
+    if (!(await confirm({ title: `Unpin ${limit.key}?`, text: "The value that tasks declared last counts again, at once. If no queued or running task names it, the limit is removed.", label: "unpin it", kind: "primary" }))) return;
+    await act(() => del(pathOf(limit.key)), (answer) => (answer.limit ? `${limit.key}: ${size(answer.limit)}` : `${limit.key} is removed: no task names it`));
     reload();
   };
   return html`<span class="nowrap"><${Button} kind="small" onClick=${() => edit(limit)}>change …<//> ${limit.pinned ? html`<${Button} kind="small" onClick=${unpin}>unpin<//>` : html`<${Button} kind="small" onClick=${pin}>pin<//>`}</span>`;

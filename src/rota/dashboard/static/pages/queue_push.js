@@ -17,14 +17,14 @@ export function Push({ queue, reload }) {
   const [made, setMade] = useState(null);
   const one = queue.is_pushed ? push.data : null;
   const end = async () => {
-    if (!(await confirm({ title: `Stop pushing ${queue.name}?`, text: "Requests under way finish. Other tasks wait for workers of the queue.", label: "push no more" }))) return;
-    await act(() => del(path), `${queue.name} is pushed no more`);
+    if (!(await confirm({ title: `Stop pushing ${queue.name}?`, text: "Requests under way finish. Other tasks wait for workers of the queue.", label: "stop pushing" }))) return;
+    await act(() => del(path), `tasks of ${queue.name} are no longer pushed`);
     reload();
   };
   const change = may("operate") && html`<${Button} kind="small" onClick=${() => setEdited(true)}>${queue.is_pushed ? "change where to …" : "push …"}<//>`;
   return html`${!queue.is_pushed ? html`<span class="soft">no, workers lease its tasks</span>` : one ? html`<span class="break">${one.url}</span> <span class="soft">${one.concurrency} at once, ${duration(one.timeout_ms)} each</span>` : "yes"}
     ${one?.closed_until_ms && html` <span class="error-text">the server is busy until <${Time} at=${one.closed_until_ms} /></span>`}
-    ${" "}${change} ${queue.is_pushed && may("operate") && html`<${Button} kind="small danger" onClick=${end}>push no more<//>`}
+    ${" "}${change} ${queue.is_pushed && may("operate") && html`<${Button} kind="small danger" onClick=${end}>stop pushing<//>`}
     ${made?.secret && html`<div class="why" data-tone="green"><div><b>Copy the secret now, it is not shown again.</b><p><code class="break">${made.secret}</code> <${Copy} text=${made.secret} label="copy the secret" /></p></div></div>`}
     ${isEdited && html`<${PushForm} path=${path} queue=${queue} push=${one} close=${() => setEdited(false)} done=${(stored) => { setMade(stored); reload(); push.reload(); }} />`}`;
 }

@@ -25,7 +25,7 @@ export default function Queues({ query }) {
     <${Panel}>${items.length ? html`<div class="scroll"><table class="cards">
       <thead><tr><th>queue</th><th class="right">queued</th><th class="right">oldest</th><th class="right">running</th><th class="right hide-narrow">scheduled</th><th class="right hide-narrow">in / s</th><th class="right">out / s</th><th class="right hide-narrow">failed / s</th><th class="hide-narrow">last hour</th><th>why it waits</th><th class="tight"></th></tr></thead>
       <tbody>${items.map((one) => html`<${Row} key=${one.name} queue=${one} series=${series.data} lanes=${lanes.filter((lane) => lane.queue === one.name)} reload=${() => { queues.reload(); backlog.reload(); }} />`)}</tbody></table></div>`
-      : queues.data ? html`<${Empty}>${query.find ? "No queue has this in its name." : "No task has been submitted yet."}<//>` : html`<${Problem} of=${queues} />`}<//>
+      : queues.data ? html`<${Empty}>${query.find ? "No queue matches." : "No task has been submitted yet."}<//>` : html`<${Problem} of=${queues} />`}<//>
     <${Waiting} lanes=${lanes.filter((one) => one.queued)} />`;
 }
 

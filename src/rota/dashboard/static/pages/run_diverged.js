@@ -26,7 +26,7 @@ export function Diverged({ run, code, reload }) {
     <div class="body"><p role="alert">${error.message}</p>
       <div class="facings">
         <${Side} title=${`recorded, version ${run.version}`} kind="is-old" code=${code} line=${error.recorded_line}>
-          ${recorded.length ? html`<ul>${recorded.slice(0, MOST_RECORDED).map((one) => html`<li key=${one}><code>${one}</code></li>`)}</ul>` : html`<p class="soft">nothing that was not asked for</p>`}
+          ${recorded.length ? html`<ul>${recorded.slice(0, MOST_RECORDED).map((one) => html`<li key=${one}><code>${one}</code></li>`)}</ul>` : html`<p class="soft">everything recorded was asked for</p>`}
           ${recorded.length > MOST_RECORDED && html`<p class="faint">and ${whole(recorded.length - MOST_RECORDED)} more</p>`}<//>
         <${Side} title=${`attempted${error.version ? `, version ${error.version}` : ""}`} kind="is-new" code=${newer} line=${error.attempted_line}>
           ${error.attempted ? html`<p><code>${error.attempted}</code></p>` : html`<p class="soft">it returned</p>`}<//>
@@ -45,7 +45,7 @@ function Ways({ run, recorded, reload }) {
   if (!may("submit")) return null;
   const steer = async (verb, body, question, said) => { if (await confirm(question)) await act(() => post(`/api/runs/${run.id}/${verb}`, body).finally(reload), said); };
   const dropped = recorded.length || 1;
-  return html`<div class="ways"><h3>Ways on</h3><dl>
+  return html`<div class="ways"><h3>How to continue</h3><dl>
     <div><dt><${Button} kind="primary" onClick=${() => steer("resume", {}, { title: "Resume this run?", text: `A worker tries it again. It diverges again unless that worker has the code of version ${run.version}, or code that does what the log says.`, label: "resume the run", kind: "primary" }, "the run continues")}>resume<//></dt><dd>after a worker with the earlier code is up, or the code was fixed</dd></div>
     <div><dt><${Button} kind="danger" onClick=${() => steer("resume", { accept: true }, { title: "Resume and accept the new code?", text: `${plural(dropped, "recorded operation")} ${dropped === 1 ? "is" : "are"} dropped from the log: ${recorded.slice(0, 5).join(", ") || run.error.path || "none"}${recorded.length > 5 ? " …" : ""}. What they did is not undone, and it is done again where the new code asks for it.`, label: "accept the new code" }, "the run continues with the new code")}>resume and accept<//></dt><dd>the new code is accepted; the operations listed as recorded are dropped</dd></div>
     <div><dt><${Button} onClick=${() => setForking(true)}>fork …<//></dt><dd>a new run with the log up to a step</dd></div>

@@ -76,7 +76,7 @@ export function ScheduleForm({ schedule, close, reload }) {
     await put(`/api/schedules/${segment(name)}`, bodyOf(given, schedule));
     reload();
     if (!schedule) go(addressOf(name));
-    return schedule ? `${name} is changed` : `${name} is made`;
+    return schedule ? `${name} is changed` : `${name} is created`;
   };
   const { task, run } = schedule || {};
   return html`<${FormDialog} kind="wide" title=${schedule ? `Change ${schedule.name}` : "New schedule"} label=${schedule ? "change it" : "create"} submit=${submit} close=${close}>
@@ -93,8 +93,8 @@ export function ScheduleForm({ schedule, close, reload }) {
       <div class="beside two">
         <label class="field"><span>cron expressions, one in each line</span><textarea name="cron" rows="2" spellcheck=${false} placeholder="0 3 * * *" defaultValue=${[schedule?.cron ?? []].flat().join("\n")}></textarea></label>
         <div class="form"><label class="field"><span>time zone</span><input name="timezone" list="time-zones" autocomplete="off" spellcheck=${false} defaultValue=${schedule?.timezone ?? "UTC"} /></label>
-          <div class="beside two"><label class="field"><span>every, in s</span><input name="every" type="number" min="1" step="any" defaultValue=${seconds(schedule?.every_ms)} /></label>
-          <label class="field"><span>shifted by, in s</span><input name="offset" type="number" min="0" step="any" defaultValue=${seconds(schedule?.offset_ms)} /></label></div></div>
+          <div class="beside two"><label class="field"><span>interval in seconds</span><input name="every" type="number" min="1" step="any" defaultValue=${seconds(schedule?.every_ms)} /></label>
+          <label class="field"><span>offset in seconds</span><input name="offset" type="number" min="0" step="any" defaultValue=${seconds(schedule?.offset_ms)} /></label></div></div>
       </div>
       <datalist id="time-zones">${timeZones().map((one) => html`<option key=${one} value=${one} />`)}</datalist>
       <${Preview} fields=${fields} />
@@ -115,13 +115,13 @@ function More({ schedule: one }) {
     <div class="beside">
       <label class="field"><span>from</span><input name="starts" autocomplete="off" placeholder="2027-01-15 03:00" defaultValue=${time(one?.starts_at_ms)} /></label>
       <label class="field"><span>until</span><input name="ends" autocomplete="off" placeholder="no end" defaultValue=${time(one?.ends_at_ms)} /></label>
-      <label class="field"><span>at most, firings</span><input name="max_firings" type="number" min="1" placeholder="no limit" defaultValue=${one?.max_firings ?? ""} /></label>
+      <label class="field"><span>largest number of firings</span><input name="max_firings" type="number" min="1" placeholder="no limit" defaultValue=${one?.max_firings ?? ""} /></label>
     </div>
     <label class="field"><span>missed, while no coordinator was running</span><select name="missed">${options(MISSED, one?.missed ?? "last")}</select></label>
     <label class="field"><span>while an earlier one has not ended</span><select name="overlap">${options(OVERLAPS, one?.overlap ?? "skip")}</select></label>
     <div class="beside">
-      <label class="field"><span>missed: at most this late, in s</span><input name="catch_up" type="number" min="0" step="any" defaultValue=${one ? one.catch_up_ms / 1000 : ""} placeholder="3600" /></label>
-      <label class="field"><span>delayed by up to, in s</span><input name="jitter" type="number" min="0" step="any" defaultValue=${seconds(one?.jitter_ms)} placeholder="0" /></label>
+      <label class="field"><span>missed: at most this late, in seconds</span><input name="catch_up" type="number" min="0" step="any" defaultValue=${one ? one.catch_up_ms / 1000 : ""} placeholder="3600" /></label>
+      <label class="field"><span>random delay of up to, in seconds</span><input name="jitter" type="number" min="0" step="any" defaultValue=${seconds(one?.jitter_ms)} placeholder="0" /></label>
       <label class="field"><span>pause after failures in a row</span><input name="pause_on_failure" type="number" min="1" defaultValue=${one?.pause_on_failure ?? ""} placeholder="never" /></label>
     </div>
     <label class="field check"><input name="with_times" type="checkbox" defaultChecked=${one?.with_times ?? false} /><span>add <code>scheduled_for_ms</code> and <code>previous_success_ms</code> to the payload or input</span></label>`;

@@ -3,7 +3,7 @@ import { absolute } from "../format.js";
 import { segment } from "../router.js";
 
 export const MISSED = { last: "the last missed time fires", skip: "missed times do not fire", all: "all missed times fire" };
-export const OVERLAPS = { skip: "skip the time", queue_one: "one firing waits", queue_all: "all firings wait", cancel_running: "cancel what runs", allow: "fire all the same" };
+export const OVERLAPS = { skip: "skip the time", queue_one: "one firing waits", queue_all: "all firings wait", cancel_running: "cancel what runs", allow: "fire anyway" };
 
 export const addressOf = (name) => `/schedules/${segment(name)}`;
 

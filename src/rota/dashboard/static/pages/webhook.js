@@ -27,7 +27,7 @@ export default function Webhook({ params: { name } }) {
     return null;
   });
   const toggle = async () => {
-    await act(() => put(path, { ...settingsOf(one), enabled: !isLive }), isLive ? `${name} delivers no more` : `${name} delivers again`);
+    await act(() => put(path, { ...settingsOf(one), enabled: !isLive }), isLive ? `${name} is switched off` : `${name} is switched on`);
     webhook.reload();
   };
   const remove = async () => {

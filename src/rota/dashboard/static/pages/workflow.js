@@ -53,7 +53,7 @@ const NodeFacts = ({ id, node }) => html`<${Panel} title=${`Node ${id}`}><div cl
 function Runs({ name }) {
   const runs = useResource(withQuery("/api/runs", { workflow: name, limit: 15 }), { on: ["run-"], every: 5000 });
   if (!runs.data) return html`<${Problem} of=${runs} />`;
-  if (!runs.data.items.length) return html`<${Empty}>It was never run.<//>`;
+  if (!runs.data.items.length) return html`<${Empty}>It has not been run yet.<//>`;
   return html`<${RunTable} items=${runs.data.items} isOne=${true} /><p class="pager"><a href=${link("/runs", { workflow: name })}>all runs</a></p>`;
 }
 

@@ -96,13 +96,13 @@ function gathered(fields, values) {
     if (kind === "check") { if (value || isRequired || schema.default !== undefined) input[name] = value; continue; }
     if (kind === "list") { const items = value.split("\n").map((one) => one.trim()).filter(Boolean); if (items.length || isRequired) input[name] = items; continue; }
     if (value === "" && !(isRequired && (kind === "text" || kind === "long"))) {
-      if (isRequired) throw new Error(`${name} is needed`);
+      if (isRequired) throw new Error(`${name} is required`);
       continue;
     }
     if (kind === "text" || kind === "long") input[name] = value;
     else if (kind === "number") {
       input[name] = Number(value);
-      if (Number.isNaN(input[name])) throw new Error(`${name} is no number`);
+      if (Number.isNaN(input[name])) throw new Error(`${name} is not a number`);
     } else {
       try { input[name] = JSON.parse(value); } catch (error) { throw new Error(`${name}: ${error.message}`); }
     }

@@ -22,7 +22,7 @@ export default function Workflows({ query }) {
   return html`<${Header} title="Workflows" />
     <div class="filters" role="search"><${Field} name="name" label="name" data-search /></div>
     <${Panel}>${items.length ? html`<${Table} items=${items} lately=${lately} />`
-      : workflows.data ? html`<${Empty}>${wanted ? "No workflow by that name." : html`No workflow yet. Put one with <code>rota workflows put FILE</code>, or run one with <code>rota run FILE</code>.`}<//>` : html`<${Problem} of=${workflows} />`}
+      : workflows.data ? html`<${Empty}>${wanted ? "No workflow has this name." : html`No workflow yet. Put one with <code>rota workflows put FILE</code>, or run one with <code>rota run FILE</code>.`}<//>` : html`<${Problem} of=${workflows} />`}
       <${Pager} next=${workflows.data?.next_cursor} shown=${plural(items.length, "workflow")} /><//>`;
 }
 
@@ -32,7 +32,7 @@ const Table = ({ items, lately }) => html`<div class="scroll"><table>
     const runs = lately.get(one.name) || [];
     return html`<tr key=${one.name} ...${opens(`/workflows/${segment(one.name)}`)}>
       <td><a href=${`/workflows/${segment(one.name)}`}>${one.name}</a></td>
-      <td class="tight">${runs[0] ? html`<a href=${`/runs/${runs[0].id}`}><${Badge} state=${runs[0].state} /></a> <span class="faint"><${Time} at=${runs[0].created_at_ms} /></span>` : html`<span class="faint">not lately</span>`}</td>
+      <td class="tight">${runs[0] ? html`<a href=${`/runs/${runs[0].id}`}><${Badge} state=${runs[0].state} /></a> <span class="faint"><${Time} at=${runs[0].created_at_ms} /></span>` : html`<span class="faint">none lately</span>`}</td>
       <td class="hide-narrow tight"><${Bars} runs=${runs} name=${one.name} /></td>
       <td class="right number tight">${one.version}</td>
       <td class="right tight hide-narrow"><${Time} at=${one.created_at_ms} /></td></tr>`;
