@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from rota import Invalid, TaskState
+from rota import Discard, Invalid, TaskState
 from rota.contrib.django import task_options
 from rota.contrib.django.backend import RotaBackend
 from rota.contrib.django.task_api import (
     InvalidTaskError,
     TaskResultDoesNotExist,
     TaskResultStatus,
+    task_finished,
     task_started,
 )
 from rota.contrib.django.worker import DjangoWorker
@@ -228,6 +229,7 @@ def test_a_value_that_json_cannot_hold_fails_the_task_at_once(
 
     (error,) = result.errors
     assert (result.status, result.attempts) == (FAILED, 1)
+    assert error.exception_class is TypeError
     assert "a value of type 'object' cannot be written as JSON" in error.traceback
 
 
@@ -273,9 +275,15 @@ def test_a_name_from_the_wire_is_looked_up_and_never_imported(backend: RotaBacke
 def test_the_class_of_an_error_is_not_imported_from_foreign_modules() -> None:
     from rota.contrib.django.results import ReportedError  # noqa: PLC0415 - only here
 
-    for path in ("antigravity.Error", "os.system", "nonsense", "tests.contrib.none.Error"):
-        with pytest.raises(ValueError, match="is not an exception"):
-            _ = ReportedError(exception_class_path=path, traceback="").exception_class
+    def look_up(path: str) -> None:
+        _ = ReportedError(exception_class_path=path, traceback="").exception_class
+
+    for path in ("antigravity.Error", "nonsense", "tests.contrib.none.Error"):
+        with pytest.raises(ImportError, match="has not loaded"):
+            look_up(path)
+    for path in ("os.system", "os.nothing"):
+        with pytest.raises(ValueError, match="does not reference a valid exception"):
+            look_up(path)
 
 
 # --- signals ------------------------------------------------------------------------------------
@@ -311,6 +319,30 @@ def test_only_the_last_attempt_is_the_end_of_a_task(
     ends = [one for one in signals if one[0] == "task_finished"]
     assert ("task_finished", failed.id, "FAILED") in ends
     assert ("task_finished", discarded.id, "FAILED") in ends
+
+
+def test_a_signal_and_the_result_name_the_same_class_of_error(
+    backend: RotaBackend, worker: DjangoWorker
+) -> None:
+    ended: list[Any] = []
+
+    def note(task_result: Any, **_: Any) -> None:
+        ended.append(task_result)
+
+    task_finished.connect(note)
+    try:
+        for task, kind in (
+            (tasks.returns_object, TypeError),
+            (tasks.discards_for_a_cause, tasks.Refused),
+            (tasks.discards, Discard),
+        ):
+            result = finished(backend, task.enqueue())
+
+            (signalled,) = (one for one in ended if one.id == result.id)
+            for one in (result, signalled):
+                assert [error.exception_class for error in one.errors] == [kind]
+    finally:
+        task_finished.disconnect(note)
 
 
 def test_a_task_that_ran_out_of_time_has_failed(

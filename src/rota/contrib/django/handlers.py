@@ -176,7 +176,8 @@ class TaskExecution:
         try:
             return plain(value)
         except (TypeError, ValueError) as error:
-            raise Discard(f"the result of {self._task.module_path!r}: {error}") from error
+            text = f"the result of {self._task.module_path!r}: {error}"
+            raise Discard(text, cause=TypeError(text)) from error  # the class of Django's backends
 
     def succeed(self, value: Any) -> bool:
         """Note the end of the task; False: it has not ended, and another worker gets it.
@@ -195,6 +196,8 @@ class TaskExecution:
         """Note an error of the task; False: the task has not finished, and is tried again."""
         if not self._is_final(error):
             return False
+        if isinstance(error, Discard) and error.cause is not None:
+            error = error.cause  # the coordinator is told the same
         details = details_of(error) or {}
         reported = ReportedError(
             exception_class_path=path_of(type_name(error)),

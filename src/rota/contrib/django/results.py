@@ -68,7 +68,8 @@ class ReportedError(TaskError):
     """An error that a worker reported. Its class is not imported from any module.
 
     The path is whatever a worker has sent. It is looked up in the modules that this program has
-    loaded and in those of its own apps.
+    loaded and in those of its own apps. The exceptions are those that Django raises: ImportError
+    for an unknown module, ValueError for what is no exception.
     """
 
     @property
@@ -80,10 +81,12 @@ class ReportedError(TaskError):
         found = getattr(module, name, None)
         if isclass(found) and issubclass(found, BaseException):
             return found
-        raise ValueError(
-            f"{self.exception_class_path!r} is not an exception of a module that this program "
-            "has loaded; import its module, or use exception_class_path"
-        )
+        if module is None:
+            raise ImportError(
+                f"{self.exception_class_path!r} is of a module that this program has not loaded; "
+                "import its module, or use exception_class_path"
+            )
+        raise ValueError(f"{self.exception_class_path!r} does not reference a valid exception.")
 
 
 def _is_of_an_app(module_name: str) -> bool:

@@ -53,6 +53,11 @@ def discards() -> None:
     raise Discard("not worth another attempt")
 
 
+@task
+def discards_for_a_cause() -> None:
+    raise Discard(cause=Refused("too big"))
+
+
 @task(takes_context=True)
 def second_time(context: TaskContext) -> list[Any]:
     if context.attempt < 2:
