@@ -194,6 +194,14 @@ def test_a_text_says_what_has_happened_and_makes_no_mention_or_link() -> None:
     )
 
 
+def test_a_text_about_an_approval_asks_its_question() -> None:
+    data = {"workflow": "order", "version": 1, "approval": "ship", "title": "Ship order 17?"}
+    event = LoggedEvent(seq=7, at_ms=1, type="run-approval-asked", subject="r1", data=data)
+
+    asked = "*run r1* waits for an approval · workflow `order` · approval `ship`\n>Ship order 17?"
+    assert text_of(event) == asked
+
+
 @pytest.mark.parametrize("kind", EVENT_KINDS)
 def test_every_event_has_a_text(kind: str) -> None:
     data: Any = dict.fromkeys(EVENT_KINDS[kind].data, "x")

@@ -354,6 +354,7 @@ async def test_an_approval_answers_one_question(functions: Functions) -> None:
 
     (told_of,) = await told(functions.engine, "run-approval-asked")
     assert (told_of.subject, told_of.data["approval"]) == (to_text(run_id), "ship")
+    assert told_of.data["title"] == "Ship?"
     with pytest.raises(Invalid):
         await functions.answer(run_id, "ship", {"approved": True})
     with pytest.raises(NothingToApprove):

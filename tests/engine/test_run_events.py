@@ -167,3 +167,4 @@ async def test_a_run_that_waits_for_a_person_is_told_of_and_one_that_waits_for_a
     (asked,) = await told(flows.engine, "run-approval-asked")
     assert asked.subject == to_text(run_id)
     assert (asked.data["workflow"], asked.data["approval"]) == ("asks", "sign")
+    assert asked.data["title"] == "may it?"

@@ -203,7 +203,7 @@ EVENT_KINDS: dict[str, EventKind] = {
     "run-approval-asked": EventKind(
         meaning="A run waits for a person: a signal named `approval` answers it.",
         subject="run",
-        data=(*_RUN, "approval"),
+        data=(*_RUN, "approval", "title"),
     ),
     "run-paused": EventKind(
         meaning="A run starts no more tokens. With an `error`, its function has diverged.",

@@ -93,7 +93,7 @@ def _detail(data: dict[str, Any]) -> str:
     error = data.get("error")
     if isinstance(error, dict):
         return f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")
-    found = data.get("text") or error or data.get("note") or ""
+    found = data.get("text") or error or data.get("note") or data.get("title") or ""
     return str(found)
 
 

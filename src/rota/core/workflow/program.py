@@ -4,8 +4,9 @@ A program is one version of a workflow, ready to run. Everything above the rules
 and asks for the kind only where the kinds differ.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
+from rota.core import limits
 from rota.core.ids import to_text
 from rota.core.workflow.commands import SignalRun
 from rota.core.workflow.decisions import RunDecision, SetTokenState
@@ -13,7 +14,7 @@ from rota.core.workflow.definition.model import Definition, Graph
 from rota.core.workflow.events import FunctionStopped, OperationsReported, RunEvent
 from rota.core.workflow.functions import reducer as functions
 from rota.core.workflow.functions import signals as function_signals
-from rota.core.workflow.functions.model import CodeDefinition, name_of
+from rota.core.workflow.functions.model import ApprovalRequest, CodeDefinition, name_of
 from rota.core.workflow.functions.run import CodeRun, Function
 from rota.core.workflow.runtime import reducer as graphs
 from rota.core.workflow.runtime import signals as graph_signals
@@ -26,6 +27,11 @@ Program = Graph | Function
 AnyRun = Run | CodeRun
 
 MAX_FUNCTION_DEPTH = 10  # of functions inside each other, as the default of graphs
+
+
+class AskedApproval(NamedTuple):
+    name: str
+    title: str  # as its author has written it; often empty
 
 
 def program_of(definition: AnyDefinition, version: int) -> Program:
@@ -55,7 +61,9 @@ def check_signal(run: AnyRun, command: SignalRun) -> None:
         graph_signals.check(run, command)
 
 
-def asked_approvals(run: AnyRun, event: RunEvent, decisions: list[RunDecision]) -> list[str]:
+def asked_approvals(
+    run: AnyRun, event: RunEvent, decisions: list[RunDecision]
+) -> list[AskedApproval]:
     """The approvals that a run has begun to wait for by this event."""
     if isinstance(run, CodeRun):
         match event:
@@ -65,8 +73,11 @@ def asked_approvals(run: AnyRun, event: RunEvent, decisions: list[RunDecision]) 
                 reported = report.operations
             case _:
                 return []
-        asked = [one.path for one in reported if one.kind == "approval" and one.path in run.pending]
-        return [name_of(path) for path in asked]
+        return [
+            AskedApproval(name_of(one.path), one.request.title[: limits.MAX_EVENT_TEXT])
+            for one in reported
+            if isinstance(one.request, ApprovalRequest) and one.path in run.pending
+        ]
     if not run.graph.approvals:
         return []
     waiting = [
@@ -76,7 +87,12 @@ def asked_approvals(run: AnyRun, event: RunEvent, decisions: list[RunDecision]) 
         and one.state is TokenState.WAITING_FOR_EVENT
         and one.number in run.tokens
     ]
-    return [node for node in waiting if node in run.graph.approvals]
+    nodes = run.graph.definition.nodes
+    return [
+        AskedApproval(name, getattr(nodes[name].approval, "title", "")[: limits.MAX_EVENT_TEXT])
+        for name in waiting
+        if name in run.graph.approvals
+    ]
 
 
 def run_with_scopes(run: AnyRun, run_id: int, scope: int) -> Run:

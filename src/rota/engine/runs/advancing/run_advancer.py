@@ -40,7 +40,7 @@ from rota.engine.commit.batch import Batch
 from rota.engine.runs.advancing.asked_runs import asked_run
 from rota.engine.runs.advancing.child_runs import ChildRuns
 from rota.engine.runs.advancing.run_agenda import RunAgenda
-from rota.engine.runs.advancing.run_events import kind_of, run_event, shown
+from rota.engine.runs.advancing.run_events import approval_event, kind_of, run_event, shown
 from rota.engine.runs.advancing.run_loader import RunLoader
 from rota.engine.runs.advancing.run_tasks import RunTasks, ended_event, runs_function
 from rota.engine.runs.advancing.sent_signals import addressee
@@ -174,8 +174,7 @@ class RunAdvancer:
         for one in decisions:
             self._apply_decision(live, one, links, timers, dropped)
         for approval in asked_approvals(live.run, event, decisions):
-            asked = run_event("run-approval-asked", live.record, approval=approval)
-            self._batch.events.append(asked)
+            self._batch.events.append(approval_event(live.record, approval))
         live.number += 1
         run_id = live.record.id
         self._runs.append(run_id, live.number, event, decisions, links)

@@ -6,6 +6,7 @@ from rota.core.events import Event
 from rota.core.ids import to_text
 from rota.core.limits import MAX_EVENT_TEXT
 from rota.core.workflow.commands import RunShown
+from rota.core.workflow.program import AskedApproval
 from rota.core.workflow.records import RunRecord, Version
 from rota.core.workflow.states import RunState
 from rota.engine.runs.cache import LiveRun
@@ -39,6 +40,11 @@ def run_event(kind: str, record: RunRecord, *, was: str | None = None, **more: A
             "message": str(record.error.get("message", ""))[:MAX_EVENT_TEXT],
         }
     return Event(type=kind, subject=to_text(record.id), data=data)
+
+
+def approval_event(record: RunRecord, asked: AskedApproval) -> Event:
+    title = {"title": asked.title} if asked.title else {}
+    return run_event("run-approval-asked", record, approval=asked.name, **title)
 
 
 def workflow_event(version: Version) -> Event:
