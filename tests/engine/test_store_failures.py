@@ -73,6 +73,24 @@ async def test_a_full_disk_is_answered_as_such_logged_once_and_over_when_there_i
     ]
 
 
+async def test_a_full_disk_stays_full_while_only_small_changes_fit_into_it(
+    engine: Engine,
+) -> None:
+    engine.database.write_problem = StoreFull()
+    with pytest.raises(StoreFull):
+        await engine.submit()
+    engine.database.write_problem, engine.database.disk_free = None, 0
+
+    await engine.submit()
+
+    assert is_full(engine)
+    assert [line["event"] for line in engine.log] == ["store_full"]
+    engine.database.disk_free = 2**30
+    await engine.submit()
+    assert not is_full(engine)
+    assert engine.log[-1]["event"] == "store_has_space_again"
+
+
 @pytest.mark.only("postgres")
 async def test_postgresql_without_space_is_a_full_store(engine: Engine) -> None:
     (before,) = await engine.submit()

@@ -1,6 +1,8 @@
 """A coordinator on a real disk that is full: callers are told, and it recovers by itself."""
 
 import os
+import re
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -8,11 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from rota.cli.render.output import ExitCode
 from rota.engine.runs.artifact_io import ArtifactIo
 from rota.errors import StoreFull
 from rota.settings import Settings
 from rota.store.workflow.blobs import Blobs
-from tests.cli.processes import coordinator
+from tests.cli.processes import coordinator, run
 from tests.gateways.serving import Json
 
 pytestmark = pytest.mark.slow
@@ -72,6 +75,21 @@ async def test_an_artifact_that_the_disk_has_no_room_for_is_refused_as_such(disk
         await artifacts.take(pieces())
 
     assert not list((disk / "artifacts").iterdir())
+
+
+@pytest.mark.parametrize("name", ["new.db", "old.db"])
+def test_a_coordinator_that_starts_on_a_full_disk_says_so_in_one_line(
+    disk: Path, name: str
+) -> None:
+    migrated = run("migrate", "--store", f"sqlite:///{disk}/old.db", folder=disk)
+    assert migrated.returncode == ExitCode.OK
+    (disk / "old.db.lock").unlink()
+    (disk / "ballast").write_bytes(bytes(shutil.disk_usage(disk).free))
+
+    ended = run("up", "--port", "0", "--store", f"sqlite:///{disk}/{name}", folder=disk)
+
+    assert ended.returncode == ExitCode.UNUSABLE
+    assert re.fullmatch(r"error: .*(No space left on device|is full).*\n", ended.stderr)
 
 
 def test_a_full_disk_is_answered_as_such_and_nothing_accepted_is_lost(disk: Path) -> None:

@@ -33,6 +33,8 @@ from rota.store.workflow.blobs import Blobs
 
 log = structlog.get_logger("rota.engine")
 
+ROOM_BYTES = 1024 * 1024  # of the disk: a store that was full is so until there is as much again
+
 # The errors of the engine's own bugs. Any other error that is no RotaError comes from the store.
 OUR_MISTAKES = (
     AssertionError,
@@ -291,8 +293,17 @@ class Pipeline:
 
     def _note_recovery(self) -> None:
         if self.is_store_full:
+            if not self._has_room():  # small changes still fit into the store's files
+                return
             log.info("store_has_space_again")
         self.store_problem, self.is_store_full = None, False
+
+    def _has_room(self) -> bool:
+        try:
+            free = self._database.disk_free_bytes()
+        except OSError:
+            return True
+        return free is None or free >= ROOM_BYTES
 
     def _broken(self, entry: QueuedCommand, error: Exception) -> Exception:
         if isinstance(error, StoreFull):

@@ -317,8 +317,12 @@ def _lock(path: str) -> int:
         holder, _, url = os.read(descriptor, 300).decode(errors="replace").partition("\n")
         os.close(descriptor)
         raise StoreLocked(_who_has(path, holder or "unknown", url), holder=holder) from error
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, str(os.getpid()).encode())
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+    except OSError as error:  # a full disk has room for an empty file, and not for this
+        os.close(descriptor)
+        raise StoreError(f"{path} cannot be used as a store: {error.strerror}") from error
     return descriptor
 
 
