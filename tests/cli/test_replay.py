@@ -41,6 +41,23 @@ def test_a_changed_definition_shows_where_it_would_differ(
     assert told["differences"][0]["event"]["type"] == "RunStarted"
 
 
+def test_a_file_that_has_names_in_another_order_than_the_store_makes_no_difference(
+    rota: Command, client: Client, tmp_path: Path
+) -> None:
+    text = """
+name: ordered
+initial_node: only
+nodes:
+  only: {task: work, queue: ordered, output: {state.b: result, state.a: result}}
+"""
+    run_id = started(rota, tmp_path, text, {})
+    done_by_hand(client, "ordered", 1)
+
+    ended = rota("replay", run_id, "--against", written(tmp_path, text))
+
+    assert (ended.exit_code, ended.stdout) == (0, "2 entries, all decided as they were\n")
+
+
 def test_an_exported_journal_is_replayed_without_a_coordinator(
     rota: Command, client: Client, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from rota.cli.commands.workflow.validate import valid_definition
 from rota.cli.connection import connected
 from rota.cli.inputs import file_text
 from rota.cli.render.output import ExitCode, Table, note, show
+from rota.core.workflow.definition.model import as_stored
 from rota.core.workflow.program import AnyDefinition
 from rota.core.workflow.replay import Difference, ReplayedEntry
 from rota.core.workflow.replay import replay as replayed
@@ -100,7 +101,8 @@ def _replay_code(
 
 def _definition(client: Client, run_id: str | None, against: str | None) -> AnyDefinition:
     if against is not None:
-        return valid_definition(against)
+        # A journal has values in the order in which the definition of the store writes them.
+        return as_stored(valid_definition(against))
     assert run_id is not None
     run = client.run(run_calls.get_run(run_id))
     view = client.run(run_calls.get_workflow(run.workflow, run.version))

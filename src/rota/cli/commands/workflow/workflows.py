@@ -11,7 +11,7 @@ from rota.cli.groups import CommandGroup
 from rota.cli.options import page_options
 from rota.cli.render.formatting import absolute, relative
 from rota.cli.render.output import ExitCode, Facts, Refusal, Table, show, show_page, visible
-from rota.core.workflow.definition.model import Definition, canonical
+from rota.core.workflow.definition.model import Definition, as_stored
 from rota.core.workflow.functions.model import CodeDefinition
 from rota.messages import WorkflowDetail, WorkflowPage
 from rota.sdk.client import run_calls
@@ -135,7 +135,7 @@ def _text(client: Client, name: str, which: str) -> str:
             text = f"{which} is a definition of {definition.name!r}, not of {name!r}"
             raise Refusal(text, code="other_workflow")
     # In the form of the store, so that the order of names in a file makes no difference.
-    return yaml_of(msgspec.json.decode(canonical(definition), type=Definition))
+    return yaml_of(as_stored(definition))
 
 
 def _joined(lines: list[str]) -> str:

@@ -255,6 +255,11 @@ def canonical(definition: Definition) -> bytes:
     return msgspec.json.encode(msgspec.to_builtins(definition), order="sorted")
 
 
+def as_stored(definition: Definition) -> Definition:
+    """The definition in the form of the store, where names in a file have another order."""
+    return msgspec.json.decode(canonical(definition), type=Definition)
+
+
 def hash_of(definition: Definition) -> str:
     return hashlib.sha256(canonical(definition)).hexdigest()
 
