@@ -59,10 +59,18 @@ def tool(name: str) -> str:
 
 
 def test_the_commands_of_the_pages_are_about_files_that_are_checked() -> None:
-    """They are not run: they need a container engine with base images, and systemd as init."""
+    """They are not run: they need an engine with base images, systemd as init, a cluster."""
     commands = commands_for("tests/test_deploy.py")
+    parts = yaml.safe_load_all((ROOT / "examples/keda/worker.yaml").read_text(encoding="utf-8"))
 
-    assert set(commands) == {"docker build --tag rota .", "systemctl reload rota"}
+    assert set(commands) == {
+        "docker build --tag rota .",
+        "systemctl reload rota",
+        "kubectl apply -f worker.yaml",
+        "kubectl get scaledobject,hpa,deployment image-worker",
+    }
+    scaled = {(part["kind"], part["metadata"]["name"]) for part in parts}
+    assert scaled >= {("ScaledObject", "image-worker"), ("Deployment", "image-worker")}
     assert (ROOT / "Dockerfile").is_file()
     assert (DEPLOY / "systemd" / "rota.service").is_file()
 

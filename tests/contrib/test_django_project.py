@@ -1,10 +1,10 @@
 """Projects of Django as users have them: made by `django-admin`, started as processes."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +14,7 @@ pytest.importorskip("django", reason="the extra `django` is not installed")
 
 from tests.cli.processes import Running, environment
 from tests.docs.commands.preparing import without_backport
+from tests.docs.commands.shell import commands
 from tests.docs.pages import ROOT, blocks
 from tests.sdk.serving import Server
 
@@ -165,24 +166,31 @@ def test_a_signal_lets_a_running_task_finish(project: Path, server: Server) -> N
 
 
 def test_the_example_shop_confirms_an_order(server: Server, tmp_path: Path) -> None:
+    found = [shlex.split(one.text, comments=True) for one in commands(SHOP / "README.md")]
+    install, up, migrate, work, serve, order, mail = found
     database = {"SHOP_DATABASE": str(tmp_path / "shop.sqlite3"), "ROTA_URL": server.url}
-    run(SHOP, "manage.py", "migrate", **database)
-    worker = Manage("rota_worker", "--no-reload", folder=SHOP, **database)
-    site = Manage("runserver", "--noreload", "127.0.0.1:0", folder=SHOP, **database)
+    assert (install, up) == (["pip", "install", "rota[django]"], ["rota", "up"])  # run elsewhere
+    run(SHOP, *migrate[1:], **database)
+    worker = Manage(*work[2:], "--no-reload", folder=SHOP, **database)
+    site = Manage(*serve[2:], "--noreload", "127.0.0.1:0", folder=SHOP, **database)
     try:
         worker.wait_for("runs: shop.tasks.confirm")
         url = site.wait_for("development server at http").split()[-1].rstrip("/")
-        order = ask(f"{url}/orders?to=ada@example.com", method="POST")
+        ordered = ask(url, order)
         worker.wait_for("to ada@example.com: thank you for order 1")
-        while (mail := ask(f"{url}/mails/{order['mail']}"))["status"] != "SUCCESSFUL":
-            assert mail["status"] in {"READY", "RUNNING"}
+        while (sent := ask(url, mail, ID=ordered["mail"]))["status"] != "SUCCESSFUL":
+            assert sent["status"] in {"READY", "RUNNING"}
     finally:
         site.stop()
         worker.stop()
 
 
-def ask(url: str, *, method: str = "GET") -> dict[str, str]:
-    request = urllib.request.Request(url, method=method)
-    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-        found: dict[str, str] = json.load(answer)
-        return found
+def ask(url: str, command: list[str], **placeholders: str) -> dict[str, str]:
+    """What a command of the page, `curl …`, gets from the site at this address."""
+    for name, value in {"http://127.0.0.1:8000": url, **placeholders}.items():
+        command = [word.replace(name, value) for word in command]
+    answer = subprocess.run(
+        [*command, "--silent", "--fail"], capture_output=True, check=True, timeout=PATIENCE_S
+    )
+    found: dict[str, str] = json.loads(answer.stdout)
+    return found

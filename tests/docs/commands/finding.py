@@ -17,7 +17,7 @@ from tests.docs.commands.shell import commands
 from tests.docs.pages import PAGES, ROOT, spans
 
 PROGRAMS = {
-    *("rota", "curl", "make", "python", "pip", "npm", "uvicorn", "docker", "git"),
+    *("rota", "curl", "make", "python", "pip", "npm", "uvicorn", "docker", "git", "kubectl"),
     *(".venv/bin/python", ".ci/run", "pg_dump", "systemctl"),
 }
 # Tests that run commands with a beginning: each gets them by `commands_for`.
@@ -27,19 +27,21 @@ RUN_BY = {
     r"(\.venv/bin/)?python -m benchmarks|git worktree": "tests/benchmarks/test_commands.py",
     r"pip install |\.venv/bin/python -m build": "tests/test_release.py",
     r"npm ": "tests/clients/test_typescript.py",
-    r"docker |systemctl ": "tests/test_deploy.py",
+    r"docker |systemctl |kubectl ": "tests/test_deploy.py",
 }
 # Pages whose blocks are run by another test, which checks that it has run every command of them.
 STORIES = {
     "docs/tutorial.md": "tests/docs/test_tutorial.py",
     "docs/tutorial-functions.md": "tests/docs/test_tutorial.py",
+    "examples/django_shop/README.md": "tests/contrib/test_django_project.py",
 }
 
 
 def searched_pages() -> list[Path]:
+    """The pages of the project, and those of its examples."""
     return [
         page
-        for page in PAGES
+        for page in (*PAGES, *sorted((ROOT / "examples").rglob("*.md")))
         if page.name != "CHANGELOG.md" and not page.is_relative_to(ROOT / "docs" / "reference")
     ]
 

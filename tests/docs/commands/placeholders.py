@@ -34,6 +34,7 @@ def filled_in(stage: Stage, text: str) -> str:
     for place, own in (
         ("http://127.0.0.1:7070", stage.url),
         ("http://rota.internal:7070", stage.url),
+        ("http://rota.default.svc:7070", stage.url),
         ("http://10.0.0.5:7070", stage.url),
         ("localhost:7070", stage.url.removeprefix("http://")),
         ("tcp://127.0.0.1:5555", stage.zeromq),
@@ -92,10 +93,15 @@ def _run_for(stage: Stage, text: str) -> str:
         return stage.waiting_run(signal.group(1))
     if "runs fork RUN_ID --from '" in text:
         return function_run(stage)
-    if "runs retry" in text:
-        return stage.failed_run()
+    return stage.failed_run() if "runs retry" in text else _run_of_page(stage, text)
+
+
+def _run_of_page(stage: Stage, text: str) -> str:
+    """A run of what the page is about."""
     if (stage.folder / "panel.yaml").exists():
         return stage.panel_run()
+    if (stage.folder / "examples").exists():
+        return stage.example_run("refine" if "refine" in text else "document_pipeline")
     return stage.waiting_run()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from collections.abc import Callable
 
 import psycopg
@@ -131,6 +132,20 @@ def with_django(stage: Stage) -> None:
     stage.write("mysite/tasks.py", without_backport(tasks.text))
 
 
+def with_examples(stage: Stage) -> None:
+    """The examples, a worker for their workflows, and a person who approves everything."""
+    shutil.copytree(ROOT / "examples", stage.folder / "examples")
+    stage.terminal.variables["ROTA_EXAMPLE_PAUSE_S"] = "0"
+    stage.worker("examples.workflows.tasks:app")
+    stage.approve()
+
+
+def with_scaler(stage: Stage) -> None:
+    """The token with which the scaler asks about its queue."""
+    made = stage.terminal.json("rota token create --scope read --queue images --json")
+    stage.terminal.variables["ROTA_TOKEN"] = made["token"]
+
+
 def with_fastapi(stage: Stage) -> None:
     wiring, tasks = blocks(HOW_TO / "use-with-fastapi.md", "python")[:2]
     stage.write("main.py", wiring.text + tasks.text.partition("app = FastAPI()\n")[2])
@@ -156,6 +171,9 @@ PREPARED: dict[str, Callable[[Stage], object]] = {
     "docs/how-to/use-with-django.md": with_django,
     "docs/how-to/use-with-fastapi.md": with_fastapi,
     "docs/how-to/write-a-workflow.md": with_panel,
+    "examples/keda/README.md": with_scaler,
+    "examples/patterns/README.md": with_examples,
+    "examples/workflows/README.md": with_examples,
 }
 
 

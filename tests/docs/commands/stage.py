@@ -175,10 +175,35 @@ class Stage:
     def panel_run(self) -> str:
         text = (self.folder / "panel.yaml").read_text(encoding="utf-8")
         self.call("PUT", "/api/workflows/panel", text=text)
-        run_id = self.run("panel", {"question": "Tea?", "judges": ["ada", "bob", "cleo"]})
+        return self._ended_run("panel", {"question": "Tea?", "judges": ["ada", "bob", "cleo"]})
+
+    def example_run(self, name: str) -> str:
+        """A run of an example, whose tasks a worker runs."""
+        text = (self.folder / "examples" / "workflows" / f"{name}.yaml").read_text(encoding="utf-8")
+        self.call("PUT", f"/api/workflows/{name}", text=text)
+        return self._ended_run(name, {"topic": "tea", "documents": ["a", "b"]})
+
+    def _ended_run(self, workflow: str, run_input: Json) -> str:
+        run_id = self.run(workflow, run_input)
         ended = self.call("GET", f"/api/runs/{run_id}?wait_ms=20000")
         assert ended["state"] == "completed"
         return run_id
+
+    def approve(self) -> None:
+        """Answer every approval with yes, until the page is through."""
+        done = threading.Event()
+
+        def answer() -> None:
+            with httpx.Client(base_url=self.url, timeout=SECONDS) as api:
+                while not done.wait(LOOK_S):
+                    for wait in api.get("/api/waits?kind=approval").json()["items"]:
+                        body = {"name": wait["name"], "payload": {"approved": True}}
+                        api.post(f"/api/runs/{wait['run_id']}/signal", json=body)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        self._open.callback(thread.join)
+        self._open.callback(done.set)
 
     # --- services -------------------------------------------------------------------------------
 
