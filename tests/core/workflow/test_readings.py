@@ -149,6 +149,19 @@ def test_a_plain_text_is_told_how_to_be_quoted(text: str, written: str) -> None:
     assert read(FLOW.replace("of: state.rows", f"of: {written}"))[1] == []
 
 
+@pytest.mark.parametrize("text", ["Dear {name}", "Hello ${input.x}!", "Total: {{ state.x }}"])
+def test_a_template_of_another_language_is_told_how_texts_are_put_together(text: str) -> None:
+    (message,) = messages("of: state.rows", f'of: "{text}"')
+
+    assert message.startswith(f"`{text}` is not an expression; texts and names are put together")
+
+
+def test_a_broken_expression_is_told_without_all_that_could_have_come() -> None:
+    (message,) = messages("of: state.rows", "of: 'input.rows +'")
+
+    assert message == "'input.rows +': column 13: Syntax error: it ends too early"
+
+
 @pytest.mark.parametrize(
     "expression", ["1 +", "input.(", "size(state.rows", "inptu.item", "stte.x"]
 )

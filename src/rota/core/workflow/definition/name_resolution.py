@@ -24,6 +24,10 @@ _BRANCH = frozenset({"branch"})
 _UNDECLARED = re.compile(r"undeclared reference to '([^']*)'")
 # Words with the punctuation of prose, addresses and names, and nothing that only CEL has.
 _PLAIN_TEXT = re.compile(r"[^\W_][\w\s.,:;!?'/@#%&-]*")
+# The same with names inside, as other template languages have them: `Dear {name}`.
+_TEMPLATE = re.compile(r"(?=[^{]*\w[\s,:][^{]*\{)[^\W_][\w\s.,:;!?/@#%&${}-]*")
+# What the parser would have taken: every beginning of an expression.
+_EXPECTED = re.compile(r" expecting \{.*\}")
 
 
 def expressions(
@@ -121,7 +125,7 @@ def _uncompiled(
         hint = _quoting(source) if code == "bad_expression" else None
         if hint is not None:
             return problem(path, code, f"`{source}` is not an expression; {hint}")
-        return problem(path, code, f"{source!r}: {error}")
+        return problem(path, code, f"{source!r}: {_in_short(error)}")
     name = unknown.group(1).partition(".")[0]
     known = [one for one in NAMES if one in names]
     meant = did_you_mean(name, known)
@@ -131,8 +135,14 @@ def _uncompiled(
     return problem(path, error.code or "unknown_name", text)
 
 
+def _in_short(error: ExpressionError) -> str:
+    return _EXPECTED.sub("", str(error)).replace("mismatched input '<EOF>'", "it ends too early")
+
+
 def _quoting(source: str) -> str | None:
     """How to write a text that stands where an expression belongs; None: it is hardly a text."""
+    if _TEMPLATE.fullmatch(source):
+        return "texts and names are put together with `+`, as in `\"'Dear ' + input.name\"`"
     if not _PLAIN_TEXT.fullmatch(source):
         return None
     literal = f"'{source}'" if "'" not in source else msgspec.json.encode(source).decode()
