@@ -57,6 +57,14 @@ def test_people_are_told_what_to_open(tmp_path: Path) -> None:
         assert process.wait_for("dashboard").split() == ["dashboard", url]
 
 
+def test_the_command_of_a_worker_that_needs_a_token_has_one(tmp_path: Path) -> None:
+    run("token", "create", "--scope", "admin", "--store", "sqlite:///rota.db", folder=tmp_path)
+    with running("up", "--port", "0", "--host", "0.0.0.0", folder=tmp_path) as process:
+        line = process.wait_for("rota worker")
+
+    assert line.split()[1:5] == ["ROTA_TOKEN=TOKEN", "rota", "worker", "MODULE:APP"]
+
+
 def test_programs_are_told_on_one_line(tmp_path: Path) -> None:
     with running("up", "--port", "0", "--json", folder=tmp_path) as process:
         announced = json.loads(process.wait_for("url"))

@@ -3,6 +3,7 @@
 import gc
 import os
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,11 @@ def announce(url: str, node: Node, *, as_json: bool) -> None:
         pid=os.getpid(),
         shards=node.shards_url,
     )
-    show(announcement, as_json=as_json, render=_facts)
+    token = "" if node.authenticator.is_open else "ROTA_TOKEN=TOKEN "
+    show(announcement, as_json=as_json, render=partial(_facts, token=token))
 
 
-def _facts(announcement: Announcement) -> Facts:
+def _facts(announcement: Announcement, *, token: str) -> Facts:
     here, elsewhere = usable_urls(announcement.url, socket.gethostname())
     return Facts(
         [
@@ -90,7 +92,7 @@ def _facts(announcement: Announcement) -> Facts:
             ("docs", f"{here}/docs"),
             ("store", announcement.store),
             ("shards", announcement.shards or "no ZeroMQ"),
-            ("worker", f"rota worker MODULE:APP --url {elsewhere}"),
+            ("worker", f"{token}rota worker MODULE:APP --url {elsewhere}"),
             ("stop", "Ctrl-C"),
         ]
     )
