@@ -16,7 +16,7 @@ import threading
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from rota.errors import IllegalState, NothingToApprove
 
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROTA = Path(sys.executable).with_name("rota")
 ROUND_S = 1.0
 STOP_S = 20.0
+LOG_LEVEL = "error"  # of the workers: there is always a task that begins or ends
 ORDER_EVERY = 6  # rounds
 LARGE_ORDER_EVERY = 36  # waits for a yes, which comes a while later
 APPROVED_AFTER = 30
@@ -50,8 +51,10 @@ Waiting = dict[int, list[Answer]]  # the answers of each round
 class Shop:
     """The processes of the shop, and what happens in it round by round."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, log: IO[bytes] | None = None) -> None:
+        """Log: where the processes write theirs; None: to the terminal."""
         self._url = url
+        self._log = log
         self._stop = threading.Event()
         self._living: list[subprocess.Popen[bytes]] = []
         self._visitor: subprocess.Popen[bytes] | None = None
@@ -61,7 +64,7 @@ class Shop:
         for number, app in enumerate(("examples.shop:app", "examples.workflows.tasks:app"), 1):
             name = ("shop", "flows")[number - 1]
             command = [str(ROTA), "worker", app, "--url", self._url, "--worker-id", f"{name}-1"]
-            self._living.append(self._start(command))
+            self._living.append(self._start([*command, "--log-level", LOG_LEVEL]))
         self._living += [self._consumer() for _ in range(2)]
         self._feeding.start()
 
@@ -84,7 +87,12 @@ class Shop:
     def _start(self, command: list[str]) -> "subprocess.Popen[bytes]":
         environment = os.environ | {"ROTA_URL": self._url, "ROTA_EXAMPLE_PAUSE_S": "1.2"}
         return subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, start_new_session=True
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
+            start_new_session=True,
         )
 
     def _consumer(self) -> "subprocess.Popen[bytes]":

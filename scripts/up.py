@@ -13,6 +13,7 @@ import threading
 from shop_life import ROOT, ROTA, Shop
 
 STORE = ROOT / ".rota" / "rota.db"
+LOG = ROOT / ".rota" / "shop.log"
 STOP_S = 20.0
 
 
@@ -39,6 +40,7 @@ Rota is up.
             {url}/docs      the API, to read
             {url}/health    its health
   state     {STORE}
+  log       {LOG}, of the workers
   look      .venv/bin/rota tasks ls · .venv/bin/rota workers ls · .venv/bin/rota runs ls
             (with --url {url} if you changed the port)
   stop      Ctrl-C
@@ -61,14 +63,18 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     serving, url = coordinator(sys.argv[1:])
-    shop = Shop(url)
-    shop.open()
-    tell(url)
-    while not stop.wait(0.5):
-        if serving.poll() is not None or shop.has_lost_process():
-            break
-    print("stopping ...", flush=True)
-    shop.close()  # first: its workers return what they hold to a coordinator that still runs
+    with LOG.open("wb") as log:  # on the terminal it would scroll the address away
+        shop = Shop(url, log)
+        shop.open()
+        tell(url)
+        while not stop.wait(0.5):
+            if serving.poll() is not None:
+                break
+            if shop.has_lost_process():
+                print(f"a process of the shop has ended; {LOG} has the reason", flush=True)
+                break
+        print("stopping ...", flush=True)
+        shop.close()  # first: its workers return what they hold to a coordinator that still runs
     with contextlib.suppress(ProcessLookupError):
         serving.send_signal(signal.SIGTERM)
     try:

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "scripts" / "up.py"
+LOG = ROOT / ".rota" / "shop.log"
 PATIENCE_S = 150.0
 ORDERS = "/api/runs?workflow=order&state=completed"
 RETURNS = "/api/runs?workflow=take_back&state=completed"  # runs of a durable function
@@ -94,3 +95,5 @@ def test_make_up_shows_something_alive_and_ends_when_told(tmp_path: Path) -> Non
         process.wait(timeout=PATIENCE_S)
     assert process.returncode == 0, output.all()
     assert "stopped" in output.all()
+    assert "task_failed" in LOG.read_text(encoding="utf-8")
+    assert "task_" not in output.all()  # or it would scroll the address away
