@@ -169,11 +169,13 @@ def test_runs_are_listed_paused_and_resumed(rota: Command, tmp_path: Path) -> No
     text = SIGNALLED.format(name="listed")
     first, second = (started(rota, tmp_path, text) for _ in range(2))
 
+    shown = " ".join(rota("runs", "show", second).stdout.split())
     paused = rota("runs", "pause", first, "nothing")
     listed = rota("runs", "ls", "--workflow", "listed", "--state", "running")
     resumed = document(rota("runs", "resume", first, "--json"))
     page = rota("runs", "ls", "--workflow", "listed", "--limit", "1")
 
+    assert "waiting for approval: Really" in shown
     assert paused.exit_code == ExitCode.FAILED
     assert "'nothing' not found" in paused.stderr
     assert [line.split()[0] for line in listed.stdout.splitlines()] == ["RUN", second]

@@ -77,13 +77,14 @@ def wait_table(page: WaitPage) -> Table:
     return table(page.items, columns, empty="no run waits for an approval or a signal")
 
 
-def run_facts(run: RunView) -> Facts:
+def run_facts(run: RunView, activity: RunActivity | None) -> Facts:
     context = run.context
     return Facts(
         [
             ("id", run.id),
             ("workflow", f"{run.workflow} version {run.version}"),
             ("state", run.state),
+            ("waiting for", _waiting(activity)),
             ("key", run.key),
             ("parent run", _parent(run)),
             ("forked from", run.forked_from),

@@ -1,6 +1,6 @@
 """`rota runs`: list, show, steer and signal runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,13 @@ def runs() -> None:
 def ls(client: Client, *, as_json: bool, **selection: Any) -> None:
     """List runs, newest first; open ones with what they wait for."""
     page = client.run(run_calls.list_runs(**selection))
-    known = {} if as_json else _activity(client, page)
+    known = {} if as_json else _activity(client, page.items)
     show_page(page, as_json=as_json, render=lambda page: run_table(page, known))
 
 
-def _activity(client: Client, page: RunPage) -> dict[str, RunActivity]:
-    """What the open runs of a page wait for, by run."""
-    open_runs = [run.id for run in page.items if run.state not in RUN_ENDED]
+def _activity(client: Client, runs: Sequence[RunView]) -> dict[str, RunActivity]:
+    """What the open ones of these runs wait for, by run."""
+    open_runs = [run.id for run in runs if run.state not in RUN_ENDED]
     found: dict[str, RunActivity] = {}
     for start in range(0, len(open_runs), MOST_ACTIVE):
         call = run_calls.get_activity(open_runs[start : start + MOST_ACTIVE])
@@ -77,8 +77,10 @@ def waits(client: Client, *, as_json: bool, **selection: Any) -> None:
 @click.argument("run_id")
 @connected
 def show_one(client: Client, run_id: str, *, as_json: bool) -> None:
-    """Show one run: its state, its context, its output or its error."""
-    show(client.run(run_calls.get_run(run_id)), as_json=as_json, render=run_facts)
+    """Show one run: its state, its context, what it waits for, its output or its error."""
+    run = client.run(run_calls.get_run(run_id))
+    known = {} if as_json else _activity(client, [run])
+    show(run, as_json=as_json, render=lambda run: run_facts(run, known.get(run.id)))
 
 
 @runs.command()
