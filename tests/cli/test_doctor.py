@@ -374,9 +374,12 @@ def test_a_disk_that_cannot_be_written_to_comes_with_what_helps(
     assert remedy in found.advice
 
 
-@pytest.mark.parametrize(("free", "verdict"), [(2**20, CheckResult.WARN), (2**40, CheckResult.OK)])
+@pytest.mark.parametrize(
+    ("free", "verdict", "size"),
+    [(16 * 2**20, CheckResult.WARN, "16 MiB"), (2**40, CheckResult.OK, "1024.0 GiB")],
+)
 def test_a_disk_that_is_nearly_full_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, verdict: CheckResult
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, verdict: CheckResult, size: str
 ) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=free)
     monkeypatch.setattr("shutil.disk_usage", lambda _folder: usage)
@@ -385,4 +388,4 @@ def test_a_disk_that_is_nearly_full_is_warned_of(
     found = checks.disk(Settings(store=f"sqlite:///{tmp_path}/rota.db"))
 
     assert found.state is verdict
-    assert "GiB are free" in found.found
+    assert f", {size} are free" in found.found

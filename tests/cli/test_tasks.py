@@ -95,10 +95,13 @@ def test_one_unknown_id_does_not_keep_the_others_back(rota: Command, client: Cli
 
 def test_a_dry_run_counts_and_changes_nothing(rota: Command, client: Client) -> None:
     (task_id, *_) = submitted(client, "dry", 3)
+    submitted(client, "dry-one", 1)
 
     ended = rota("tasks", "cancel", "--queue", "dry", "--dry-run")
+    one = rota("tasks", "cancel", "--queue", "dry-one", "--dry-run")
 
     assert ended.stdout == "would cancel 3 tasks\n"
+    assert one.stdout == "would cancel 1 task\n"
     assert client.run(calls.get_task(task_id)).state == "queued"
 
 

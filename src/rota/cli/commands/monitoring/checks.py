@@ -36,6 +36,7 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_SQLITE = (3, 51, 3)  # before it, a reset of the write-ahead log could lose commits
 SYNCS = 20
 GIB = 2**30
+MIB = 2**20
 SLOW_SYNC_MS = 10.0
 CLOCK_WARN_MS = 1_000
 CLOCK_FAIL_MS = 60_000
@@ -177,7 +178,7 @@ def disk(settings: Settings) -> DoctorCheck:
         advice = f"{remedy}, or choose another --store"
         return _fail("disk", f"cannot write: {error.strerror}", advice)
     free = shutil.disk_usage(folder).free
-    found = f"fsync takes {typical_ms:.2f} ms in {folder}, {free / GIB:.1f} GiB are free"
+    found = f"fsync takes {typical_ms:.2f} ms in {folder}, {_size(free)} are free"
     if free < settings.store_disk_low_bytes:
         advice = "a full disk stops every change: make room, or lower --history-keep-ms"
         return _warn("disk", found, advice)
@@ -185,6 +186,10 @@ def disk(settings: Settings) -> DoctorCheck:
         advice = "each commit waits this long; choose a faster disk for more commits per second"
         return _warn("disk", found, advice)
     return _ok("disk", found)
+
+
+def _size(number: int) -> str:
+    return f"{number / GIB:.1f} GiB" if number >= GIB else f"{number / MIB:.0f} MiB"
 
 
 def _sync_ms(folder: Path) -> float:

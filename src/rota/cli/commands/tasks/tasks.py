@@ -185,9 +185,8 @@ def acknowledge(
 
 
 def _count_line(count: TaskCount, verb: str) -> str:
-    if count.dry_run:
-        return f"would {verb} {count.count} tasks"
-    return f"{verb}: {count.count} tasks changed"
+    tasks = f"{count.count} {'task' if count.count == 1 else 'tasks'}"
+    return f"would {verb} {tasks}" if count.dry_run else f"{verb}: {tasks} changed"
 
 
 def _table(page: TaskPage) -> Table:
