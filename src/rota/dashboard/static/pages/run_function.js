@@ -81,7 +81,7 @@ function waitWords(token, node) {
   switch (token.kind) {
     case "event": return html`signal '${token.signal}'${token.due_at_ms && html` <span class="soft">until ${absolute(token.due_at_ms).slice(0, 19)}</span>`}`;
     case "receive": return `message '${token.signal}'`;
-    case "approval": return `approval: ${token.title || token.node_id}`;
+    case "approval": return token.title || token.node_id;
     case "sleep": return token.due_at_ms ? html`sleeps until ${absolute(token.due_at_ms).slice(0, 19)} <span class="soft">(<${Time} at=${token.due_at_ms} />)</span>` : "sleeps";
     case "call": return `task ${task} ${token.state === "executing" ? "runs" : "waits for a worker"}`;
     case "map": return `task ${task}: ${whole(token.items_ended || 0)} of ${whole(token.items || 0)} done`;
