@@ -169,6 +169,24 @@ async def test_a_busy_server_closes_the_queue_and_costs_no_attempt(
     assert [one["subject"] for one in events] == ["fn"]
 
 
+async def test_a_call_that_waits_for_tasks_pushes_none_while_the_queue_is_closed(
+    pushing: Api, receiver: Receiver
+) -> None:
+    receiver.answer = lambda _: answer(503, retry_after="60")
+    await put(pushing, receiver, concurrency=10)
+    first = await submit(pushing, max_attempts=1)
+    await is_in(pushing, first, "scheduled")
+    second = await submit(pushing, max_attempts=1)  # granted to the call, which had room for it
+    await is_in(pushing, second, "scheduled")
+    pushed = [one.headers["webhook-id"] for one in receiver.requests]
+    receiver.answer = lambda _: answer(200)
+    await pushing.turn(60_000)
+    tasks = [await ended(pushing, one) for one in (first, second)]
+
+    assert pushed == [first]
+    assert [(task["state"], task["attempt"]) for task in tasks] == [("succeeded", 1)] * 2
+
+
 async def test_the_limits_of_the_queue_hold(pushing: Api, receiver: Receiver) -> None:
     receiver.answer = lambda _: None
     await pushing.client.patch("/api/queues/fn", json={"max_running": 2})

@@ -249,16 +249,14 @@ class TaskPusher:
 
     async def _push(self, task: TaskRecord, incarnation: int) -> None:
         try:
-            verdict = await self._attempt(task)
-            outcome, is_last = outcome_of(verdict), is_given_up(task, verdict)
-            self._parts.metrics.note("push", outcome, is_last=is_last)
-            if isinstance(verdict, PushBusy):
-                until_ms = self._parts.clock.now_ms() + verdict.pause_ms
-                self._closed_until_ms = max(self._closed_until_ms, until_ms)
-            await self._report(result_of(task, verdict), incarnation)
-            if isinstance(verdict, PushBusy):
-                queue, until_ms = self._record.queue, self._closed_until_ms
-                await self._parts.execute(ClosePush(queue=queue, until_ms=until_ms))
+            async with self._parts.slots:
+                pause_ms = self._closed_until_ms - self._parts.clock.now_ms()
+                verdict = await self._exchange(task) if pause_ms <= 0 else None
+            if verdict is None:
+                # Leased by a call that waited while the server asked for its pause.
+                await self._report(snoozed(task, pause_ms), incarnation)
+            else:
+                await self._settle(task, verdict, incarnation)
         except RotaError as error:
             # The task is no longer listed as running, and returns to its queue.
             log.warning("push_not_reported", task_id=to_text(task.id), code=error.code)
@@ -266,9 +264,17 @@ class TaskPusher:
             del self._pushing[task.id]
             self._has_room.set()
 
-    async def _attempt(self, task: TaskRecord) -> PushVerdict:
-        async with self._parts.slots:
-            return await self._exchange(task)
+    async def _settle(self, task: TaskRecord, verdict: PushVerdict, incarnation: int) -> None:
+        """Report what the server has answered, and close the queue if it asks for that."""
+        outcome, is_last = outcome_of(verdict), is_given_up(task, verdict)
+        self._parts.metrics.note("push", outcome, is_last=is_last)
+        if isinstance(verdict, PushBusy):
+            until_ms = self._parts.clock.now_ms() + verdict.pause_ms
+            self._closed_until_ms = max(self._closed_until_ms, until_ms)
+        await self._report(result_of(task, verdict), incarnation)
+        if isinstance(verdict, PushBusy):
+            queue, until_ms = self._record.queue, self._closed_until_ms
+            await self._parts.execute(ClosePush(queue=queue, until_ms=until_ms))
 
     async def _exchange(self, task: TaskRecord) -> PushVerdict:
         record, now_ms = self._record, self._parts.clock.now_ms()
@@ -320,9 +326,14 @@ def result_of(task: TaskRecord, verdict: PushVerdict) -> Result:
         case PushRefused(error=error):
             return Result(task.id, task.fence, ok=False, error=error)
         case PushBusy(pause_ms=pause_ms):
-            return Result(task.id, task.fence, ok=False, snooze_ms=pause_ms)
+            return snoozed(task, pause_ms)
         case _:
             assert_never(verdict)
+
+
+def snoozed(task: TaskRecord, pause_ms: int) -> Result:
+    """The report that returns a task until later, without using up an attempt."""
+    return Result(task.id, task.fence, ok=False, snooze_ms=pause_ms)
 
 
 def outcome_of(verdict: PushVerdict) -> OutboundOutcome:
