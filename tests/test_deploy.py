@@ -17,14 +17,15 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import click
 import psycopg
 import pytest
 import yaml  # type: ignore[import-untyped]  # it has no types
 
 from rota import Rota
+from rota.cli.main import cli
 from rota.gateways.auth.authenticator import new_secret
 from rota.settings import Settings
-from tests.certificates import Certificate
 from tests.databases.schemas import url
 from tests.docs.commands.finding import commands_for
 
@@ -37,14 +38,16 @@ REFERENCE = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf
 METRICS = set(re.findall(r"^\| `(rota_\w+)`", REFERENCE, re.MULTILINE))
 YAML_FILES = ("compose.yaml", "deploy/prometheus", "deploy/helm/rota/values.yaml")
 LINES = "{extends: default, rules: {line-length: {max: 140}, document-start: disable}}"
+FILES = {"ROTA_URL", "ROTA_TOKEN_FILE", "ROTA_ADMIN_TOKEN_FILE", "ROTA_WORKER_TOKEN_FILE"}
 LIMIT_S = 60
 
 
-def run(*command: str | Path, **options: Any) -> None:
-    done = subprocess.run(
+def run(*command: str | Path, **options: Any) -> str:
+    done: subprocess.CompletedProcess[str] = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=LIMIT_S, **options
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def tool(name: str) -> str:
@@ -108,13 +111,12 @@ def test_yaml_files_please_their_linter(name: str) -> None:
 def test_compose_names_only_what_it_has() -> None:
     services, secrets = COMPOSE["services"], COMPOSE["secrets"]
     settings = {f"ROTA_{name.upper()}" for name in Settings.__struct_fields__}
-    files = {"ROTA_URL", "ROTA_TOKEN_FILE", "ROTA_ADMIN_TOKEN_FILE", "ROTA_WORKER_TOKEN_FILE"}
 
     for service in services.values():
         assert set(service.get("secrets", [])) <= set(secrets)
         assert set(service.get("depends_on", [])) <= set(services)
         ours = {name for name in service.get("environment", {}) if name.startswith("ROTA_")}
-        assert ours <= settings | files
+        assert ours <= settings | FILES
 
 
 @pytest.fixture
@@ -162,16 +164,19 @@ def started(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    assert process.stdout is not None
     try:
-        if service in ports:  # its last line says how it is stopped
-            said = list(takewhile(lambda line: not line.startswith("stop "), process.stdout))
-            assert any("dashboard" in line for line in said), "".join(said)
         yield process
     finally:
         process.terminate()
         rest, _ = process.communicate(timeout=LIMIT_S)
         assert process.returncode == 0, rest
+
+
+def wait_until_it_serves(coordinator: "subprocess.Popen[str]") -> None:
+    assert coordinator.stdout is not None
+    # Its last line says how it is stopped.
+    said = list(takewhile(lambda line: not line.startswith("stop "), coordinator.stdout))
+    assert any("dashboard" in line for line in said), "".join(said)
 
 
 @pytest.mark.slow
@@ -185,8 +190,11 @@ def test_the_commands_of_compose_run_a_task(tmp_path: Path, store: str) -> None:
     admin = (secrets / "admin").read_text(encoding="utf-8")
 
     with ExitStack() as stack:
-        for service in ("one", "two", "worker"):
-            stack.enter_context(started(service, ports, store, secrets))
+        # All at once, as an engine starts them: both coordinators find an empty database.
+        services = ("one", "two", "worker")
+        processes = [stack.enter_context(started(one, ports, store, secrets)) for one in services]
+        for coordinator in processes[:2]:
+            wait_until_it_serves(coordinator)
         with Rota(urls, admin) as app:
             answer = app.enqueue("quick", {"name": "compose"}).result(timeout=LIMIT_S)
 
@@ -211,8 +219,59 @@ def test_the_chart_uses_only_values_that_it_has() -> None:
     assert chart["appVersion"] == chart["version"]
 
 
-def test_the_chart_pleases_helm() -> None:
-    run(tool("helm"), "lint", "--strict", CHART)
+def test_no_pod_gets_the_variables_of_services() -> None:
+    """With a Service named rota, they have ROTA_PORT=tcp://…:7070, which is no port."""
+    files = [*CHART.glob("templates/*.yaml"), ROOT / "examples" / "keda" / "worker.yaml"]
+    texts = {file.name: file.read_text(encoding="utf-8") for file in files}
+
+    for name, text in texts.items():
+        pods = len(re.findall(r"^kind: Deployment$", text, re.MULTILINE))
+        assert text.count("enableServiceLinks: false") == pods, name
+
+
+EVERYTHING = """
+ingress: {enabled: true, className: nginx, tlsSecret: rota-tls}
+serviceMonitor: {enabled: true}
+coordinator:
+  settings: {ROTA_HISTORY_KEEP_MS: "86400000"}
+workers:
+  - name: images
+    image: registry.example/shop:1
+    app: shop:app
+    queues: [images, thumbnails]
+    concurrency: 20
+    scale: {min: 0, max: 20, targetMs: 60000}
+    env: [{name: SHOP, value: "1"}]
+  - {name: mail, image: "registry.example/shop:1", app: "shop:app", replicas: 2}
+"""
+
+
+def test_the_chart_pleases_helm(tmp_path: Path) -> None:
+    helm = tool("helm")
+    (tmp_path / "values.yaml").write_text(EVERYTHING, encoding="utf-8")
+
+    run(helm, "lint", "--strict", CHART)
+    made = run(helm, "template", "rota", CHART, "--values", tmp_path / "values.yaml")
+
+    parts = list(yaml.safe_load_all(made))
+    containers = [
+        part["spec"]["template"]["spec"]["containers"][0]
+        for part in parts
+        if part["kind"] == "Deployment"
+    ]
+    ours = {f"ROTA_{name.upper()}" for name in Settings.__struct_fields__} | FILES | {"ROTA_TOKEN"}
+    assert {part["kind"] for part in parts} == {
+        *("Deployment", "Service", "PodDisruptionBudget", "Ingress"),
+        *("ServiceMonitor", "ScaledObject", "TriggerAuthentication"),
+    }
+    assert len(containers) == 3
+    for container in containers:
+        _, command, *arguments = container["args"]
+        found = cli.get_command(click.Context(cli), command)
+        assert found is not None
+        found.make_context(command, arguments)  # which refuses an option that it has not
+        names = [one["name"] for one in container["env"]]
+        assert {name for name in names if name.startswith("ROTA_")} <= ours
 
 
 # --- monitoring ---------------------------------------------------------------------------------
@@ -244,24 +303,3 @@ def test_the_units_please_systemd(unit: str, tmp_path: Path) -> None:
         file.write_text(text.replace("/opt/rota/bin/rota", str(command)), encoding="utf-8")
 
     run(tool("systemd-analyze"), "verify", "--man=no", tmp_path / unit.replace("@", "@shop"))
-
-
-def test_nginx_takes_its_file(tmp_path: Path, certificate: Certificate) -> None:
-    text = (DEPLOY / "nginx" / "rota.conf").read_text(encoding="utf-8")
-    text = text.replace("/etc/nginx/rota.crt", str(certificate.cert))
-    text = text.replace("/etc/nginx/rota.key", str(certificate.key))
-    (tmp_path / "rota.conf").write_text(text, encoding="utf-8")
-    whole = f"pid {tmp_path}/nginx.pid;\nevents {{}}\nhttp {{ include {tmp_path}/rota.conf; }}\n"
-    (tmp_path / "nginx.conf").write_text(whole, encoding="utf-8")
-
-    run(tool("nginx"), "-t", "-p", tmp_path, "-c", tmp_path / "nginx.conf")
-
-
-def test_caddy_takes_its_file(tmp_path: Path) -> None:
-    file = DEPLOY / "caddy" / "Caddyfile"
-
-    run(
-        tool("caddy"),
-        *("validate", "--adapter", "caddyfile", "--config", file),
-        env=os.environ | {"HOME": str(tmp_path)},
-    )
