@@ -179,8 +179,19 @@ def sdk_path(title: str) -> str:
 
 def sdk_page(title: str, names: list[str]) -> str:
     """A page whose text mkdocstrings takes from the signatures and docstrings of the code."""
-    blocks = [f"::: {getattr(rota, name).__module__}.{name}" for name in names]
+    blocks = [sdk_block(name) for name in names]
     return "\n\n".join([f"# {title}", f"`from rota import {', '.join(names)}`", *blocks]) + "\n"
+
+
+def sdk_block(name: str) -> str:
+    found = getattr(rota, name)
+    if not isinstance(found, type) or found.__name__ == name:
+        return f"::: {found.__module__}.{name}"
+    # A class with another name in the code: `Run = …` alone would be all that is shown. Its
+    # signature would have that other name; its fields and methods are listed.
+    path = f"{found.__module__}.{found.__qualname__}"
+    options = {"heading": name, "toc_label": name, "merge_init_into_class": False}
+    return f"::: {path}\n    options: {json.dumps(options)}"  # JSON is YAML
 
 
 def write(path: Path, text: str) -> None:

@@ -68,6 +68,17 @@ def test_the_sdk_pages_have_signatures_and_docstrings(built: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_class_with_another_name_in_the_code_is_shown_with_its_methods(built: Path) -> None:
+    page = built / site.project_version() / "sdk" / "durable-functions" / "index.html"
+    text = page.read_text(encoding="utf-8")
+    words = re.sub(r"<[^>]+>", "", text)
+
+    assert re.search(r"<h2[^>]*>\s*Run\s", text)
+    assert "Run a function here, and record its result" in words
+    assert "FunctionContext(" not in words
+
+
+@pytest.mark.slow
 def test_the_search_knows_the_text_of_the_pages(built: Path) -> None:
     index = built / site.project_version() / "search" / "search_index.json"
     documents = json.loads(index.read_text(encoding="utf-8"))["docs"]
