@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -88,15 +88,30 @@ def build_pages(node: Node, pages: Iterable[Path]) -> Path:
         _compile(node, PACKAGE / "tsconfig.json")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        for page in pages:
-            for block in blocks(page, "typescript"):
-                name = block.text.partition("\n")[0].removeprefix("// ")
-                (folder / name).write_text(block.text, encoding="utf-8")
+        write_programs(pages, folder)
         options = {"rootDir": ".", "outDir": "compiled", "declaration": False}
         project = {"extends": "../../tsconfig.json", "compilerOptions": options, "include": ["."]}
         (folder / "tsconfig.json").write_text(json.dumps(project), encoding="utf-8")
         _compile(node, folder / "tsconfig.json")
     return folder / "compiled"
+
+
+def write_programs(pages: Iterable[Path], folder: Path) -> list[str]:
+    """The names of the programs of pages, which are in the folder afterwards."""
+    found = [block for page in pages for block in blocks(page, "typescript")]
+    programs = {one.text.partition("\n")[0].removeprefix("// "): one.text for one in found}
+    for name, text in programs.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return list(programs)
+
+
+def compile_alone(node: Node, programs: Sequence[Path]) -> None:
+    """Compile programs of another project, with the compiler of the package."""
+    types = str(PACKAGE / "node_modules" / "@types")
+    options = ["--module", "nodenext", "--strict", "--types", "node", "--typeRoots", types]
+    files = [str(program) for program in programs]
+    compiled = run(node, "node_modules/typescript/bin/tsc", *options, *files)
+    assert compiled.returncode == 0, compiled.stdout
 
 
 def _compile(node: Node, project: Path) -> None:

@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from rota import Rota
 from tests.cli.processes import coordinator
 from tests.clients import node
 from tests.clients.node import PACKAGE, Node
@@ -98,17 +99,38 @@ def test_the_programs_of_the_pages_compile_and_run(tmp_path: Path) -> None:
     assert "default" in paused.stdout
 
 
+ORDER = """
+name: order
+initial_node: paid
+nodes:
+  paid:
+    wait_for: {event: paid}
+    output: {output.total: result.amount}
+output: {total: output.total}
+"""
+
+
 @pytest.mark.slow
-def test_the_commands_of_the_page_build_and_install_the_package(tmp_path: Path) -> None:
+def test_the_commands_of_the_page_install_the_package_into_a_new_project(tmp_path: Path) -> None:
+    using = NODES[0]
     commands = commands_for("tests/clients/test_typescript.py")
-    package = tmp_path / "clients" / "typescript"
     made = shutil.ignore_patterns("node_modules", "build", "dist")
-    shutil.copytree(PACKAGE, package, ignore=made)
-
+    shutil.copytree(PACKAGE, tmp_path / "clients" / "typescript", ignore=made)
+    (tmp_path / "package.json").write_text("{}", encoding="utf-8")
     for command in commands:
-        node.run_npm(NODES[0], command, folder=tmp_path)
-
-    assert len(commands) == 3
+        node.run_npm(using, command, folder=tmp_path)
     installed = tmp_path / "node_modules" / "@rota" / "client"
-    assert (installed / "dist" / "index.js").is_file()
-    assert (installed / "dist" / "index.d.ts").is_file()
+    names = node.write_programs([HOW_TO], tmp_path)
+    node.build(using)
+    node.compile_alone(using, [tmp_path / name for name in names])
+
+    with coordinator(tmp_path) as (_, url), Rota(url) as app:
+        app.workflow(ORDER).deploy()
+        ran = node.run(using, str(tmp_path / "run.js"), variables={"ROTA_URL": url})
+
+    assert len(commands) == 4
+    assert not installed.is_symlink()
+    assert {path.name for path in installed.iterdir()} == {
+        *("dist", "src", "package.json", "README.md")
+    }
+    assert ran.stdout == "120\n"
