@@ -287,8 +287,32 @@ def test_alerts_and_dashboard_use_metrics_that_exist() -> None:
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
-def test_the_alert_rules_please_prometheus() -> None:
-    run(tool("promtool"), "check", "rules", DEPLOY / "prometheus" / "alerts.yaml")
+def test_no_figure_of_the_store_is_added_up_over_its_coordinators() -> None:
+    """Each of them has the gauges of the queues and workers: two have twice the tasks."""
+    alerts = (DEPLOY / "prometheus" / "alerts.yaml").read_text(encoding="utf-8")
+    board = json.loads((DEPLOY / "grafana" / "rota.json").read_text(encoding="utf-8"))
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    shared = r"rota_(queue|scale|service)_\w+|rota_workers\b|rota_flows_\w+"
+    taken_once = rf"max( by \([\w, ]+\))? ?\((?:{shared})"
+
+    for text in (*expressions, *re.findall(r"expr: (.+(?:\n {10}.+)*)", alerts)):
+        gauges = [one for one in re.finditer(shared, text) if not one[0].endswith("_total")]
+        assert len(re.findall(taken_once, text)) == len(gauges), text
+
+
+def test_the_alert_rules_please_prometheus(tmp_path: Path) -> None:
+    promtool = tool("promtool")
+    board = json.loads((DEPLOY / "grafana" / "rota.json").read_text(encoding="utf-8"))
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    # The queries of the dashboard, in the form of rules.
+    rules = [
+        {"record": f"panel:{number}", "expr": text.replace("$queue", ".*")}
+        for number, text in enumerate(expressions)
+    ]
+    file = tmp_path / "dashboard.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "a", "rules": rules}]}), encoding="utf-8")
+
+    run(promtool, "check", "rules", DEPLOY / "prometheus" / "alerts.yaml", file)
 
 
 # --- machines -----------------------------------------------------------------------------------
