@@ -6,7 +6,13 @@ import pytest
 
 from rota.core.commands import QueueDueTasks, SubmitTasks
 from rota.core.tasks.model import NewTask
-from rota.engine.commit.pacing import FEWEST_COMMANDS, MOST_WAIT_S, STEPS, WAIT_SHARE, BatchPacing
+from rota.engine.commit.pacing import (
+    AT_ONCE,
+    FEWEST_COMMANDS,
+    MOST_WAIT_S,
+    WAIT_SHARE,
+    BatchPacing,
+)
 from rota.engine.commit.request import QueuedCommand
 
 NOBODY: Any = None
@@ -30,31 +36,26 @@ def paced(*batches: list[QueuedCommand], batch_s: float = BATCH_S) -> BatchPacin
     return pacing
 
 
-def test_a_batch_waits_until_most_of_the_recent_callers_are_back() -> None:
-    pacing = paced(commands(8), commands(8))
+def test_a_batch_waits_for_as_many_commands_as_the_last_two_had_on_average() -> None:
+    assert paced(commands(8), commands(16)).gathering(now_s=0.0).count == 12
 
-    assert pacing.wait_s(11, now_s=0.0) > 0
-    assert pacing.wait_s(12, now_s=0.0) == 0
+
+def test_fewer_are_awaited_as_soon_as_callers_stay_away() -> None:
+    pacing = paced(commands(16), commands(16), commands(6), commands(6))
+
+    assert pacing.gathering(now_s=0.0).count == 6
 
 
 def test_a_batch_waits_for_a_fraction_of_what_a_batch_takes() -> None:
-    pacing = paced(commands(8), commands(8))
+    wanted = paced(commands(8), commands(8)).gathering(now_s=0.0)
 
-    assert pacing.wait_s(1, now_s=0.0) * STEPS == pytest.approx(BATCH_S * WAIT_SHARE)
-
-
-def test_a_wait_is_over_after_its_time() -> None:
-    pacing = paced(commands(8), commands(8))
-    most_s = BATCH_S * WAIT_SHARE
-
-    assert pacing.wait_s(1, now_s=most_s, waited_s=most_s * 0.9) > 0
-    assert pacing.wait_s(1, now_s=most_s, waited_s=most_s) == 0
+    assert wanted.within_s == pytest.approx(BATCH_S * WAIT_SHARE)
 
 
 def test_a_wait_has_a_limit_however_long_batches_take() -> None:
     pacing = paced(commands(8), commands(8), batch_s=10.0)
 
-    assert pacing.wait_s(1, now_s=0.0) * STEPS == pytest.approx(MOST_WAIT_S)
+    assert pacing.gathering(now_s=0.0).within_s == MOST_WAIT_S
 
 
 @pytest.mark.parametrize(
@@ -69,17 +70,15 @@ def test_a_wait_has_a_limit_however_long_batches_take() -> None:
 def test_no_batch_waits_after_one_that_tells_nothing_of_followers(
     last: list[QueuedCommand],
 ) -> None:
-    pacing = paced(commands(8), last)
-
-    assert pacing.wait_s(1, now_s=0.0) == 0
+    assert paced(commands(8), last).gathering(now_s=0.0) == AT_ONCE
 
 
 def test_no_batch_waits_for_callers_of_long_ago() -> None:
     pacing = paced(commands(8), commands(8))
 
-    assert pacing.wait_s(1, now_s=BATCH_S) > 0
-    assert pacing.wait_s(1, now_s=BATCH_S * 2.1) == 0
+    assert pacing.gathering(now_s=BATCH_S).count > 0
+    assert pacing.gathering(now_s=BATCH_S * 2.1) == AT_ONCE
 
 
 def test_the_first_batch_waits_for_nothing() -> None:
-    assert BatchPacing().wait_s(1, now_s=100.0) == 0
+    assert BatchPacing().gathering(now_s=100.0) == AT_ONCE

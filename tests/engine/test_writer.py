@@ -11,6 +11,7 @@ from rota.core.commands import QueueDueTasks, SubmitTasks, TaskCommand
 from rota.core.replies import Done
 from rota.core.tasks.model import NewTask
 from rota.engine.commit.counters import count_batch
+from rota.engine.commit.pacing import BatchPacing, Gathering
 from rota.engine.commit.request import Delivery, QueuedCommand
 from rota.engine.commit.writer import (
     ALONE_AFTER,
@@ -348,3 +349,37 @@ async def test_over_a_slow_network_nothing_runs_on_the_loop() -> None:
     await bench.writer.stop()
 
     assert bench.begun == []
+
+
+# --- followers whose commands gather -------------------------------------------------------------
+
+
+def gathering(monkeypatch: pytest.MonkeyPatch, wanted: Gathering) -> None:
+    monkeypatch.setattr(BatchPacing, "gathering", lambda _self, *, now_s: wanted)  # noqa: ARG005
+
+
+async def test_a_batch_begins_as_soon_as_the_commands_it_waits_for_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gathering(monkeypatch, Gathering(3, within_s=60.0))
+    bench = Bench(ThreadWriter, is_remote=True)
+
+    futures = []
+    for _ in range(3):
+        futures.append(bench.put(LIGHT))
+        await settle()
+    await soon(asyncio.gather(*futures))
+
+    assert [len(entries) for entries in bench.batches] == [3]
+    monkeypatch.undo()
+    await bench.writer.stop()
+
+
+async def test_a_batch_waits_for_no_longer_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    gathering(monkeypatch, Gathering(3, within_s=0.01))
+    bench = Bench(ThreadWriter, is_remote=True)
+
+    await soon(bench.put(LIGHT))
+    await bench.writer.stop()
+
+    assert [len(entries) for entries in bench.batches] == [1]

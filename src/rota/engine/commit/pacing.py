@@ -2,22 +2,33 @@
 
 Theory of operation. The replies of a commit go to the followers, and the next commands of their
 callers come back over the link. When the leader begins its next batch at once, most of them miss
-it: batches stay small, and each costs every coordinator and the database a turn. So the leader
-waits until most of the callers that it has replied to lately have come back, for a fraction of
-what a commit takes. It waits for no one where callers are few, where no follower has sent a command
-lately, and where commands are not cheap: such a batch takes long enough to gather the next one.
+it: batches stay small, and each costs every coordinator and the database a turn. So a batch waits
+until as many commands have come as the last two batches had on average, for most of the time that a
+batch takes. It does not wait for more: that many callers have just got their replies, or are about
+to come back from the batch before. It waits for no one where callers are few, where no follower has
+sent a command lately, and where commands are not cheap: such a batch takes long enough to gather
+the next one.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rota.engine.commit.request import QueuedCommand
 
 FEWEST_COMMANDS = 4  # of the last batch, below which the next one does not wait
-AWAITED_SHARE = 0.75  # of the commands of the last two batches, which are waited for
-WAIT_SHARE = 0.4  # of the duration of a batch: the longest wait
+WAIT_SHARE = 0.8  # of the duration of a batch: the longest wait
 MOST_WAIT_S = 0.005
-STEPS = 4  # in which it is waited
 RECENT = 2.0  # durations of a batch, after which the last one says nothing about the next
+
+
+class Gathering(NamedTuple):
+    """What a batch waits for before it begins."""
+
+    count: int  # of commands; 0: it begins at once
+    within_s: float
+
+
+AT_ONCE = Gathering(0, 0.0)
 
 
 class BatchPacing:
@@ -37,18 +48,13 @@ class BatchPacing:
             and any(entry.is_of_follower for entry in entries)
             and all(entry.is_cheap for entry in entries)
         )
-        self._awaited = int((count + self._last) * AWAITED_SHARE) if is_awaited else 0
+        self._awaited = (count + self._last) // 2 if is_awaited else 0
         self._last = count
         self._usual_s = ended_s - begun_s
         self._ended_at_s = ended_s
 
-    def wait_s(self, waiting: int, *, now_s: float, waited_s: float = 0.0) -> float:
-        """Return how long to wait before looking again; 0: the batch is to begin.
-
-        Waiting: the commands that are there. Waited: for how long it has been waited.
-        """
-        if waiting >= self._awaited:
-            return 0.0
-        most_s = min(self._usual_s * WAIT_SHARE, MOST_WAIT_S)
-        is_recent = now_s - waited_s - self._ended_at_s <= self._usual_s * RECENT
-        return most_s / STEPS if is_recent and waited_s < most_s else 0.0
+    def gathering(self, *, now_s: float) -> Gathering:
+        """Return what the next batch waits for."""
+        if not self._awaited or now_s - self._ended_at_s > self._usual_s * RECENT:
+            return AT_ONCE
+        return Gathering(self._awaited, min(self._usual_s * WAIT_SHARE, MOST_WAIT_S))

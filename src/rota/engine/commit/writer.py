@@ -94,6 +94,8 @@ class ThreadWriter:
         self._thread = threading.Thread(target=self._work, name="rota-writer", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pacing = BatchPacing()
+        self._gathering = 0  # commands that the thread waits for before it begins a batch
+        self._has_gathered = threading.Event()
         self._usual_s = 0.0  # the average duration of recent cheap batches
         self._ones = 0  # batches of one command in a row
         self._is_turn_used = False  # whether a lone command was run in this turn of the loop
@@ -211,6 +213,8 @@ class ThreadWriter:
         self._handed_over += len(entries)
         for entry in entries:
             self._waiting.put(entry)
+        if self._gathering and self._waiting.qsize() >= self._gathering:
+            self._has_gathered.set()
 
     def _work(self) -> None:
         assert self._loop is not None
@@ -233,12 +237,14 @@ class ThreadWriter:
 
     def _wait_for_followers(self) -> None:
         """Let commands gather that are on their way from followers."""
-        now_s = begun_s = time.perf_counter()
-        while wait_s := self._pacing.wait_s(
-            self._waiting.qsize() + 1, now_s=now_s, waited_s=now_s - begun_s
-        ):
-            time.sleep(wait_s)
-            now_s = time.perf_counter()
+        wanted = self._pacing.gathering(now_s=time.perf_counter())
+        missing = wanted.count - 1  # beside the one that is taken already
+        if self._waiting.qsize() < missing:
+            self._has_gathered.clear()
+            self._gathering = missing
+            if self._waiting.qsize() < missing:  # none has come meanwhile that would have told
+                self._has_gathered.wait(wanted.within_s)
+            self._gathering = 0
 
     def _take(self, first: QueuedCommand | None) -> tuple[list[QueuedCommand], bool]:
         """Take all commands that wait with the first; True: the writer is to end."""
