@@ -37,13 +37,13 @@ def paced(*batches: list[QueuedCommand], batch_s: float = BATCH_S) -> BatchPacin
 
 
 def test_a_batch_waits_for_as_many_commands_as_the_last_two_had_on_average() -> None:
-    assert paced(commands(8), commands(16)).gathering(now_s=0.0).count == 12
+    assert paced(commands(8), commands(16)).gathering(now_s=0.0).commands == 12
 
 
 def test_fewer_are_awaited_as_soon_as_callers_stay_away() -> None:
     pacing = paced(commands(16), commands(16), commands(6), commands(6))
 
-    assert pacing.gathering(now_s=0.0).count == 6
+    assert pacing.gathering(now_s=0.0).commands == 6
 
 
 def test_a_batch_waits_for_a_fraction_of_what_a_batch_takes() -> None:
@@ -76,7 +76,7 @@ def test_no_batch_waits_after_one_that_tells_nothing_of_followers(
 def test_no_batch_waits_for_callers_of_long_ago() -> None:
     pacing = paced(commands(8), commands(8))
 
-    assert pacing.gathering(now_s=BATCH_S).count > 0
+    assert pacing.gathering(now_s=BATCH_S).commands > 0
     assert pacing.gathering(now_s=BATCH_S * 2.1) == AT_ONCE
 
 

@@ -24,7 +24,7 @@ RECENT = 2.0  # durations of a batch, after which the last one says nothing abou
 class Gathering(NamedTuple):
     """What a batch waits for before it begins."""
 
-    count: int  # of commands; 0: it begins at once
+    commands: int  # so many; 0: it begins at once
     within_s: float
 
 

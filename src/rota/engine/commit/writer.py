@@ -238,7 +238,7 @@ class ThreadWriter:
     def _wait_for_followers(self) -> None:
         """Let commands gather that are on their way from followers."""
         wanted = self._pacing.gathering(now_s=time.perf_counter())
-        missing = wanted.count - 1  # beside the one that is taken already
+        missing = wanted.commands - 1  # beside the one that is taken already
         if self._waiting.qsize() < missing:
             self._has_gathered.clear()
             self._gathering = missing
