@@ -158,8 +158,7 @@ async def test_pages_follow_and_change_what_happens_on_postgres(shop: Shop) -> N
 async def test_the_system_page_says_who_leads_and_who_follows(tmp_path: Path) -> None:
     async with served_pair(tmp_path) as (a, b):
         for one in (a, b):
-            membership = one.node.coordinator.membership
-            await one.node.coordinator.execute(membership.presence.beat)
+            await one.node.coordinator.membership.beat()
         async with visiting(b) as visit:
             page = await visit.open("/system")
             await settled(page)

@@ -14,6 +14,7 @@ from rota.engine.working_set.held_tenants import HeldTenants
 from rota.engine.working_set.lane_windows import RECORD_BYTES, LaneWindows
 from rota.engine.working_set.working_set import WorkingSet
 from rota.store.database import Transaction
+from rota.store.sqlite.database import SqliteTransaction
 from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.row_types import FIRST_PLACE
 from rota.store.tasks.tasks import TaskStore
@@ -28,6 +29,13 @@ def small_windows() -> Iterator[None]:
     with patch.multiple(
         lane_windows, MOST_PLACES=3, MOST_PER_READ=1, MOST_BYTES=3 * lane_windows.RECORD_BYTES
     ):
+        yield
+
+
+@contextmanager
+def reading_ahead() -> Iterator[None]:
+    """Let batches on SQLite read ahead, as those on a server do."""
+    with patch.object(SqliteTransaction, "can_read_ahead", True):  # noqa: FBT003 - the value
         yield
 
 

@@ -1,14 +1,26 @@
 import asyncio
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from rota.core.commands import CancelTasks, ExpireAttempts, RetryTasks, ReturnLeases
+from rota.core.commands import (
+    CancelTasks,
+    ExpireAttempts,
+    RetryTasks,
+    ReturnLeases,
+    SweepWorkers,
+)
 from rota.core.ids import TaskId
+from rota.core.locks import AcquireLock
+from rota.core.shards.commands import SweepServices
 from rota.core.tasks import operations
 from rota.core.tasks.model import Ending, NewTask, TaskState
 from rota.core.workers import registry
 from rota.engine.duties import DUTIES
+from rota.engine.queries.tasks import TaskQueries
+from rota.engine.scheduler import DutyScheduler
 from tests.conftest import TurnedClock
 from tests.engine.running import Engine, done, running
 from tests.engine.virtual import in_virtual_time, let_pass
@@ -357,6 +369,56 @@ def test_a_clock_set_back_does_not_put_the_duties_to_sleep() -> None:
         return engine.clock.now_ms() - engine.coordinator.metrics().duty_runs_ms["due_tasks"]
 
     assert 0 <= in_virtual_time(body) <= 1_000
+
+
+def test_duties_that_find_nothing_due_do_not_hold_up_the_writer() -> None:
+    async def body(engine: Engine) -> set[type[Any]]:
+        await engine.submit(delay_ms=HOUR_MS)
+        await let_pass(500)  # at the start, all duties run
+        duties, asked = engine.coordinator.leading.duties, []
+        execute = duties._execute
+
+        def note(command: Any) -> Any:
+            asked.append(type(command))
+            return execute(command)
+
+        duties._execute = note
+        await let_pass(9_000)
+        return {*asked}
+
+    # What these need is in memory.
+    assert in_virtual_time(body) == {SweepServices, SweepWorkers}
+
+
+def test_a_due_task_is_found_though_the_hint_of_its_commit_was_lost() -> None:
+    async def body(engine: Engine) -> TaskState:
+        with patch.object(DutyScheduler, "hint", lambda *_: None):
+            (task_id,) = await engine.submit(delay_ms=200)
+            await let_pass(2_500)
+            return (await engine.task(task_id)).state
+
+    assert in_virtual_time(body) is TaskState.QUEUED
+
+
+def test_duties_run_also_while_what_is_due_cannot_be_read() -> None:
+    async def body(engine: Engine) -> TaskState:
+        with patch.object(TaskQueries, "next_moment_ms", side_effect=OSError("no reader is free")):
+            (task_id,) = await engine.submit(delay_ms=200)
+            await let_pass(2_500)
+        return (await engine.task(task_id)).state
+
+    assert in_virtual_time(body) is TaskState.QUEUED
+
+
+async def test_a_lock_is_swept_only_when_it_is_due(engine: Engine) -> None:
+    locks = engine.coordinator.queries.locks
+    assert not await locks.is_sweep_due()
+    await engine.execute(AcquireLock(name="l", owner="ann", ttl_ms=5_000))
+
+    assert not await locks.is_sweep_due()
+    assert locks.next_expiry_ms is not None
+    engine.clock.turn(5_000)
+    assert await locks.is_sweep_due()
 
 
 def test_every_duty_notes_when_it_ran() -> None:

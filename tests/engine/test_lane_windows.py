@@ -17,8 +17,9 @@ from rota.engine.working_set.lane_windows import LaneWindow, LaneWindows
 from rota.store.tasks.row_types import QueuedPlace
 from tests.engine.flows import Flows
 from tests.engine.graphs import CHILD
-from tests.engine.holding import check_working_set, small_windows
+from tests.engine.holding import check_working_set, reading_ahead, small_windows
 from tests.engine.running import Engine
+from tests.engine.test_statements import reads_of
 from tests.store.opened import NOW_MS, Opened, in_memory
 
 QUEUED = st.lists(st.tuples(st.integers(1, 6), st.integers(-2, 2)), max_size=40)
@@ -275,6 +276,78 @@ def test_no_task_is_read_ahead_without_room(monkeypatch: pytest.MonkeyPatch) -> 
 
         assert windows.by_lane[1].tasks == {}
         assert windows.by_lane[1].unread == {1, 2, 3}
+
+
+# --- what travels with a commit -------------------------------------------------------------------
+
+
+def batch(store: Opened, windows: LaneWindows, most: int) -> list[int]:
+    """Take tasks in a batch that reads ahead and is committed."""
+    claimed = claim(store, windows, most)
+    windows.read_ahead_of_commit(store.tx)
+    windows.commit()
+    return claimed
+
+
+def test_a_steady_drain_finds_its_tasks_in_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_windows, "MOST_PER_READ", 1)
+    with opened() as store, reading_ahead():
+        for number in range(1, 31):
+            store.add(number, name="lane 1")
+        windows = LaneWindows.load(store.tx, store.lanes)
+        claimed = batch(store, windows, 4) + batch(store, windows, 1)
+
+        for most in (4, 1, 4, 1, 4):
+            assert not windows.is_dry(1, most - 1)
+            claimed += batch(store, windows, most)
+
+        assert claimed == [*range(1, 20)]
+
+
+def test_a_task_that_was_noted_before_is_not_entered_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_windows, "MOST_PER_READ", 2)
+    with opened() as store, reading_ahead():
+        store.add(1, name="lane 1")
+        store.add(2, name="lane 1")
+        windows = LaneWindows.load(store.tx, store.lanes)
+        claimed = claim(store, windows, 2)
+        add(store, windows, 3)  # it enters its window later, and the read finds it as well
+        windows.read_ahead_of_commit(store.tx)
+        windows.commit()
+
+        assert [task_id for _, task_id in windows.by_lane[1].places] == [3]
+        assert claimed + batch(store, windows, 9) == [1, 2, 3]
+
+
+def test_what_an_uncommitted_batch_has_read_is_not_taken_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lane_windows, "MOST_PER_READ", 2)
+    with opened() as store, reading_ahead():
+        for number in range(1, 9):
+            store.add(number, name="lane 1")
+        windows = LaneWindows.load(store.tx, store.lanes)
+        claim(store, windows, 2)
+
+        windows.read_ahead_of_commit(store.tx)
+
+        assert not windows.by_lane[1].places
+
+
+def test_few_lanes_at_once_are_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_windows, "MOST_AHEAD", 1)
+    with opened() as store, reading_ahead():
+        for number in range(1, 9):
+            store.add(number, name=f"lane {number % 2 + 1}")
+        windows = LaneWindows.load(store.tx, store.lanes)
+        monkeypatch.setattr(lane_windows, "MOST_PER_READ", 1)
+        for lane in (1, 2):
+            windows.note_left(windows.head(store.tx, [lane], 2))
+
+        with reads_of() as reads:
+            windows.read_ahead_of_commit(store.tx)
+
+        assert reads == []
 
 
 # --- in the engine ------------------------------------------------------------------------------

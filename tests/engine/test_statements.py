@@ -30,8 +30,7 @@ def reads_of() -> Iterator[list[str]]:
     def noting(way: Callable[..., Any]) -> Callable[..., Any]:
         def note(self: Any, *arguments: Any, **parameters: Any) -> Any:
             (query,) = (one for one in arguments if isinstance(one, str))
-            if not query.startswith("replicas."):
-                asked.append(query)
+            asked.append(query)
             return way(self, *arguments, **parameters)
 
         return note

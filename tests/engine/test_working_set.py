@@ -21,7 +21,7 @@ from rota.errors import RotaError, Unavailable
 from tests.conftest import TurnedClock
 from tests.core.model import Model
 from tests.core.random_commands import HAPPENINGS, Happening, event_of
-from tests.engine.holding import check_working_set, small_windows
+from tests.engine.holding import check_working_set, reading_ahead, small_windows
 from tests.engine.running import Engine, WatchedDatabase, ask, done, running
 
 LOST = Unavailable("the connection was lost in the commit: the outcome is unknown")
@@ -107,7 +107,7 @@ def test_it_is_what_the_store_has_after_any_batches_and_failures(
 def test_small_windows_are_what_the_store_has_after_any_batches_and_failures(
     steps: list[tuple[list[Happening], Fate, int]],
 ) -> None:
-    with small_windows():
+    with small_windows(), reading_ahead():
         asyncio.run(play(steps))
 
 

@@ -79,7 +79,7 @@ async def test_all_coordinators_are_listed_with_their_roles(pair: tuple[Api, Api
     a, b = pair
     coordinator = a.node.coordinator
     for one in pair:
-        await one.node.coordinator.execute(one.node.coordinator.membership.presence.beat)
+        await one.node.coordinator.membership.beat()
     silent_ms = coordinator.clock.now_ms() - SILENT_MS - 1
     gone = Replica(name="c", host="h", version="0", started_at_ms=0, seen_ms=silent_ms)
     a.node.database.administer(lambda tx: ReplicaStore(tx).record_heartbeat(gone))

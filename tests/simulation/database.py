@@ -35,6 +35,7 @@ class ListeningTransaction(WrappedTransaction):
     """Hears which statements change something."""
 
     is_quiet = True
+    can_read_ahead = True  # as on a server, so that crashes meet it
 
     def execute(self, query: str, /, **parameters: object) -> int:
         return self._heard(query, super().execute(query, **parameters))

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.only("postgres")
 
 ADD = "queues.add_lane"
 LANES = "queues.lanes"
+PATIENT_S = 10.0
 
 
 @pytest.fixture
@@ -293,3 +294,76 @@ def test_a_server_that_ends_the_connection_before_the_commit_ran_has_changed_not
     database.write(adding(4))
 
     assert database.read(numbers) == [1, 4]
+
+
+# --- reads that go along with the commit ----------------------------------------------------------
+
+
+def reading_ahead(taken: list[list[int]], *added: int) -> Callable[[Transaction], None]:
+    """Add lanes around a read that nobody waits for."""
+
+    def body(tx: Transaction) -> None:
+        first, *others = added
+        add(tx, first)
+        tx.read_ahead(lambda rows: taken.append(sorted(row[0] for row in rows)), LANES)
+        adding(*others)(tx)
+
+    return body
+
+
+def test_a_read_goes_along_with_the_commit_and_finds_what_was_sent_before_it(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[list[int]] = []
+    database.write(reading_ahead(taken, 1, 2))  # until the server has planned all of them
+    waits = Waits(monkeypatch)
+
+    database.write(reading_ahead(taken, 3, 4))
+
+    assert taken == [[1], [1, 2, 3]]
+    assert waits.count == 1  # for the end
+    database.write(adding(5))
+    assert len(taken) == 2
+
+
+def test_what_was_read_ahead_is_not_taken_when_its_round_trip_fails(
+    database: PostgresDatabase,
+) -> None:
+    taken: list[list[int]] = []
+
+    def broken_off(tx: Transaction) -> None:
+        reading_ahead(taken, 1)(tx)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        database.write(broken_off)
+    with pytest.raises(AssertionError, match="constraint"):
+        database.write(reading_ahead(taken, 1, 2, 2))
+
+    assert taken == []
+    database.write(reading_ahead(taken, 1))
+    assert taken == [[1]]
+
+
+def test_a_read_of_a_commit_that_another_thread_finishes_is_taken(
+    database: PostgresDatabase,
+) -> None:
+    taken: list[list[int]] = []
+
+    commit = database.begin(reading_ahead(taken, 1), wait_s=PATIENT_S)
+
+    assert commit is not None
+    assert taken == []
+    commit.finish(wait_s=PATIENT_S)
+    assert taken == [[1]]
+
+
+def test_behind_a_pooler_nothing_is_read_ahead(database: PostgresDatabase) -> None:
+    assert database._writer is not None
+    taken: list[list[int]] = []
+    assert database.write(lambda tx: tx.can_read_ahead)
+    database._writer.is_direct = False
+
+    assert not database.write(lambda tx: tx.can_read_ahead)
+    database.write(reading_ahead(taken, 1, 2))
+    assert taken == [[1]]

@@ -30,9 +30,10 @@ class Replica(Struct, frozen=True, kw_only=True):
 
 
 class BeatReplica(CommandBase[Done], frozen=True, kw_only=True, tag="BeatReplica"):
-    """A coordinator's heartbeat; it also finds the peers that have gone silent."""
+    """A coordinator's heartbeat; that of the leader also finds the peers that have gone silent."""
 
     replica: Replica
+    finds_silent: bool = False
     is_leaving: bool = False
 
 

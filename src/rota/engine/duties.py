@@ -91,16 +91,20 @@ HEALTH = Duty(
     interval_ms=SWEEP_INTERVAL_MS,
     command=lambda _now_ms, _settings: SweepWorkers(),
 )
-# While there are services or locks, the reply of each sweep says when the next one is due.
+# While there are services, the reply of each sweep says when the next one is due.
 SHARDS = Duty(name="shards", command=lambda _now_ms, _settings: SweepServices())
 LOCKS = Duty(
-    name="locks", command=lambda _now_ms, _settings: SweepLocks(), full_step=SWEPT_PER_STEP
+    name="locks",
+    command=lambda _now_ms, _settings: SweepLocks(),
+    full_step=SWEPT_PER_STEP,
+    is_due=lambda queries: queries.locks.is_sweep_due(),
 )
 VALUES = Duty(
     name="memory",
     interval_ms=5_000,
     command=lambda _now_ms, _settings: SweepValues(),
     full_step=SWEPT_PER_STEP,
+    is_due=lambda queries: queries.kv.has_expired(),
 )
 PRUNING = Duty(
     name="pruning",

@@ -1,7 +1,11 @@
-"""Runs each duty at its interval, or earlier at a hinted due time."""
+"""Runs each duty at its interval, or earlier at a hinted due time.
+
+A duty that mostly finds nothing to do reads beside the writer whether it is due. In the writer it
+would hold up the commands of callers, for several round trips to a store that is far away.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 
 import structlog
@@ -37,8 +41,11 @@ class Alarm:
     def clear(self) -> None:
         self._moment_ms = None
 
-    async def wait(self, interval_ms: int) -> None:
-        """Wait until the end of the interval, or the hinted time if that is earlier."""
+    async def wait(self, interval_ms: int) -> bool:
+        """Wait until the end of the interval, or the hinted time if that is earlier.
+
+        Returns whether the hinted time has come.
+        """
         until_ms = self._clock.now_ms() + interval_ms
         while True:
             moment_ms = until_ms if self._moment_ms is None else min(until_ms, self._moment_ms)
@@ -50,7 +57,7 @@ class Alarm:
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._was_told.wait()
             except TimeoutError:
-                return
+                return self._moment_ms is not None and self._moment_ms <= self._clock.now_ms()
 
 
 class DutyScheduler:
@@ -116,13 +123,16 @@ class DutyScheduler:
         """Run the duties that follow hints; they share one alarm for the next due time."""
         duties = [duty for duty in DUTIES if duty.follows_hints]
         interval_ms = min(duty.interval_ms for duty in duties)
+        is_due = True
         while True:
             # Cleared first, so that a hint during the steps below is not lost.
             self._moments.clear()
-            if all([await self._try(duty) for duty in duties]):
-                await self._look_ahead()
-            # After a failure the work stays due. The next interval tries it again.
-            await self._moments.wait(interval_ms)
+            if is_due and not all([await self._try(duty) for duty in duties]):
+                # The work stays due. The next interval tries it again.
+                await self._moments.wait(interval_ms)
+                continue
+            is_left = await self._look_ahead(duties)
+            is_due = await self._moments.wait(interval_ms) or is_left
 
     async def _keep_firing(self) -> None:
         """Fire schedules at their times. While none is due, nothing is executed."""
@@ -141,16 +151,30 @@ class DutyScheduler:
             self._sweeps.clear()
             for duty in SWEEPS:
                 await self._try(duty)
+            next_ms = self._queries.locks.next_expiry_ms
+            if next_ms is not None:
+                self.hint_sweep(next_ms)
             await self._sweeps.wait(interval_ms)
 
-    async def _look_ahead(self) -> None:
+    async def _look_ahead(self, duties: Iterable[Duty]) -> bool:
+        """Set the alarm to the next due time; returns whether something may be due already."""
+        now_ms = self._clock.now_ms()
         try:
             next_ms = await self._queries.tasks.next_moment_ms()
         except Exception as error:
             log.warning("next_due_time_unknown", exc_info=error)
-            return
+            return True
         if next_ms is not None:
             self.hint(next_ms)
+        is_left = next_ms is not None and next_ms <= now_ms
+        if not is_left:
+            for duty in duties:
+                self._note(duty, now_ms)
+        return is_left
+
+    def _note(self, duty: Duty, now_ms: int) -> None:
+        """Note that nothing was left to do for the duty at this time."""
+        self._metrics.duty_runs_ms[duty.name] = now_ms
 
     async def _try(self, duty: Duty) -> bool:
         """Run a duty and return whether it succeeded; a failed duty stays due."""
@@ -176,5 +200,5 @@ class DutyScheduler:
         reply = None
         if is_due:
             reply = await self._execute(duty.command(now_ms, self._settings))
-        self._metrics.duty_runs_ms[duty.name] = now_ms
+        self._note(duty, now_ms)
         return duty.full_step is not None and reply is not None and reply.count >= duty.full_step

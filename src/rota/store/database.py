@@ -32,6 +32,7 @@ class Transaction(ABC):
     """Named queries in an open transaction. A list as a parameter is a set of values."""
 
     is_remote: bool = False  # whether each read takes a round trip
+    can_read_ahead: bool = False  # whether a read may travel with the commit
 
     @abstractmethod
     def rows(self, query: str, /, **parameters: object) -> list[Row]: ...
@@ -79,6 +80,15 @@ class Transaction(ABC):
     ) -> None:
         """Run one statement for each row, which has to change one row of the table each time."""
         check_count(query, self.execute_many(query, names, rows), len(rows))
+
+    def read_ahead(
+        self, take: Callable[[list[Row]], None], query: str, /, **parameters: object
+    ) -> None:
+        """Hand over the rows of a query, at the latest in the commit, without waiting for them.
+
+        They are what the query finds now. The commit may still fail after they were taken.
+        """
+        take(self.rows(query, **parameters))
 
     def record(self, make: Callable[..., T], query: str, /, **parameters: object) -> T | None:
         """Return the first of the records, or None."""

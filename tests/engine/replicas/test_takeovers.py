@@ -29,6 +29,7 @@ from tests.engine.sharing import (
     replica,
     replicas,
 )
+from tests.engine.test_statements import reads_of
 
 Three = tuple[Replica, Replica, Replica]
 
@@ -61,6 +62,19 @@ async def test_the_first_coordinator_leads_and_the_others_follow(engines: Three)
     assert a.coordinator.membership.followers.names == ["b", "c"]
     assert b.coordinator.is_ready
     assert c.coordinator.is_ready
+
+
+async def test_only_the_heartbeat_of_the_leader_looks_for_silent_coordinators(
+    engines: Three,
+) -> None:
+    with reads_of() as reads:
+        for one in engines[1:]:
+            await one.coordinator.membership.beat()
+    assert reads == []
+
+    with reads_of() as reads:
+        await engines[0].coordinator.membership.beat()
+    assert reads == ["replicas.silent"]
 
 
 @pytest.mark.only("sqlite")  # there the lease goes by the clock of the test

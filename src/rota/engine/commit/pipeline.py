@@ -289,7 +289,9 @@ class Pipeline:
             locks=self._locks,
             waitlist=self.lease_calls.waitlist,
         )
-        return batch, execute(batch)
+        after = execute(batch)
+        self._held.read_ahead(tx)
+        return batch, after
 
     def _note_recovery(self) -> None:
         if self.is_store_full:

@@ -14,6 +14,11 @@ class KvQueries:
         self._read = reader.read
         self._clock = clock
 
+    async def has_expired(self) -> bool:
+        """Return whether entries are past their expiry, and still there."""
+        now_ms = self._clock.now_ms()
+        return bool(await self._read(lambda tx: KvStore(tx).expired(now_ms, 1)))
+
     async def get(self, key: str) -> KvEntry | None:
         """Return the entry of a key; None: there is none, or it has expired."""
         entry = await self._read(lambda tx: KvStore(tx).get(key))
@@ -40,6 +45,13 @@ class LockQueries:
     def __init__(self, reader: StoreReader, *, steady_clock: Clock) -> None:
         self._read = reader.read
         self._steady_clock = steady_clock
+        self.next_expiry_ms: int | None = None  # of a lock or a waiter, at the last look
+
+    async def is_sweep_due(self) -> bool:
+        """Return whether a lock, or a caller's wait for one, is past its expiry."""
+        now_ms = self._steady_clock.now_ms()
+        next_ms = self.next_expiry_ms = await self._read(lambda tx: LockStore(tx).next_expiry_ms())
+        return next_ms is not None and next_ms <= now_ms
 
     async def status(self, name: str) -> LockStatus:
         now_ms = self._steady_clock.now_ms()

@@ -32,7 +32,8 @@ class ReplicaDomain(Domain):
                 gone.append(name)
             else:
                 replicas.record_heartbeat(replace(beat.replica, seen_ms=now_ms))
-        gone += replicas.silent(now_ms - SILENT_MS)
+        if any(beat.finds_silent for beat in self._beats.values()):
+            gone += replicas.silent(now_ms - SILENT_MS)
         for name in gone:
             LockStore(self.batch.tx).expire_waiters(name, now_ms=now_ms)
         if gone:

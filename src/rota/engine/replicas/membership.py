@@ -154,7 +154,7 @@ class ReplicaMembership:
         """Check the leadership and send a heartbeat now. Tests that turn the clock call this."""
         if self.leadership is not None:
             await self.leadership.step()
-            await self._engine.execute(self.presence.beat)
+            await self.beat()
 
     def delivered(self, delivery: Delivery) -> Delivery:
         """Tell the followers of a commit; return what the callers of this coordinator get.
@@ -241,8 +241,12 @@ class ReplicaMembership:
     async def _beat(self) -> None:
         while True:
             with contextlib.suppress(RotaError):
-                await self._engine.execute(self.presence.beat)
+                await self.beat()
             await asyncio.sleep(BEAT_MS / 1000)
+
+    async def beat(self) -> None:
+        """Send a heartbeat now."""
+        await self._engine.execute(self.presence.beat(is_leader=self.role is Role.LEADER))
 
     def start_beating(self) -> None:
         self._beating = asyncio.create_task(self._beat())

@@ -30,10 +30,10 @@ class Presence:
             seen_ms=self._clock.now_ms(),
         )
 
-    @property
-    def beat(self) -> BeatReplica:
+    def beat(self, *, is_leader: bool) -> BeatReplica:
         """The heartbeat of this moment."""
-        return BeatReplica(replica=self.replica)
+        # One of them is enough: to find silent peers, the writer waits for a read.
+        return BeatReplica(replica=self.replica, finds_silent=is_leader)
 
     @property
     def goodbye(self) -> BeatReplica:

@@ -10,6 +10,10 @@ A task that is queued enters the window if its place is within the bound, and ot
 store alone. A window that is full takes no task after its last place: it gets a bound instead. One
 that grows to twice that length, by tasks of a higher priority, is cut.
 
+Where each read takes a round trip, a batch that leases many tasks asks for the next ones in the
+round trip of its commit: as many as lately left the lane in one batch. They enter the window once
+the batch has committed. So a steady drain never waits for a read.
+
 A task that is submitted alone enters its window a little later, together with others, since that
 costs a fraction. It does so before anything is asked of the windows.
 
@@ -28,6 +32,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from operator import attrgetter
 from types import MappingProxyType
+from typing import NamedTuple
 
 from rota.core.decisions import AddTask
 from rota.core.dispatch.matching import turn
@@ -47,6 +52,8 @@ MOST_PER_READ = 512  # tasks by which a window grows at a time, unless more are 
 MOST_BYTES = 32 * 1024 * 1024  # of all tasks that are held whole
 MOST_PAYLOAD_BYTES = 64 * 1024  # of a task that is held whole
 RECORD_BYTES = 600  # of a task that is held whole, beside its payload
+MOST_AHEAD = 4  # windows for which the next tasks travel with a commit
+RECENT_BATCHES = 4  # that took tasks from a lane: the next one may take as many as any of them
 MOST_LATER = 32  # tasks that enter their windows later
 MOST_LATER_BYTES = 4_096  # of the payload of such a task
 
@@ -59,6 +66,7 @@ class LaneWindow:
         self.tasks: dict[TaskId, TaskRecord] = {}  # those that are held whole
         self.unread: set[TaskId] = set()  # those that have come back, and may be small enough
         self.bound = bound  # the last place that the window covers; None: it covers the lane
+        self.taken: tuple[int, ...] = ()  # tasks that left in each of the last batches
 
     def covers(self, place: Place) -> bool:
         return self.bound is None or place <= self.bound
@@ -93,6 +101,15 @@ class LaneWindow:
         return gone
 
 
+class _Ahead(NamedTuple):
+    """The tasks after the bound of a window, as a batch that may not be committed has read them."""
+
+    window: LaneWindow
+    lane: int
+    found: Sequence[tuple[Place, TaskRecord | None]]
+    asked: int  # so many
+
+
 class LaneWindows:
     """The windows of all lanes. Each decision is noted when it is written."""
 
@@ -100,6 +117,8 @@ class LaneWindows:
         """Most places: of all windows together; None: `MOST_PLACES`."""
         self._by_lane: dict[int, LaneWindow] = {}
         self._later: list[AddTask] = []  # tasks that were noted and have not entered their windows
+        self._left: dict[int, int] = {}  # tasks that left each lane in this batch
+        self._ahead: list[_Ahead] = []  # what this batch has read for the next one
         self._most_places = most_places
         self.place_count = 0
         self.held_bytes = 0  # of the tasks that are held whole
@@ -187,13 +206,12 @@ class LaneWindows:
         """Read the tasks after the bound of a window."""
         assert window.bound is not None
         count = max(wanted, min(MOST_PER_READ, self._part()))
-        room = max(0, MOST_BYTES - self.held_bytes) // count - RECORD_BYTES
         found = TaskStore(tx, self._lanes).queued_after(
             lane,
             window.bound,
             limit=count,
-            most_bytes=min(room, MOST_PAYLOAD_BYTES),
-            are_plain=lane < FIRST_FLOW and not self.has_run_tasks,
+            most_bytes=self._room(count),
+            are_plain=self._are_plain(lane),
         )
         self._extend(window, found, count)
 
@@ -238,12 +256,56 @@ class LaneWindows:
         if not short:
             return
         count = max(wanted, min(MOST_PER_READ // len(short), self._part()))
-        room = max(0, MOST_BYTES - self.held_bytes) // (count * len(short)) - RECORD_BYTES
         found = TaskStore(tx, self._lanes).queued_after_each(
-            short, limit=count, most_bytes=min(room, MOST_PAYLOAD_BYTES)
+            short, limit=count, most_bytes=self._room(count * len(short))
         )
         for number, of_flow in found.items():
             self._extend(self.by_lane[number], of_flow, count)
+
+    def read_ahead_of_commit(self, tx: Transaction) -> None:
+        """Ask for what the next batch may lease. Called after all writes of a batch."""
+        left, self._left = self._left, {}
+        if not tx.can_read_ahead or len(left) > MOST_AHEAD:
+            return
+        short: dict[int, int] = {}  # how many tasks to ask for, by lane
+        for lane, count in left.items():
+            window = self.by_lane.get(lane)
+            if window is not None:
+                window.taken = (count, *window.taken)[:RECENT_BATCHES]
+                wanted = min(max(window.taken), self._part())
+                if window.bound is not None and len(window.places) < wanted:
+                    short[lane] = max(wanted, min(MOST_PER_READ, self._part()))
+        for lane, count in short.items():
+            self._ask(tx, lane, count, most_bytes=self._room(sum(short.values())))
+
+    def _ask(self, tx: Transaction, lane: int, count: int, *, most_bytes: int) -> None:
+        """Read so many tasks after the bound of a window with the commit."""
+        window = self.by_lane[lane]
+        assert window.bound is not None
+        TaskStore(tx, self._lanes).read_queued_ahead(
+            lambda found: self._ahead.append(_Ahead(window, lane, found, count)),
+            lane,
+            window.bound,
+            limit=count,
+            most_bytes=most_bytes,
+            are_plain=self._are_plain(lane),
+        )
+
+    def commit(self) -> None:
+        """Take over what the batch has read ahead: its writes are what the store has now."""
+        ahead, self._ahead = self._ahead, []
+        for one in ahead:
+            self._extend(one.window, one.found, one.asked)
+            self._drop_if_empty(one.lane)
+
+    def _room(self, count: int) -> int:
+        """Return the most bytes that each of so many tasks may have to be held whole."""
+        room = max(0, MOST_BYTES - self.held_bytes) // count - RECORD_BYTES
+        return min(room, MOST_PAYLOAD_BYTES)
+
+    def _are_plain(self, lane: int) -> bool:
+        """Whether no task of a lane belongs to a flow or works for a run."""
+        return lane < FIRST_FLOW and not self.has_run_tasks
 
     def _extend(
         self, window: LaneWindow, found: Sequence[tuple[Place, TaskRecord | None]], count: int
@@ -378,6 +440,7 @@ class LaneWindows:
         for lane, group in groupby(tasks, key=attrgetter("lane")):
             by_lane.setdefault(self._lanes.number_of(lane), []).extend(group)
         for number, left in by_lane.items():
+            self._left[number] = self._left.get(number, 0) + len(left)
             window = self.by_lane.get(number)
             ids = [one.id for one in left]
             if window is not None and window.remove_first(ids):

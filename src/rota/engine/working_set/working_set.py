@@ -59,8 +59,13 @@ class WorkingSet:
             self.load(tx, lanes)
         self._is_certain = False
 
+    def read_ahead(self, tx: Transaction) -> None:
+        """Ask for what the next batch may need, after all writes of this one."""
+        self.windows.read_ahead_of_commit(tx)
+
     def commit(self) -> None:
         """Note that the batch has committed."""
+        self.windows.commit()
         self._is_certain = not self.is_outdated
         self.is_outdated = False
 

@@ -5,7 +5,7 @@ pipelined (libpq's pipeline mode): they travel with the next statement, or with 
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import psycopg
@@ -23,6 +23,8 @@ from rota.store.postgres.link import (
     StatementRefused,
     reason_of,
 )
+
+Take = Callable[[pq.abc.PGresult], None]
 
 
 class PostgresConnection(PostgresLink):
@@ -43,6 +45,7 @@ class PostgresConnection(PostgresLink):
         # What was pipelined and not waited for: the text of a statement to prepare, or None for
         # one to run.
         self._pipelined: list[bytes | None] = []
+        self._takers: list[tuple[int, Take]] = []  # of results, by their place in the pipeline
         self._is_synced = False  # whether the end of the pipelined statements was sent
         self._received: list[pq.abc.PGresult] = []  # of the pipelined statements, until the last
         try:
@@ -70,18 +73,30 @@ class PostgresConnection(PostgresLink):
         assert self.is_direct
         self._deferred = texts
 
-    def send(self, text: bytes, values: Sequence[Buffer | None], formats: Sequence[Format]) -> None:
+    def send(
+        self,
+        text: bytes,
+        values: Sequence[Buffer | None],
+        formats: Sequence[Format],
+        *,
+        take: Take | None = None,
+    ) -> None:
         """Pipeline one statement: it travels with the next one that is waited for.
 
-        An error of it is raised then. Behind a pooler the statement is waited for.
+        An error of it is raised then. Otherwise `take` gets its result, if all statements of the
+        round trip were carried out. Behind a pooler the statement is waited for.
         """
         if not self.is_direct:
-            self.run(text, values, formats)
+            result = self.run(text, values, formats)
+            if take is not None:
+                take(result)
             return
         try:
             self._pipeline(text, values, formats, Format.BINARY)
         except psycopg.Error as error:
             raise self._lost(reason_of(error)) from error
+        if take is not None:
+            self._takers.append((len(self._pipelined) - 1, take))
 
     def run(
         self, text: bytes, values: Sequence[Buffer | None], formats: Sequence[Format]
@@ -123,6 +138,7 @@ class PostgresConnection(PostgresLink):
     def roll_back(self) -> None:
         """Take back the transaction; the connection is idle then, or closed."""
         self._deferred = ()
+        self._takers = []
         if self.is_open and self._pipelined:
             # An error of them does not matter any more.
             with contextlib.suppress(ConnectionLost, StatementRefused, StoreIsSlow, psycopg.Error):
@@ -194,12 +210,15 @@ class PostgresConnection(PostgresLink):
             if result.status in FAILED and not self.is_open:
                 break
         pipelined, self._pipelined, self._received = self._pipelined, [], []
+        takers, self._takers = self._takers, []
         self._is_synced = False
         pairs = list(zip(pipelined, results, strict=False))
         for text, result in pairs:
             if text is not None and result.status != ExecStatus.COMMAND_OK:
                 del self._prepared_names[text]
         self._check(results, last=len(pipelined) - 1)
+        for place, take in takers:
+            take(results[place])
         return [result for text, result in pairs if text is None]
 
     def _is_direct(self) -> bool:

@@ -34,6 +34,20 @@ class PostgresTransaction(Transaction):
         rows = self._connection.rows(result)
         return [make(**dict(zip(names, row, strict=True))) for row in rows]
 
+    @property
+    def can_read_ahead(self) -> bool:  # type: ignore[override]
+        return self._connection.is_direct
+
+    def read_ahead(
+        self, take: Callable[[list[Row]], None], query: str, /, **parameters: object
+    ) -> None:
+        connection, found = self._connection, self._queries[query]
+        connection.send(
+            found.text,
+            *encoded(found, parameters),
+            take=lambda result: take(connection.rows(result)),
+        )
+
     def execute(self, query: str, /, **parameters: object) -> int:
         found = self._queries[query]
         return self._run(found, encoded(found, parameters))

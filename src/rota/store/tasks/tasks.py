@@ -4,7 +4,7 @@ A live task has a row in `task` (what does not change) and in exactly one of `re
 and `lease` (its state). A finished task is a row of `history` and nothing else.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from types import MappingProxyType
@@ -44,6 +44,8 @@ from rota.store.tasks.lanes import Lanes
 from rota.store.tasks.logs import LogStore
 from rota.store.tasks.row_types import FIRST_FLOW, Place, QueuedPlace
 
+# By whether none of the tasks belongs to a flow or works for a run.
+QUEUED_AFTER = {False: "tasks.queued_after", True: "tasks.queued_plain_after"}
 FEW = 3  # tasks that are moved one by one: staging takes three statements
 FINISH_COLUMNS = (
     "state",
@@ -146,15 +148,32 @@ class TaskStore:
 
         Are plain: none of them belongs to a flow or works for a run.
         """
-        rank, task_id = place
-        rows = self._tx.rows(
-            "tasks.queued_plain_after" if are_plain else "tasks.queued_after",
-            lane=lane,
-            rank=rank,
-            id=task_id,
-            limit=limit,
-            most_bytes=most_bytes,
+        wanted = _after(lane, place, limit=limit, most_bytes=most_bytes)
+        return self._queued_of(lane, self._tx.rows(QUEUED_AFTER[are_plain], **wanted), are_plain)
+
+    def read_queued_ahead(
+        self,
+        take: Callable[[list[tuple[Place, TaskRecord | None]]], None],
+        lane: int,
+        place: Place,
+        *,
+        limit: int,
+        most_bytes: int,
+        are_plain: bool,
+    ) -> None:
+        """Hand over what `queued_after` finds now, at the latest in the commit."""
+        self._tx.read_ahead(
+            lambda rows: take(self._queued_of(lane, rows, are_plain)),
+            QUEUED_AFTER[are_plain],
+            **_after(lane, place, limit=limit, most_bytes=most_bytes),
         )
+
+    def _queued_of(
+        self,
+        lane: int,
+        rows: Sequence[Row],
+        are_plain: bool,  # noqa: FBT001 - as the parameter of its callers
+    ) -> list[tuple[Place, TaskRecord | None]]:
         if are_plain:
             return row_types.queued_plain(rows, self._lanes.by_number[lane])
         return self._places(rows)
@@ -523,6 +542,11 @@ class TaskStore:
             past = self._tx.rows("tasks.finished", ids=missing)
             found |= {row[0]: row_types.finished(row, lanes) for row in past}
         return found
+
+
+def _after(lane: int, place: Place, *, limit: int, most_bytes: int) -> dict[str, object]:
+    rank, task_id = place
+    return {"lane": lane, "rank": rank, "id": task_id, "limit": limit, "most_bytes": most_bytes}
 
 
 def _releases_at_start(lease: LeaseTask, options: TaskOptions) -> bool:
