@@ -9,6 +9,7 @@ from rota.core.replies import Granted
 from rota.core.tasks.model import NewTask, TaskRecord
 from rota.core.workers.model import WorkerRecord
 from rota.engine.commit.request import QueuedCommand
+from rota.engine.dispatch.lease_rows import GrantedRows
 from rota.engine.dispatch.subscription import LeaseSubscription
 from rota.engine.topics import Leases
 from rota.errors import RotaError
@@ -31,7 +32,8 @@ class Connected:
             )
         )
 
-    def _take(self, granted: Granted) -> int:
+    def _take(self, granted: Granted | GrantedRows) -> int:
+        assert isinstance(granted, Granted)
         self.given += granted.leases
         self.room -= len(granted.leases)
         return self.room
@@ -162,7 +164,7 @@ async def test_a_worker_that_idles_is_given_its_work_before_the_submitter_hears_
     order: list[str] = []
     take = worker._take
 
-    def noted(granted: Granted) -> int:
+    def noted(granted: Granted | GrantedRows) -> int:
         order.append("given")
         return take(granted)
 
@@ -180,7 +182,7 @@ async def test_a_mistake_of_one_that_is_given_work_does_not_keep_answers_from_ot
 ) -> None:
     worker = await connected(engine)
 
-    def mistaken(_: Granted) -> int:
+    def mistaken(_: Granted | GrantedRows) -> int:
         raise ZeroDivisionError
 
     worker.call._on_granted = mistaken

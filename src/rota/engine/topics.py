@@ -13,6 +13,7 @@ from rota.core.ids import TaskId
 from rota.core.replies import Granted
 from rota.core.shards.members import Assignment
 from rota.engine.commit.request import EndNotice
+from rota.engine.dispatch.lease_rows import GrantedRows
 from rota.engine.dispatch.subscription import LeaseSubscription
 from rota.engine.events.log import Sight
 from rota.engine.events.stream import EventSubscription
@@ -33,7 +34,7 @@ class Leases(TopicBase[LeaseSubscription], frozen=True, kw_only=True):
 
     worker_id: str
     incarnation: int
-    on_granted: Callable[[Granted], int]  # returns how many more tasks the worker has room for
+    on_granted: Callable[[Granted | GrantedRows], int]  # returns for how many more it has room
     on_ended: Callable[[RotaError], None]  # called when the coordinator refuses the worker
 
 

@@ -80,6 +80,7 @@ from rota.core.workflow.commands import (
 )
 from rota.core.workflow.records import Artifact, RunRecord, Version
 from rota.core.workflow.states import RunState
+from rota.engine.dispatch.lease_rows import GrantedRows, granted_rows
 from rota.engine.replicas.link.codec import FollowerCodec, GarbledMessage, LeaderCodec, join_frames
 from rota.engine.replicas.link.errors import PackedError, as_rota_error, pack_error, unpack_error
 from rota.engine.replicas.link.frames import (
@@ -320,6 +321,7 @@ REPLIES: list[CommandReply] = [
 ]
 FOLLOWER_FRAMES: list[FollowerFrame] = [
     Forward(1, PauseQueue("mail", paused=True), can_wait=True),
+    Forward(1, PauseQueue("mail", paused=True), is_subscription=True),
     Abandon(2),
     Resigned(),
 ]
@@ -327,6 +329,7 @@ LEADER_FRAMES: list[LeaderFrame] = [
     Replied(1, Done(2)),
     Replied(3, Granted([RECORD])),
     Replied(3, Granted([HUGE_RECORD])),
+    Replied(3, granted_rows(Granted([RECORD, RECORD]))),
     Committed(
         now_ms=1,
         last_seq=2,
@@ -391,7 +394,8 @@ def test_every_command_arrives_as_it_was_sent(command: Command) -> None:
 def test_every_reply_of_every_command_has_a_tag() -> None:
     sent_compactly: dict[type[Struct], type[Struct]] = {Submitted: CompactSubmitted}
 
-    assert {sent_compactly.get(kind, kind) for kind in reply_types()} == REPLY_TAGS.keys()
+    of_commands = {sent_compactly.get(kind, kind) for kind in reply_types()}
+    assert of_commands | {GrantedRows} == REPLY_TAGS.keys()
     assert len(set(REPLY_TAGS.values())) == len(REPLY_TAGS)
 
 

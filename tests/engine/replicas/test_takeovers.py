@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from rota.core.commands import CancelTasks, SubmitTasks, TaskFilter
@@ -13,10 +14,12 @@ from rota.core.replicas import Role
 from rota.core.replies import Granted
 from rota.core.schedules.commands import PauseSchedule, ResumeSchedule, RunSchedule
 from rota.core.tasks.model import NewTask, TaskRecord, TaskState
+from rota.engine.dispatch.lease_rows import GrantedRows
 from rota.engine.replicas import held
 from rota.engine.replicas.held import LEADER_LOST, NO_LEADER
 from rota.engine.topics import CommittedEvents, Leases
 from rota.errors import OutcomeUnknown, RotaError, Unavailable
+from rota.messages.streams import StreamedLease
 from tests.conftest import TurnedClock
 from tests.engine.running import done, settle, soon
 from tests.engine.scheduling import MINUTE_MS, Schedules, put_of
@@ -318,12 +321,14 @@ async def test_a_streaming_worker_at_a_follower_survives_a_change_of_leader(
     engines: Three,
 ) -> None:
     a, b, c = engines
-    got: list[TaskRecord] = []
+    decode_rows = msgspec.msgpack.Decoder(list[StreamedLease]).decode
+    got: list[StreamedLease] = []
     ended: list[RotaError] = []
     room = 5
 
-    def take(granted: Granted) -> int:
-        got.extend(granted.leases)
+    def take(granted: Granted | GrantedRows) -> int:
+        assert isinstance(granted, GrantedRows)  # as the leader encoded it
+        got.extend(lease for one in granted.messages for lease in decode_rows(one.rows))
         return room - len(got)
 
     subscriptions = []
@@ -346,8 +351,8 @@ async def test_a_streaming_worker_at_a_follower_survives_a_change_of_leader(
         await settle()
 
     assert not ended
-    assert [one.lane.name for one in got] == ["x", "y"]
-    assert [one.id for one in got][1:] == ids
+    assert [one.name for one in got] == ["x", "y"]
+    assert [one.task_id for one in got][1:] == ids
     for subscription in subscriptions:
         subscription.withdraw()
 
@@ -369,6 +374,41 @@ async def test_a_lease_granted_to_a_caller_that_just_gave_up_is_returned(engines
     task = await a.task(task_id)
     assert (task.state, task.attempt) == (TaskState.QUEUED, 0)
     assert [one.id for one in await b.lease(worker)] == [task_id]
+
+
+async def test_leases_granted_to_a_streaming_worker_that_just_left_are_returned(
+    engines: Three,
+) -> None:
+    a, b, _ = engines
+    worker = await b.register(max_concurrent_tasks=2)
+    got: list[Granted | GrantedRows] = []
+
+    def take(granted: Granted | GrantedRows) -> int:
+        got.append(granted)
+        return 2
+
+    topic = Leases(
+        worker_id=worker.id,
+        incarnation=worker.incarnation,
+        on_granted=take,
+        on_ended=lambda _: None,
+    )
+    subscription = b.coordinator.subscribe(topic)
+    subscription.ask(2)
+    await settle()
+    a.network.hold()
+    ids = await a.submit("x", "y")
+    await settle()
+    assert [(await a.task(one)).state for one in ids] == [TaskState.RUNNING] * 2
+
+    subscription.withdraw()
+    await settle()
+    a.network.hold(is_held=False)
+    await settle()
+
+    assert not got
+    assert [(task.state, task.attempt) for task in await tasks(a)] == [(TaskState.QUEUED, 0)] * 2
+    assert sorted(one.id for one in await b.lease(worker, 2)) == ids
 
 
 async def test_a_caller_that_gives_up_takes_no_work_from_the_next(engines: Three) -> None:

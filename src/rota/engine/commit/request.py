@@ -26,6 +26,7 @@ from rota.core.commands import (
 from rota.core.decisions import TellCancelled
 from rota.core.events import EventBatch
 from rota.core.flows.commands import FlowReply
+from rota.core.ids import TaskId
 from rota.core.kv import KvReply
 from rota.core.locks import LockAnswer
 from rota.core.outbound.push import PushReply
@@ -44,6 +45,7 @@ from rota.core.workflow.commands import (
     RunShown,
     StartRun,
 )
+from rota.engine.dispatch.lease_rows import GrantedRows
 from rota.errors import RotaError
 
 CHEAP_TASKS = 20  # a command about no more tasks than this takes microseconds
@@ -217,9 +219,15 @@ def returned_by(entry: QueuedCommand, outcome: object) -> Iterator[ReturnLeases]
                 remainder, remainder.future.exception() or remainder.future.result()
             )
     command = entry.command
-    if isinstance(command, LeaseWork) and isinstance(outcome, Granted) and outcome.leases:
+    if isinstance(command, LeaseWork) and (leases := tuple(_holdings(outcome))):
         yield ReturnLeases(
-            worker_id=command.worker_id,
-            incarnation=command.incarnation,
-            leases=tuple((task.id, task.fence) for task in outcome.leases),
+            worker_id=command.worker_id, incarnation=command.incarnation, leases=leases
         )
+
+
+def _holdings(outcome: object) -> Iterator[tuple[TaskId, int]]:
+    """Yield the task and the fence of each lease that was granted."""
+    if isinstance(outcome, Granted):
+        yield from ((task.id, task.fence) for task in outcome.leases)
+    elif isinstance(outcome, GrantedRows):
+        yield from outcome.holdings()

@@ -17,6 +17,7 @@ import structlog
 from rota.core.commands import LeaseWork
 from rota.core.replies import Granted
 from rota.engine.commit.request import QueuedCommand
+from rota.engine.dispatch.lease_rows import GrantedRows
 from rota.errors import RotaError, StaleIncarnation, WorkerNotFound
 
 log = structlog.get_logger("rota.engine")
@@ -33,7 +34,7 @@ class LeaseSubscription:
         enter: Callable[[int], QueuedCommand],
         *,
         take_back: Callable[[QueuedCommand, object], None],
-        on_granted: Callable[[Granted], int],
+        on_granted: Callable[[Granted | GrantedRows], int],
         on_ended: Callable[[RotaError], None],
     ) -> None:
         """`on_granted` returns the room left; `on_ended` gets the error that ends this."""
@@ -115,12 +116,12 @@ class LeaseSubscription:
         if self._waiting.pop(entry, None) is None:
             self._take_back(entry, error or future.result())
         elif error is None:
-            granted: Granted = future.result()
+            granted: Granted | GrantedRows = future.result()
             remainder, entry.remainder = entry.remainder, None
             if remainder is not None:
                 assert isinstance(remainder.command, LeaseWork)
                 self._wait(remainder, remainder.command.most)
-            if granted.leases:
+            if isinstance(granted, GrantedRows) or granted.leases:
                 self.ask(self._on_granted(granted))
         elif isinstance(error, WorkerNotFound | StaleIncarnation):
             self.withdraw()

@@ -73,7 +73,8 @@ class FollowerWriter:
         assert self._connection is not None
         self._number = number = self._number + 1
         # First, because a command that is too large for a message raises here.
-        self._connection.send(Forward(number, entry.command, can_wait=entry.can_wait))
+        forward = Forward(number, entry.command, entry.can_wait, entry.is_subscription)
+        self._connection.send(forward)
         self._pending[number] = entry
         self.weight += entry.weight
         entry.is_forwarded = True

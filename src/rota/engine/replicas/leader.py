@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from rota.core.replies import Granted
 from rota.engine.commit.request import Delivery, QueuedCommand
+from rota.engine.dispatch.lease_rows import granted_rows
 from rota.engine.replicas.link.frames import (
     NO_IDS,
     Abandon,
@@ -92,7 +93,9 @@ class FollowerSession:
             if frame.can_wait:
                 entry = self._enqueue(frame.command, can_wait=True)
                 self._waiting[number] = entry
-                entry.on_resolved = lambda: self._resolved(number, entry)
+                entry.on_resolved = lambda: self._resolved(
+                    number, entry, as_rows=frame.is_subscription
+                )
             else:
                 entry = self._enqueue(
                     frame.command, on_reply=lambda outcome: self._reply(number, outcome)
@@ -101,9 +104,12 @@ class FollowerSession:
         except RotaError as error:
             self._connection.send(Refused(number, error))
 
-    def _resolved(self, number: int, entry: QueuedCommand) -> None:
+    def _resolved(self, number: int, entry: QueuedCommand, *, as_rows: bool = False) -> None:
         if self._waiting.pop(number, None) is not None:
-            self._reply(number, entry.future.exception() or entry.future.result())
+            outcome = entry.future.exception() or entry.future.result()
+            if as_rows and isinstance(outcome, Granted) and outcome.leases:
+                outcome = granted_rows(outcome)
+            self._reply(number, outcome)
 
     def _reply(self, number: int, outcome: Any) -> None:
         if isinstance(outcome, Exception):

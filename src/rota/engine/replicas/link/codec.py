@@ -95,6 +95,7 @@ class PackedForward(Struct, frozen=True, array_like=True, tag="f"):
     number: int
     command: bytes
     can_wait: bool = False
+    is_subscription: bool = False
 
 
 class PackedReply(Struct, frozen=True, array_like=True, tag="r"):
@@ -131,7 +132,9 @@ class FollowerCodec:
     def encode(self, frame: FollowerFrame) -> bytes:
         if isinstance(frame, Forward):  # nearly always
             command, number = frame.command, frame.number
-            packed = PackedForward(number, encode_command(command), frame.can_wait)
+            packed = PackedForward(
+                number, encode_command(command), frame.can_wait, frame.is_subscription
+            )
             encoded = _checked(_encode(packed), self._most_bytes)
             if type(command) is SubmitTasks:
                 self._submissions[number] = command.tasks
@@ -233,4 +236,4 @@ class LeaderCodec:
         command = decode_command(packed.command)
         if type(command) is SubmitTasks:
             self._submissions[packed.number] = command.tasks
-        return Forward(packed.number, command, packed.can_wait)
+        return Forward(packed.number, command, packed.can_wait, packed.is_subscription)

@@ -27,6 +27,7 @@ class Forward(Struct, frozen=True):
     number: int
     command: Command
     can_wait: bool = False  # a lease call that may wait for work
+    is_subscription: bool = False  # of a streaming worker: reply with the rows of its messages
 
 
 # The frames below travel as arrays of their fields, behind their tags: add new fields at the end.

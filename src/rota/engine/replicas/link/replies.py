@@ -60,6 +60,7 @@ from rota.core.workflow.commands import (
     StreamShown,
     WorkflowKept,
 )
+from rota.engine.dispatch.lease_rows import GrantedRows
 from rota.engine.replicas.link.errors import decode_hook, encode_hook
 
 CommandReply = (
@@ -72,6 +73,7 @@ CommandReply = (
     | FlowReply
     | WebhookReply
     | PushReply
+    | GrantedRows
 )
 
 JSON_OBJECT = b"{"
@@ -101,6 +103,7 @@ REPLY_TAGS: dict[type[Struct], str] = {
     Registered: "registered",
     Beat: "beat",
     Granted: "granted",
+    GrantedRows: "granted_rows",
     Outcomes: "outcomes",
     Done: "done",
     Taken: "taken",

@@ -10,17 +10,16 @@ This state may be lost: a worker whose socket has closed resumes over another on
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rota.core.commands import BeatWorker
 from rota.core.decisions import TellCancelled
-from rota.core.ids import TaskId, to_text
+from rota.core.ids import TaskId
 from rota.core.limits import MAX_LEASES_PER_CALL
 from rota.core.replies import Granted
-from rota.core.tasks.keys import shown_key
-from rota.core.tasks.model import DEFAULT_OPTIONS, TaskRecord
 from rota.engine.coordinator import Coordinator
+from rota.engine.dispatch.lease_rows import FRAME_BYTES, GrantedRows, LeaseRows, in_messages
 from rota.engine.dispatch.subscription import LeaseSubscription
 from rota.engine.topics import Cancellations, Leases
 from rota.errors import RotaError
@@ -30,7 +29,6 @@ from rota.messages import streams
 from rota.messages.sessions import Outgoing
 from rota.messages.streams import StreamCancel, StreamEnded
 
-FRAME_BYTES = 1024 * 1024  # of payloads in one frame, unless one alone is larger
 GRANT_BYTES = 16 * 1024 * 1024  # of payloads on their way to one worker; the rest is given back
 AVERAGE_WEIGHT = 0.5  # how much the newest grant counts in the usual size of a payload
 MAX_WAIT_PART = 1 / 20  # of its interval, that a heartbeat may wait
@@ -83,37 +81,35 @@ class WorkerStream:
         affordable = int(GRANT_BYTES / self._average_bytes)
         return max(0, min(free, MAX_LEASES_PER_CALL, max(1, affordable)))
 
-    def _push(self, granted: Granted) -> int:
+    def _push(self, granted: Granted | GrantedRows) -> int:
         """Send leases to the worker; return how many more it has slots for."""
-        leases = granted.leases
-        if not leases:
-            return self._credit
-        size = sum([len(task.payload) for task in leases])
-        self._average_bytes += (size / len(leases) - self._average_bytes) * AVERAGE_WEIGHT
-        self._average_bytes = max(1.0, self._average_bytes)
-        if size <= FRAME_BYTES:  # nearly always
-            self._send_leases(leases)
+        if isinstance(granted, GrantedRows):
+            messages = granted.messages
+        elif granted.leases:
+            messages = in_messages(granted.leases)
         else:
-            for number, group in enumerate(_split_into_frames(leases)):
-                if number * FRAME_BYTES < GRANT_BYTES:
-                    self._send_leases(group)
-                else:
-                    self._return_leases(group)
+            return self._credit
+        size = sum([one.payload_bytes for one in messages])
+        count = sum([one.count for one in messages])
+        self._average_bytes += (size / count - self._average_bytes) * AVERAGE_WEIGHT
+        self._average_bytes = max(1.0, self._average_bytes)
+        for number, leases in enumerate(messages):
+            if number * FRAME_BYTES < GRANT_BYTES:
+                self._send_leases(leases)
+            else:
+                self.return_leases(leases.holdings())
         return self._credit
 
-    def _send_leases(self, leases: Sequence[TaskRecord]) -> None:
-        self._sent += len(leases)
+    def _send_leases(self, leases: LeaseRows) -> None:
+        self._sent += leases.count
 
         def receipt(sent: bool) -> None:  # noqa: FBT001 - the form of a receipt
             if sent:
                 self._subscription.ask(self._credit)  # the socket may have been busy until now
             else:
-                self._return_leases(leases)
+                self.return_leases(leases.holdings())
 
-        self.send(streams.LEASES, {"leases": lease_rows(leases)}, receipt)
-
-    def _return_leases(self, leases: Sequence[TaskRecord]) -> None:
-        self.return_leases((task.id, task.fence) for task in leases)
+        self.send(streams.LEASES, {"leases": leases.rows}, receipt)
 
     def return_leases(self, leases: Iterable[tuple[TaskId, int]]) -> None:
         return_leases(self._coordinator, self.worker_id, self.incarnation, leases)
@@ -226,60 +222,3 @@ class WorkerStreams:
                 by_stream.setdefault(stream, []).append(one.task_id)
         for stream, task_ids in by_stream.items():
             stream.send(streams.CANCEL, StreamCancel(task_ids=task_ids))
-
-
-# --- encoding of leases --------------------------------------------------------------------------
-
-
-def _split_into_frames(leases: Sequence[TaskRecord]) -> Iterator[list[TaskRecord]]:
-    """Leases in order, in groups of moderate size."""
-    group: list[TaskRecord] = []
-    size = 0
-    for task in leases:
-        if group and size + len(task.payload) > FRAME_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(task)
-        size += len(task.payload)
-    yield group
-
-
-def lease_rows(leases: Iterable[TaskRecord]) -> list[tuple[Any, ...]]:
-    """Leases as rows of `StreamedLease`, without a struct for each."""
-    return [
-        (
-            task.id,
-            task.fence,
-            task.lane.name,
-            task.payload,
-            task.attempt,
-            task.options.max_attempts,
-            task.lane.queue,
-            task.priority,
-            task.created_at_ms,
-        )
-        if task.options is DEFAULT_OPTIONS and task.key is None and task.run is None
-        else _full_row(task)
-        for task in leases
-    ]
-
-
-def _full_row(task: TaskRecord) -> tuple[Any, ...]:
-    options = task.options
-    row = (
-        task.id,
-        task.fence,
-        task.lane.name,
-        task.payload,
-        task.attempt,
-        options.max_attempts,
-        task.lane.queue,
-        task.priority,
-        task.created_at_ms,
-        task.deadline_ms,
-        options.timeout_ms,
-        None if task.key is None else shown_key(task.key),
-        options.labels,
-        None if task.run is None else to_text(task.run),
-    )
-    return row if options.headers is None else (*row, options.headers)
