@@ -67,6 +67,39 @@ async def test_what_was_done_for_a_caller_that_is_gone_is_undone() -> None:
     assert undone == ["granted"]
 
 
+async def test_an_error_of_work_that_was_cut_off_is_not_the_callers_to_hear() -> None:
+    line = Line()
+
+    async def work() -> None:
+        line.hung_up.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise LookupError
+
+    with pytest.raises(ClientGone):
+        await line.call().while_connected(work())
+
+
+async def test_a_handler_that_is_cancelled_cancels_the_work() -> None:
+    begun, is_cancelled = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_cancelled.set()
+
+    handler = asyncio.ensure_future(Line().call().while_connected(work()))
+    await begun.wait()
+    handler.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await handler
+    assert is_cancelled.is_set()
+
+
 async def test_an_error_in_the_work_is_the_callers_to_hear() -> None:
     async def work() -> None:
         raise LookupError

@@ -28,7 +28,7 @@ from rota.core.replies import CommandBase, Granted
 from rota.core.shards.members import Assignment
 from rota.core.workflow.commands import StartRun
 from rota.engine.clock import Clock, SystemClock, clock_of, steady
-from rota.engine.commit.notifier import Notifier, resolve_all
+from rota.engine.commit.notifier import Notifier, reply_soon, resolve_all
 from rota.engine.commit.request import Delivery, QueuedCommand, ReplyCallback, returned_by
 from rota.engine.commit.writer import Writer
 from rota.engine.dispatch.subscription import LeaseSubscription
@@ -451,12 +451,15 @@ class Coordinator:
 
     def deliver(self, delivery: Delivery) -> None:
         """Resolve all callers and notify all subscribers of a commit, also of the leader's."""
-        resolve_all(delivery.answers, take_back=self._take_back)
+        replies = resolve_all(delivery.answers, take_back=self._take_back)
         self._notifier.notify(delivery)
+        # Last: a caller that waits for the end of a task hears of it before the worker's report is
+        # acknowledged. The caller may be waiting for nothing else, the worker goes on anyway.
+        reply_soon(replies)
 
     def resolve(self, entry: QueuedCommand, outcome: object) -> None:
         """Resolve one caller with the leader's reply; the notifications of the commit follow."""
-        resolve_all([(entry, outcome)], take_back=self._take_back)
+        reply_soon(resolve_all([(entry, outcome)], take_back=self._take_back))
 
     def awaits_ends(self) -> bool:
         """Whether a caller waits for the end of a task or a run, or for its log lines."""

@@ -21,6 +21,7 @@ log = structlog.get_logger("rota.engine")
 SessionsCallback = Callable[[AbstractSet[str]], None]
 PresentSessions = Callable[[], Iterable[str]]
 CancellationsCallback = Callable[[Sequence[TellCancelled]], None]
+Reply = tuple[ReplyCallback, object]
 
 
 class Notifier:
@@ -109,9 +110,12 @@ def resolve_all(
     answers: Sequence[tuple[QueuedCommand, object]],
     *,
     take_back: Callable[[QueuedCommand, object], None],
-) -> None:
-    """Resolve each caller with its outcome; take back the outcome of a caller that has gone."""
-    called: list[tuple[ReplyCallback, object]] = []
+) -> Sequence[Reply]:
+    """Resolve each caller with its outcome; take back the outcome of a caller that has gone.
+
+    Returns the replies by callback, which `reply_soon` gives.
+    """
+    called: list[Reply] = []
     for entry, outcome in answers:
         if entry.is_of_follower and entry.on_reply is not None:
             # At once, so that the message about this commit also has its replies.
@@ -127,9 +131,13 @@ def resolve_all(
                 entry.future.set_result(outcome)
             if entry.on_resolved is not None:
                 _call(entry.on_resolved)
-    if called:
-        # Not at once: messages of earlier commits to the same clients come first.
-        asyncio.get_running_loop().call_soon(_give, called)
+    return called
+
+
+def reply_soon(replies: Sequence[Reply]) -> None:
+    """Give replies in the next turn of the loop: messages of earlier commits come first."""
+    if replies:
+        asyncio.get_running_loop().call_soon(_give, replies)
 
 
 def _call(on_resolved: Callable[[], None]) -> None:
@@ -139,7 +147,7 @@ def _call(on_resolved: Callable[[], None]) -> None:
         log.exception("reply_callback_failed")
 
 
-def _give(answers: Iterable[tuple[ReplyCallback, object]]) -> None:
+def _give(answers: Iterable[Reply]) -> None:
     for answer, outcome in answers:
         try:
             answer(outcome)

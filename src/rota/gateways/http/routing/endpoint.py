@@ -118,25 +118,38 @@ class HttpCall(Struct, Generic[Body, Query], frozen=True):
         """
         working = asyncio.ensure_future(work)
         leaving = asyncio.ensure_future(disconnected(self.receive))
+        leaving.add_done_callback(lambda _: working.cancel())
         use = None
         if self.caller.token_id is not None:
             use = self.services.authenticator.uses.add(self.caller, leaving.cancel)
         try:
-            await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not leaving.done():
+            if await _is_finished(working, leaving):
                 return working.result()
-            working.cancel()
-            await asyncio.wait((working,))
             if undo is not None and not working.cancelled() and working.exception() is None:
                 await undo(working.result())
-            if leaving.cancelled():
-                raise Unauthorized(ENDED)
-            raise ClientGone
         finally:
             if use is not None:
                 self.services.authenticator.uses.drop(use)
             leaving.cancel()
             working.cancel()
+        if leaving.cancelled():
+            raise Unauthorized(ENDED)
+        raise ClientGone
+
+
+async def _is_finished(working: "asyncio.Future[Any]", leaving: "asyncio.Future[None]") -> bool:
+    """Wait for the work; False: the caller has left, which has cancelled it."""
+    # Not by `asyncio.wait`, which takes another turn of the loop.
+    try:
+        await working
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if not leaving.done() or (task is not None and task.cancelling()):
+            raise
+    except Exception:
+        if not leaving.done():
+            raise
+    return not leaving.done()
 
 
 class BodyReading(Enum):
