@@ -1,10 +1,11 @@
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rota.errors import Invalid
-from rota.settings import Settings, environment_name, field_names, load
+from rota.settings import Settings, allowed_values, environment_name, field_names, load
 
 
 def pyproject(folder: Path, text: str) -> Path:
@@ -93,8 +94,62 @@ def test_a_time_may_be_written_with_its_unit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["soon", "nan", "inf", "0", "-5"])
 def test_a_time_that_is_none_names_its_variable(tmp_path: Path, text: str) -> None:
-    with pytest.raises(Invalid, match=r"HEARTBEAT_TIMEOUT_SECONDS|shard_lease_ms"):
+    expected = (
+        f"HEARTBEAT_TIMEOUT_SECONDS from the environment is not valid: {text!r}; give a number of "
+        "seconds of at least 0.1"
+    )
+
+    with pytest.raises(Invalid, match=re.escape(expected)):
         load({}, {"HEARTBEAT_TIMEOUT_SECONDS": text}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "allowed"),
+    [
+        ("ROTA_PORT", "tcp://10.0.0.1:7070", "an integer from 0 to 65535"),
+        ("PORT", "x", "an integer from 0 to 65535"),
+        ("SHARD_COORDINATOR_BIND_PORT", "-1", "an integer from 0 to 65535"),
+        ("ROTA_MAX_WORKERS", "0", "an integer of at least 1"),
+        ("ROTA_LOG_LEVEL", "loud", "one of debug, error, info, warning"),
+        ("ROTA_INSECURE", "maybe", "true or false"),
+        ("ROTA_DEGRADED_AFTER", "0", "a number above 0"),
+        ("ROTA_ADVERTISE", "x" * 301, "a text of 1 to 300 characters"),
+        (
+            "ROTA_STUCK_AFTER_MS",
+            "soon",
+            "milliseconds of at least 1000, or a time such as 30s, 5m, 1h30m or 500ms",
+        ),
+    ],
+)
+def test_a_bad_value_of_the_environment_is_shown_with_its_variable_and_what_is_allowed(
+    tmp_path: Path, variable: str, text: str, allowed: str
+) -> None:
+    with pytest.raises(Invalid) as refusal:
+        load({}, {variable: text}, folder=tmp_path)
+
+    assert refusal.value.detail == (
+        f"{variable} from the environment is not valid: {text!r}; give {allowed}"
+    )
+
+
+def test_every_setting_says_which_values_it_may_have() -> None:
+    assert all(allowed_values(field) for field in field_names())
+
+
+def test_the_error_of_a_store_does_not_show_its_password(tmp_path: Path) -> None:
+    folder = pyproject(tmp_path, '[tool.rota]\nstore = ["postgresql://me:secret@db/rota"]\n')
+
+    with pytest.raises(Invalid, match=r"store from pyproject\.toml") as refusal:
+        load({}, {}, folder=folder)
+
+    assert "secret" not in refusal.value.detail
+
+
+def test_a_setting_that_does_not_exist_names_the_one_that_was_meant(tmp_path: Path) -> None:
+    folder = pyproject(tmp_path, "[tool.rota]\nlog-levle = 1\n")
+
+    with pytest.raises(Invalid, match=r"log-levle .* is not a setting; did you mean 'log_level'"):
+        load({}, {}, folder=folder)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +177,7 @@ def test_a_value_that_does_not_fit_names_its_source(
     with pytest.raises(Invalid, match=f"from {source}") as refusal:
         load(flags, environment, folder=folder)
 
-    assert any(word in refusal.value.detail for word in ("port", "log_level", "colour"))
+    assert any(word in refusal.value.detail.lower() for word in ("port", "log_level", "colour"))
 
 
 @pytest.mark.parametrize("text", ["[tool.rota", '[tool]\nrota = "no table"'])

@@ -24,7 +24,8 @@ def page() -> str:
         "A coordinator's settings are read once, at start. A flag of `rota up` counts before the "
         "environment, the environment before `[tool.rota]` in the `pyproject.toml` of the working "
         "directory (fields named as below, without the dashes in front), and that before the "
-        "default. A value that does not fit is refused, and the message names where it came from.",
+        "default. A value that does not fit is refused, and the message names where it came from "
+        "(the variable, if that is the environment), the value, and what is allowed.",
         table(
             ("flag", "variable", "default", "values", "meaning"),
             (_row(name, schemas[name]) for name in settings.field_names()),

@@ -7,13 +7,14 @@ pyproject.toml of the working directory, then default.
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
 
-from rota.core.schedules.durations import ENDING, milliseconds_of
-from rota.errors import Invalid
+from rota.addresses import without_password
+from rota.core.schedules.durations import ENDING, FORM, milliseconds_of
+from rota.errors import Invalid, did_you_mean
 
 MEBIBYTE = 1024 * 1024
 DAY_MS = 24 * 3600 * 1000
@@ -385,19 +386,64 @@ def _when_given(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, **given[0]} if given else schema
 
 
+def allowed_values(field: str) -> str:
+    """The values that a setting may have, in words."""
+    schema = field_schemas()[field]
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    match schema["type"]:
+        case "boolean":
+            return "true or false"
+        case "integer" if field.endswith(ENDING):
+            return f"milliseconds{_bounds(schema)}, or a time such as {FORM}"
+        case "integer":
+            return f"an integer{_bounds(schema)}"
+        case "number":
+            return f"a number{_bounds(schema)}"
+        case _:
+            return f"a text{_lengths(schema)}"
+
+
+def _bounds(schema: dict[str, Any], *, divisor: int = 1) -> str:
+    if "exclusiveMinimum" in schema:
+        return f" above {schema['exclusiveMinimum'] / divisor:.12g}"
+    least = f"{schema['minimum'] / divisor:.12g}"
+    if "maximum" in schema:
+        return f" from {least} to {schema['maximum'] / divisor:.12g}"
+    return f" of at least {least}"
+
+
+def _lengths(schema: dict[str, Any]) -> str:
+    if "maxLength" not in schema:
+        return ""
+    return f" of {schema['minLength']} to {schema['maxLength']} characters"
+
+
+class _Given(NamedTuple):
+    """The value of a setting, and what its source has of it."""
+
+    name: str  # such as ROTA_PORT
+    written: Any
+    value: Any
+
+
 def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], *, folder: Path | None = None
 ) -> Settings:
-    """Combine the sources; an error names the source of the value."""
+    """Combine the sources; an error names the value, its source and what is allowed."""
     values: dict[str, Any] = {}
     values |= _checked(_from_pyproject(folder or Path()), "pyproject.toml [tool.rota]", strict=True)
     values |= _checked(_from_environment(environment), "the environment", strict=False)
-    given = {name: value for name, value in flags.items() if value is not None}
+    given = {
+        name: _Given(f"--{name.replace('_', '-')}", value, value)
+        for name, value in flags.items()
+        if value is not None
+    }
     values |= _checked(given, "the flags", strict=False)
     return msgspec.convert(values, Settings)
 
 
-def _from_pyproject(folder: Path) -> dict[str, Any]:
+def _from_pyproject(folder: Path) -> dict[str, _Given]:
     file = folder / "pyproject.toml"
     if not file.is_file():
         return {}
@@ -408,50 +454,67 @@ def _from_pyproject(folder: Path) -> dict[str, Any]:
     section = document.get("tool", {}).get("rota", {})
     if not isinstance(section, dict):
         raise Invalid("pyproject.toml: [tool.rota] must be a table")
-    return {name.replace("-", "_"): value for name, value in section.items()}
+    return {name.replace("-", "_"): _Given(name, value, value) for name, value in section.items()}
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+def _from_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
     found = _from_other_names(environment)
-    for name in field_names():
-        if environment.get(environment_name(name)):
-            found[name] = environment[environment_name(name)]
+    for field in field_names():
+        name = environment_name(field)
+        if environment.get(name):
+            found[field] = _Given(name, environment[name], environment[name])
     return found
 
 
-def _from_other_names(environment: Mapping[str, str]) -> dict[str, Any]:
-    named = {field: name for field, name in OTHER_NAMES.items() if environment.get(name)}
-    found: dict[str, Any] = {field: environment[name] for field, name in named.items()}
-    for field, name in named.items():
-        if name.endswith("_SECONDS"):
-            found[field] = _milliseconds(name, environment[name])
-    if "zmq_host" in found:
-        found["zmq_host"] = found["zmq_host"].removeprefix("tcp://")
-    if "shard_sweep_ms" in found:
-        # More frequent sweeps than asked for do no harm.
-        found["shard_sweep_ms"] = min(found["shard_sweep_ms"], SWEEP_MS)
-    return found
+def _from_other_names(environment: Mapping[str, str]) -> dict[str, _Given]:
+    return {
+        field: _Given(name, environment[name], _translated(field, name, environment[name]))
+        for field, name in OTHER_NAMES.items()
+        if environment.get(name)
+    }
 
 
-def _milliseconds(name: str, text: str) -> int:
+def _translated(field: str, name: str, text: str) -> Any:
+    """The value of a setting for that of another program's variable."""
+    if field == "zmq_host":
+        return text.removeprefix("tcp://")
+    if not name.endswith("_SECONDS"):
+        return text
     try:
-        return round(float(text) * SECOND_MS)
+        number = round(float(text) * SECOND_MS)
     except (ValueError, OverflowError) as error:
-        raise Invalid(f"{name} in the environment is not a number of seconds: {text}") from error
+        raise _refused(field, _Given(name, text, text), "the environment") from error
+    # More frequent sweeps than asked for do no harm.
+    return min(number, SWEEP_MS) if field == "shard_sweep_ms" else number
 
 
-def _with_unit(name: str, value: Any) -> Any:
+def _with_unit(field: str, value: Any) -> Any:
     """The value of a setting; a time may be written with its unit, as `7d`."""
-    if not name.endswith(ENDING) or not isinstance(value, str):
+    if not field.endswith(ENDING) or not isinstance(value, str):
         return value
     number = milliseconds_of(value)
     return value if number is None else number
 
 
-def _checked(values: dict[str, Any], source: str, *, strict: bool) -> dict[str, Any]:
-    values = {name: _with_unit(name, value) for name, value in values.items()}
-    try:
-        converted = msgspec.convert(values, _Source, strict=strict)
-    except msgspec.ValidationError as error:
-        raise Invalid(f"a setting from {source} is not valid: {error}") from error
-    return {name: getattr(converted, name) for name in values}
+def _checked(given: dict[str, _Given], source: str, *, strict: bool) -> dict[str, Any]:
+    values = {}
+    for field, one in given.items():
+        value = {field: _with_unit(field, one.value)}
+        try:
+            values[field] = getattr(msgspec.convert(value, _Source, strict=strict), field)
+        except msgspec.ValidationError as error:
+            raise _refused(field, one, source) from error
+    return values
+
+
+def _refused(field: str, given: _Given, source: str) -> Invalid:
+    if field not in field_names():
+        hint = did_you_mean(field, field_names())
+        return Invalid(f"{given.name} from {source} is not a setting{hint}", field=field)
+    written = without_password(str(given.written)) if field == "store" else given.written
+    allowed = allowed_values(field)
+    if given.name.endswith("_SECONDS"):
+        allowed = f"a number of seconds{_bounds(field_schemas()[field], divisor=SECOND_MS)}"
+    return Invalid(
+        f"{given.name} from {source} is not valid: {written!r}; give {allowed}", field=field
+    )

@@ -69,3 +69,21 @@ def test_the_help_of_a_setting_has_its_default_as_it_is_written() -> None:
 
     assert "env var: ROTA_HOST; default: 127.0.0.1]" in text
     assert "ROTA_OUTBOUND_ALLOW; default: none]" in text
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "allowed"),
+    [
+        ("ROTA_PORT", "tcp://10.0.0.1:7070", "an integer from 0 to 65535"),
+        ("PORT", "-1", "an integer from 0 to 65535"),
+        ("ROTA_STRATEGY", "odd", "one of least-loaded, power-of-two, round-robin, weighted"),
+    ],
+)
+def test_a_bad_value_of_a_variable_is_shown_with_its_name_and_what_is_allowed(
+    variable: str, text: str, allowed: str
+) -> None:
+    ended = CliRunner().invoke(probe, [], env={variable: text})
+
+    assert ended.exit_code == 2
+    expected = f"{variable} in the environment: {text!r} is not allowed; give {allowed}"
+    assert expected in " ".join(ended.stderr.split())

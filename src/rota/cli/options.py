@@ -124,7 +124,24 @@ def _setting_option(name: str, schema: dict[str, Any]) -> Callable[[Function], F
 
 
 class SettingOption(click.Option):
-    """A flag whose default comes from the settings; click puts such a default in parentheses."""
+    """A flag of a setting: an error says what is allowed, and names the variable that was read.
+
+    Its default comes from the settings; click puts such a default in parentheses.
+    """
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        try:
+            return super().type_cast_value(ctx, value)
+        except click.BadParameter:
+            allowed = settings.allowed_values(str(self.name))
+            message = f"{value!r} is not allowed; give {allowed}"
+            raise click.BadParameter(message, ctx, self) from None
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        source = None if ctx is None else ctx.get_parameter_source(str(self.name))
+        if source is ParameterSource.ENVIRONMENT and isinstance(self.envvar, list):
+            return next(f"{one} in the environment" for one in self.envvar if os.environ.get(one))
+        return super().get_error_hint(ctx)
 
     def get_help_extra(self, ctx: click.Context) -> click.types.OptionHelpExtra:
         extra = super().get_help_extra(ctx)
