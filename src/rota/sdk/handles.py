@@ -9,14 +9,16 @@ from rota.core import limits
 from rota.core.tasks.model import FINISHED, TaskError, TaskState
 from rota.errors import RotaError, Unavailable
 from rota.messages import LogLineView, LogPage, TaskView
-from rota.messages.dashboard import TaskTimeline
+from rota.messages.dashboard import TaskTimeline, WhyView
 from rota.sdk.client import calls
 from rota.sdk.client.client import Client
 from rota.sdk.client.requests import Exchange, Wait, wait_for_end
 from rota.sdk.options.durations import Seconds
 from rota.sdk.options.other_names import HANDLE_ELSEWHERE, missing_attribute
+from rota.telemetry import library_logger
 
 R = TypeVar("R")
+log = library_logger("rota.client")
 
 FIRST_PAUSE_S = 0.02  # between two queries for a pending task; doubled each time
 LONGEST_PAUSE_S = 0.5
@@ -99,7 +101,8 @@ class TaskHandle(Generic[R]):
 
         Raises `TaskFailed` with the handler's error, `TaskCancelled`, or `TimeoutError` when
         `timeout` has passed first; the task itself then goes on. `timeout` is a number of seconds,
-        a timedelta, or a text such as "5m".
+        a timedelta, or a text such as "5m". Without it, a wait of ten seconds for a task that
+        nobody can run logs the reason once, as a warning, and goes on.
         """
         return self._client().run(self._wait(timeout))
 
@@ -160,10 +163,11 @@ def _wait_for_result(
             lambda wait_ms: calls.get_task(task_id, wait_ms=wait_ms),
             FINISHED,
             timeout,
+            warn=_warn_if_stuck,
         )
     except TimeoutError as error:
         why = yield from _why_it_waits(task_id)
-        raise TimeoutError(f"{error}: {why}" if why else str(error)) from None
+        raise TimeoutError(f"{error}: {why.text}" if why else str(error)) from None
     if view.state is TaskState.CANCELLED:
         raise TaskCancelled(task_id)
     if view.state is TaskState.FAILED:
@@ -187,12 +191,21 @@ def _read_log(task_id: str) -> Exchange[list[LogLineView]]:
             return lines
 
 
-def _why_it_waits(task_id: str) -> Exchange[str | None]:
+def _warn_if_stuck(view: TaskView) -> Exchange[None]:
+    """Log why a task cannot start without a worker or an operator; its caller goes on waiting."""
+    if view.state is not TaskState.QUEUED:
+        return
+    why = yield from _why_it_waits(view.id)
+    if why is not None and why.is_stuck:
+        log.warning("task_cannot_start", task_id=view.id, task=view.name, reason=why.text)
+
+
+def _why_it_waits(task_id: str) -> Exchange[WhyView | None]:
     try:
         timeline: TaskTimeline = yield calls.get_timeline(task_id)
     except RotaError:
-        return None  # the wait is over, and this is only its explanation
-    return timeline.why.text
+        return None  # it is only an explanation
+    return timeline.why
 
 
 class PendingHandle(Generic[R]):

@@ -5,6 +5,7 @@ written once for both: it yields an `ApiCall` and receives its answer, or has it
 the `yield`. It yields a number of seconds to pause. `Client.run` and `Client.arun` carry it out.
 """
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Generator, Iterable
@@ -27,6 +28,7 @@ KEY_BYTES = 16
 KEY_PREFIX = "once-"  # marks idempotency keys that the SDK made
 WAIT_MS = 30_000  # how long the coordinator may hold one answer back
 OUTAGE_LIMIT_S = 60.0  # how long a wait without a timeout tolerates a missing coordinator
+REASON_AFTER_S = 10.0  # until a wait without a timeout asks once why it goes on
 ASK_AGAIN_AFTER_S = 0.5
 MOST_RETRY_AFTER_S = 30.0  # however long the coordinator asks a caller to stay away
 
@@ -183,21 +185,33 @@ def wait_for_end(
     ask: Callable[[int], ApiCall[Any]],
     ended: Collection[str],
     timeout: Seconds | None,
+    *,
+    warn: Callable[[Any], Exchange[None]] | None = None,
 ) -> Exchange[Any]:
     """Ask for a view until its state is one of `ended`, across a coordinator's restart.
 
-    `ask` makes the call from the time that the coordinator may hold its answer back.
+    `ask` makes the call from the time that the coordinator may hold its answer back. A wait without
+    a timeout calls `warn` once, with the view, when it has lasted `REASON_AFTER_S`.
     """
     wait = Wait(subject, timeout)
+    if timeout is not None:
+        warn = None  # the error at its end has the reason
+    warn_at = time.monotonic() + REASON_AFTER_S
     while True:
+        wait_ms = wait.call_ms()
+        if warn is not None:
+            wait_ms = min(wait_ms, max(0, math.ceil((warn_at - time.monotonic()) * 1000)))
         try:
-            view = yield ask(wait.call_ms())
+            view = yield ask(wait_ms)
         except Unavailable as error:
             yield wait.pause_s(error)
             continue
         if view.state in ended:
             return view
         wait.check(view.state)
+        if warn is not None and time.monotonic() >= warn_at:
+            yield from warn(view)
+            warn = None
 
 
 def every_item(page: Callable[[str | None], ApiCall[Any]]) -> Exchange[list[Any]]:
