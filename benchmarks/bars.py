@@ -57,7 +57,7 @@ def over_dbos(measurement: str) -> Callable[[Results], float | None]:
 
 
 def functions_over_dbos(measurement: str, way: str) -> Callable[[Results], float | None]:
-    """Rota's rate of three-step functions as a multiple of DBOS's, queued or called."""
+    """Rota's rate of three-step functions as a multiple of DBOS's: queued, called or asked for."""
 
     def read(results: Results) -> float | None:
         ours = _rota(measurement, "per_s")(results)
@@ -73,6 +73,7 @@ OVER_DBOS = {
     "three-step runs, over DBOS's": over_dbos("runs-three"),
     "functions, 64 at once, over DBOS's queued": functions_over_dbos("functions-three", "queued"),
     "functions, one by one, over DBOS's called": functions_over_dbos("functions-one", "called"),
+    "functions, one by one, over DBOS's asked for": functions_over_dbos("functions-one", "asked"),
 }
 
 POSTGRES = "on PostgreSQL: "
@@ -381,6 +382,14 @@ BARS = (
         "functions-one",
         "≥ 4x",
         OVER_DBOS["functions, one by one, over DBOS's called"],
+        at_least(4),
+        TIMES,
+    ),
+    Bar(
+        "functions, one by one, over DBOS's asked for",
+        "functions-one",
+        "≥ 4x",
+        OVER_DBOS["functions, one by one, over DBOS's asked for"],
         at_least(4),
         TIMES,
     ),

@@ -39,16 +39,14 @@ def per_s(facts: Facts) -> float | None:
     return facts.get("per_s")
 
 
-def queued_per_s(facts: Facts) -> float | None:
-    """A peer's rate of queued runs; Rota's own rate."""
-    found: float | None = facts.get("ways_per_s", {}).get("queued", per_s(facts))
-    return found
+def rate_of(way: str) -> Callable[[Facts], float | None]:
+    """A peer's rate of runs in one way of running them; Rota's own rate."""
 
+    def read(facts: Facts) -> float | None:
+        found: float | None = facts.get("ways_per_s", {}).get(way, per_s(facts))
+        return found
 
-def called_per_s(facts: Facts) -> float | None:
-    """A peer's rate of runs that are called one after the other; Rota's own rate."""
-    found: float | None = facts.get("ways_per_s", {}).get("called", per_s(facts))
-    return found
+    return read
 
 
 def p50_ms(facts: Facts) -> float | None:
@@ -80,8 +78,27 @@ ROWS: Rows = (
     ("drain, one at a time a key", "keyed", "keyed", per_s, RATE),
     ("one-task runs", "runs-one", "runs_one", per_s, RATE),
     ("three-step runs", "runs-three", "runs_three", per_s, RATE),
-    ("functions of three steps, 64 at once", "functions-three", "runs_three", queued_per_s, RATE),
-    ("functions of three steps, one by one", "functions-one", "runs_three", called_per_s, RATE),
+    (
+        "functions of three steps, 64 at once",
+        "functions-three",
+        "runs_three",
+        rate_of("queued"),
+        RATE,
+    ),
+    (
+        "functions of three steps, one by one",
+        "functions-one",
+        "runs_three",
+        rate_of("called"),
+        RATE,
+    ),
+    (
+        "the same, run by a worker elsewhere",
+        "functions-one",
+        "runs_three",
+        rate_of("asked"),
+        RATE,
+    ),
     ("a function with 100 children, p50", "functions-children", None, p50_ms, LATENCY),
     ("replay of 1,000 steps, p50", "functions-replay", None, p50_ms, LATENCY),
     (f"a step of {CHAIN_STEPS}, p50", "chain", None, p50_ms, LATENCY),

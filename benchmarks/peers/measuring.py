@@ -6,8 +6,10 @@
 2. Start one worker and let it drain the queue: the rate from the first run to the last.
 3. Submit tasks one at a time to the idle worker: from the start of the call to the handler.
 4. For a peer that has workflows: runs of one step, and of three. They are queued first and drained
-   by a fresh worker, as in 1 and 2, and also called one after the other in one process, without a
-   queue. The faster way counts. For one step, the drain counts as well: its workflows have no step.
+   by a fresh worker, as in 1 and 2. They are called one after the other in one process, without a
+   queue. And they are asked for one after the other by a process that waits for each result, and
+   run by an idle worker in another process. The fastest way counts. For one step, the drain counts
+   as well: its workflows have no step.
 5. For a peer that can limit how many tasks of a key run at once: tasks over `KEYS` keys, of each of
    which at most one runs, queued first and drained by a fresh worker. `KeyedPeer` alone is a peer
    that is here for this row.
@@ -41,6 +43,7 @@ SERVER_VARIABLE = "ROTA_BENCHMARK_SERVER"  # its process, to see what it uses
 NODE_VARIABLE = "ROTA_BENCHMARK_NODE"  # where the packages of Node peers are
 
 SUBMIT_LIMIT_S = 20.0
+ASK_LIMIT_S = 10.0  # for runs that are asked for one after the other
 STALL_LIMIT_S = 15.0  # a worker that runs nothing for this long is not going to
 PICKUP_LIMIT_S = 10.0  # for one sample
 ONE_BY_ONE_SHARE = 10  # of the tasks, if the others can be submitted in bulk
@@ -107,6 +110,9 @@ class WorkflowPeer(Protocol):
     def caller(self, steps: int, runs: int) -> list[str]:
         """The command of a process that runs that many itself, one by one."""
 
+    def ask_run(self, steps: int) -> None:
+        """Have the worker run one of that many steps, and return when its result is here."""
+
 
 @runtime_checkable
 class KeyedPeer(Protocol):
@@ -134,7 +140,8 @@ def tally_of(folder: Path, steps: int) -> Path:
 
 def most_s(limit_s: float) -> float:
     """How long all steps may take together."""
-    return 3 * SUBMIT_LIMIT_S + 3 * limit_s + len(RUN_STEPS) * (SUBMIT_LIMIT_S + 2 * limit_s)
+    runs_s = SUBMIT_LIMIT_S + ASK_LIMIT_S + 2 * limit_s
+    return 3 * SUBMIT_LIMIT_S + 3 * limit_s + len(RUN_STEPS) * runs_s
 
 
 def main(make: Callable[[], Peer | BulkPeer | KeyedPeer]) -> None:
@@ -159,6 +166,7 @@ def measure_plain(peer: Peer | BulkPeer, options: Options) -> None:
             done = {
                 "queued": _queued(peer, options, steps),
                 "called": _called(peer, options, steps),
+                "asked": _asked(peer, options, steps),
             }
             if steps == 1:
                 done["without a step"] = drained
@@ -275,6 +283,18 @@ def _called(peer: Any, options: Options, steps: int) -> witness.Tallied:
         file.unlink()
     with working(peer.caller(steps, options.runs), options) as process:
         return _drain(options, process, options.runs, tallies)
+
+
+def _asked(peer: Any, options: Options, steps: int) -> witness.Tallied:
+    """Each run counts when its result has come, but for the first: the worker may be starting."""
+    with working(peer.worker(), options):
+        peer.ask_run(steps)
+        runs, first_ns = 1, time.monotonic_ns()
+        last_ns = first_ns
+        while runs <= options.runs and (last_ns - first_ns) / 1e9 < ASK_LIMIT_S:
+            peer.ask_run(steps)
+            runs, last_ns = runs + 1, time.monotonic_ns()
+    return witness.Tallied(runs, first_ns, last_ns)
 
 
 def say_runs(what: str, done: dict[str, witness.Tallied]) -> None:
