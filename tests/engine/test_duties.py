@@ -12,6 +12,7 @@ from rota.core.commands import (
     ReturnLeases,
     SweepWorkers,
 )
+from rota.core.flows.model import Rate
 from rota.core.ids import TaskId
 from rota.core.locks import AcquireLock
 from rota.core.shards.commands import SweepServices
@@ -19,6 +20,7 @@ from rota.core.tasks import operations
 from rota.core.tasks.model import Ending, NewTask, TaskState
 from rota.core.workers import registry
 from rota.engine.duties import DUTIES
+from rota.engine.queries.kv import LockQueries
 from rota.engine.queries.tasks import TaskQueries
 from rota.engine.scheduler import DutyScheduler
 from tests.conftest import TurnedClock
@@ -103,6 +105,25 @@ def test_an_attempt_ends_in_the_millisecond_its_time_is_up() -> None:
 
     (ended_ms,) = in_virtual_time(body)
     assert 2_345 <= ended_ms <= 2_346
+
+
+@pytest.mark.parametrize("per_ms", [1_800, 5_800])
+def test_a_rate_opens_in_its_millisecond_while_nothing_else_is_due(per_ms: int) -> None:
+    async def body(engine: Engine) -> int:
+        worker = await engine.register(heartbeat_interval_ms=HOUR_MS)
+        # From here on the duties of moments and the sweeps no longer look at the same time.
+        await engine.submit(delay_ms=300)
+        await let_pass(10)
+        rate = Rate(key="r", limit=1, per_ms=per_ms)
+        await engine.submit_all([NewTask(name="rated", rate=rate)] * 2)
+        before_ms = engine.clock.now_ms()
+        for _ in range(2):
+            await engine.lease(worker, wait_ms=HOUR_MS)
+        (task,) = await engine.lease(worker, wait_ms=HOUR_MS)
+        assert task.started_at_ms is not None
+        return task.started_at_ms - before_ms
+
+    assert per_ms <= in_virtual_time(body) <= per_ms + 1
 
 
 async def test_an_attempt_past_its_deadline_is_tried_again_and_names_its_worker(
@@ -345,6 +366,39 @@ def test_duties_go_on_after_the_store_was_away_and_do_not_hammer_it_meanwhile() 
 
     assert state is TaskState.QUEUED
     assert tries <= 80
+
+
+@pytest.mark.parametrize("problem", ["read_problem", "write_problem"])
+def test_a_store_that_is_away_is_not_hammered_for_a_lock_that_is_past_its_expiry(
+    problem: str,
+) -> None:
+    async def body(engine: Engine) -> int:
+        await engine.execute(AcquireLock(name="l", owner="ann", ttl_ms=3_000))
+        await let_pass(1_500)
+        setattr(engine.database, problem, OSError("the disk is away"))
+        tries = engine.database.tries
+        await let_pass(10_000)
+        tries = engine.database.tries - tries
+        setattr(engine.database, problem, None)
+        await let_pass(1_001)
+        assert (await engine.coordinator.queries.locks.status("l")).owner is None
+        assert not await engine.coordinator.queries.locks.is_sweep_due()
+        return tries
+
+    assert in_virtual_time(body) <= 80
+
+
+def test_services_are_swept_though_the_read_about_locks_takes_long() -> None:
+    async def body(engine: Engine) -> int:
+        async def slowly(_: LockQueries) -> bool:
+            await asyncio.sleep(HOUR_MS / 1000)
+            return False
+
+        with patch.object(LockQueries, "is_sweep_due", slowly):
+            await let_pass(20_000)
+            return engine.clock.now_ms() - engine.coordinator.metrics().duty_runs_ms["shards"]
+
+    assert in_virtual_time(body) <= 2_000
 
 
 def test_the_watch_over_moments_survives_a_read_that_fails() -> None:

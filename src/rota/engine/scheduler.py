@@ -12,7 +12,7 @@ import structlog
 
 from rota.core.replies import CommandBase, Done, Taken
 from rota.engine.clock import Clock
-from rota.engine.duties import DUTIES, SCHEDULES, SWEEPS, Duty
+from rota.engine.duties import DUTIES, LOCKS, SCHEDULES, SWEEPS, Duty
 from rota.engine.metrics.metrics import Metrics
 from rota.engine.queries.queries import Queries
 from rota.errors import RotaError
@@ -83,14 +83,14 @@ class DutyScheduler:
         self._tasks: list[asyncio.Task[None]] = []
         self._moments = Alarm(clock)
         self._firings = Alarm(clock)
-        self._sweeps = Alarm(steady_clock)
+        self._sweeps = {duty.name: Alarm(steady_clock) for duty in SWEEPS}
 
     def start(self) -> None:
         by_interval = [one for one in self.duties if not one.follows_hints and one not in ALARMED]
         self._tasks = [asyncio.create_task(self._keep(duty)) for duty in by_interval]
         self._tasks.append(asyncio.create_task(self._keep_moments()))
         self._tasks.append(asyncio.create_task(self._keep_firing()))
-        self._tasks.append(asyncio.create_task(self._keep_sweeping()))
+        self._tasks += [asyncio.create_task(self._keep_sweeping(duty)) for duty in SWEEPS]
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -107,7 +107,8 @@ class DutyScheduler:
 
     def hint_sweep(self, moment_ms: int) -> None:
         """Take in that a sweep of services and locks is due at this time."""
-        self._sweeps.tell(moment_ms)
+        for alarm in self._sweeps.values():
+            alarm.tell(moment_ms)
 
     async def run_all(self) -> None:
         for duty in self.duties:
@@ -125,12 +126,14 @@ class DutyScheduler:
         interval_ms = min(duty.interval_ms for duty in duties)
         is_due = True
         while True:
-            # Cleared first, so that a hint during the steps below is not lost.
-            self._moments.clear()
-            if is_due and not all([await self._try(duty) for duty in duties]):
-                # The work stays due. The next interval tries it again.
-                await self._moments.wait(interval_ms)
-                continue
+            if is_due:
+                # Cleared first, so that a hint during the steps below is not lost. Until the duties
+                # run, hints stay: when a rate opens cannot be read from the store.
+                self._moments.clear()
+                if not all([await self._try(duty) for duty in duties]):
+                    # The work stays due. The next interval tries it again.
+                    await self._moments.wait(interval_ms)
+                    continue
             is_left = await self._look_ahead(duties)
             is_due = await self._moments.wait(interval_ms) or is_left
 
@@ -144,17 +147,20 @@ class DutyScheduler:
                     self.hint_firing(next_ms)
             await self._firings.wait(SCHEDULES.interval_ms)
 
-    async def _keep_sweeping(self) -> None:
-        """Run the sweeps of leases by the steady clock; each sweep hints at the next one."""
-        interval_ms = min(duty.interval_ms for duty in SWEEPS)
+    async def _keep_sweeping(self, duty: Duty) -> None:
+        """Run a sweep of leases by the steady clock; each sweep hints at the next one.
+
+        Each has an alarm of its own, so that services do not wait for the read about locks.
+        """
+        alarm = self._sweeps[duty.name]
         while True:
-            self._sweeps.clear()
-            for duty in SWEEPS:
-                await self._try(duty)
-            next_ms = self._queries.locks.next_expiry_ms
-            if next_ms is not None:
-                self.hint_sweep(next_ms)
-            await self._sweeps.wait(interval_ms)
+            alarm.clear()
+            # After a failure the expiry is that of an earlier look, and may be long past.
+            if await self._try(duty) and duty is LOCKS:
+                next_ms = self._queries.locks.next_expiry_ms
+                if next_ms is not None:
+                    alarm.tell(next_ms)
+            await alarm.wait(duty.interval_ms)
 
     async def _look_ahead(self, duties: Iterable[Duty]) -> bool:
         """Set the alarm to the next due time; returns whether something may be due already."""
