@@ -1,7 +1,9 @@
 """The windows over the heads of the lanes: what enters them, what leaves, and what is read."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from rota.core.ids import TaskId
 from rota.core.tasks.model import NewTask
 from rota.engine.working_set import lane_windows
 from rota.engine.working_set.lane_windows import LaneWindow, LaneWindows
+from rota.store.tasks import row_types
 from rota.store.tasks.row_types import QueuedPlace
 from tests.engine.flows import Flows
 from tests.engine.graphs import CHILD
@@ -402,3 +405,21 @@ async def test_a_window_that_is_wrong_is_noticed_and_loaded_again(engine: Engine
 
     assert [task.id for task in leased] == ids
     assert "writer_state_was_wrong" in [line["event"] for line in engine.log]
+
+
+@pytest.mark.only("postgres")  # on SQLite nothing is read ahead
+async def test_a_batch_counts_once_though_what_it_has_read_ahead_cannot_be_decoded(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_windows, "MOST_PLACES", 3)
+    worker = await engine.register()
+    ids = await engine.submit(*["work"] * 6, max_attempts=5)
+
+    broken = patch.object(row_types, "decode_options", side_effect=ValueError("of a newer version"))
+    with broken as decode:
+        leased, others = await asyncio.gather(engine.lease(worker, 3), engine.submit("other"))
+
+    assert decode.called
+    assert [task.id for task in leased] == ids[:3]
+    waiting = await engine.lease(worker)
+    assert [task.id for task in waiting] == [*ids[3:], *others]

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from rota.errors import Unavailable
-from rota.store.database import Transaction
+from rota.store.database import Row, Transaction
 from rota.store.postgres.address import address_of
 from rota.store.postgres.connection import PostgresConnection
 from rota.store.postgres.database import PostgresDatabase
@@ -343,6 +343,19 @@ def test_what_was_read_ahead_is_not_taken_when_its_round_trip_fails(
     assert taken == []
     database.write(reading_ahead(taken, 1))
     assert taken == [[1]]
+
+
+def test_a_commit_does_not_fail_by_what_was_read_ahead(database: PostgresDatabase) -> None:
+    def body(tx: Transaction) -> str:
+        def mistaken(rows: list[Row]) -> None:
+            raise LookupError(rows)
+
+        add(tx, 1)
+        tx.read_ahead(mistaken, LANES)
+        return "written"
+
+    assert database.write(body) == "written"
+    assert database.read(numbers) == [1]
 
 
 def test_a_read_of_a_commit_that_another_thread_finishes_is_taken(

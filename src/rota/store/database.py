@@ -86,7 +86,8 @@ class Transaction(ABC):
     ) -> None:
         """Hand over the rows of a query, at the latest in the commit, without waiting for them.
 
-        They are what the query finds now. The commit may still fail after they were taken.
+        They are what the query finds now. The commit may still fail after they were taken. Where
+        they come with the commit, an error of `take` is logged, and the commit counts.
         """
         take(self.rows(query, **parameters))
 

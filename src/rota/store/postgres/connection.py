@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 import psycopg
+import structlog
 from psycopg import pq
 from psycopg.abc import Buffer
 from psycopg.pq import ExecStatus, Format
@@ -23,6 +24,8 @@ from rota.store.postgres.link import (
     StatementRefused,
     reason_of,
 )
+
+log = structlog.get_logger("rota.store")
 
 Take = Callable[[pq.abc.PGresult], None]
 
@@ -84,7 +87,8 @@ class PostgresConnection(PostgresLink):
         """Pipeline one statement: it travels with the next one that is waited for.
 
         An error of it is raised then. Otherwise `take` gets its result, if all statements of the
-        round trip were carried out. Behind a pooler the statement is waited for.
+        round trip were carried out; an error of `take` is only logged. Behind a pooler the
+        statement is waited for.
         """
         if not self.is_direct:
             result = self.run(text, values, formats)
@@ -218,7 +222,7 @@ class PostgresConnection(PostgresLink):
                 del self._prepared_names[text]
         self._check(results, last=len(pipelined) - 1)
         for place, take in takers:
-            take(results[place])
+            _hand_over(results[place], take)
         return [result for text, result in pairs if text is None]
 
     def _is_direct(self) -> bool:
@@ -228,3 +232,11 @@ class PostgresConnection(PostgresLink):
         """
         (result,) = self.script(b"SELECT pg_backend_pid()")
         return int(result.get_value(0, 0) or 0) == self.pgconn.backend_pid
+
+
+def _hand_over(result: pq.abc.PGresult, take: Take) -> None:
+    try:
+        take(result)
+    except Exception:
+        # The commit may be durable, and must not look as if it had failed.
+        log.exception("result_not_taken")
