@@ -50,6 +50,7 @@ RotaError
 │   └── UnknownCommand         the leading coordinator is older, and does not know the command
 ├── Internal              500  a bug in Rota; the log of the coordinator has the reason
 └── StoreError                 the database cannot be used (never answered to a client)
+    ├── StoreDiskFull          the disk has no room to open it; free space on it
     ├── StoreLocked            another coordinator uses the file
     └── StoreTooNew            the file was written by a newer Rota
 
@@ -484,8 +485,8 @@ class StoreFull(Unavailable):
 
     def __init__(self) -> None:
         super().__init__(
-            "the disk of the store is full; nothing was changed; free space on that disk, then try "
-            "again: the coordinator continues by itself",
+            "the disk of the store is full; nothing was changed, and no change can be made; "
+            "reading goes on; free space on that disk, then try again: a restart is not needed",
             retry_after_s=FULL_STORE_RETRY_S,
         )
 
@@ -524,6 +525,18 @@ class Internal(RotaError):  # noqa: N818
 class StoreError(RotaError):
     code = "store"
     title = "The store cannot be used"
+
+
+class StoreDiskFull(StoreError):  # noqa: N818
+    """A store that cannot be opened, because its disk is full. No coordinator runs on it."""
+
+    code = "store_disk_full"
+
+    def __init__(self, name: str, *, needed: str = "space") -> None:
+        super().__init__(
+            f"the disk of the store {name} is full: the store cannot be opened, and no coordinator "
+            f"starts on it; what it holds is kept; free {needed} on that disk, then start again"
+        )
 
 
 class StoreLocked(StoreError):  # noqa: N818

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from rota.administration import open_database
 from rota.engine.clock import Clock, SystemClock
 from rota.engine.coordinator import Coordinator
-from rota.errors import Invalid, Unavailable
+from rota.errors import Invalid, StoreDiskFull, StoreFull, Unavailable
 from rota.gateways.auth.authenticator import Authenticator, refuse_unsafe_bind
 from rota.gateways.definitions.reader import DefinitionReader
 from rota.gateways.http.app import create_app
@@ -33,7 +33,7 @@ from rota.gateways.websocket.protocol import SocketOptions, SocketProtocol
 from rota.settings import Settings
 from rota.store.access import TokenStore
 from rota.store.database import Database
-from rota.store.opening import file_of
+from rota.store.opening import file_of, name_of
 from rota.store.sqlite.database import SqliteDatabase
 from rota.store.workflow.blobs import Blobs
 
@@ -114,7 +114,10 @@ class Node:
         return create_app(dataclasses.replace(self._services, authenticator=authenticator))
 
     async def start(self) -> None:
-        await self.coordinator.start()
+        try:
+            await self.coordinator.start()
+        except StoreFull as error:  # which speaks of a coordinator that runs
+            raise StoreDiskFull(name_of(self.settings.store)) from error
 
     async def stop(self) -> None:
         await self.sockets.stop()

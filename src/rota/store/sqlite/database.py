@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 import apsw
 
 from rota.addresses import without_password
-from rota.errors import Invalid, StoreError, StoreFull, StoreLocked, Unavailable
+from rota.errors import Invalid, StoreDiskFull, StoreError, StoreFull, StoreLocked, Unavailable
 from rota.store import migrator
 from rota.store.database import Row, Transaction, load_queries, parameter_names
 
@@ -30,7 +30,9 @@ T = TypeVar("T")
 
 MEMORY = ":memory:"
 PAGES_PER_CHECKPOINT = 1_000  # of the log, which is then written back into the file
-LOG_BYTES = 8 * 1024 * 1024  # the initial size of the log: twice what a checkpoint writes back
+MEBIBYTE = 1024 * 1024
+LOG_BYTES = 8 * MEBIBYTE  # the initial size of the log: twice what a checkpoint writes back
+ROOM_TO_OPEN_BYTES = LOG_BYTES + 2 * MEBIBYTE  # for the log, its index and a small migration
 CACHE_KIBIBYTES = 65_536
 PRIVATE = 0o600  # files belong to the user that runs the coordinator
 BUSY_MS = 10_000  # of a wait for a lock of another process, such as a backup
@@ -169,7 +171,7 @@ class SqliteDatabase:
             self.migrated = self._prepare()
         except (apsw.Error, OSError) as error:
             self._unlock()
-            raise StoreError(f"{path} cannot be used as a store: {error}") from error
+            raise _unusable(path, error) from error
         except BaseException:
             self._unlock()
             raise
@@ -223,7 +225,7 @@ class SqliteDatabase:
     def disk_free_bytes(self) -> int | None:
         if self.path == MEMORY:
             return None
-        return shutil.disk_usage(Path(os.path.realpath(self.path)).parent).free
+        return _free_bytes(self.path)
 
     def _roll_back(self) -> None:
         if self._writer.in_transaction:
@@ -310,7 +312,7 @@ def _lock(path: str) -> int:
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     except OSError as error:
-        raise StoreError(f"{path} cannot be used as a store: {error.strerror}") from error
+        raise _unusable(path, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -322,8 +324,25 @@ def _lock(path: str) -> int:
         os.write(descriptor, str(os.getpid()).encode())
     except OSError as error:  # a full disk has room for an empty file, and not for this
         os.close(descriptor)
-        raise StoreError(f"{path} cannot be used as a store: {error.strerror}") from error
+        raise _unusable(path, error) from error
     return descriptor
+
+
+def _unusable(path: str, error: apsw.Error | OSError) -> StoreError:
+    """The error of a file that cannot be opened; on a full disk it says what to do."""
+    is_full = isinstance(error, apsw.FullError)
+    if isinstance(error, OSError):
+        is_full = error.errno in NO_SPACE
+    elif isinstance(error, apsw.IOError):  # for which SQLite may give no reason
+        is_full = path != MEMORY and _free_bytes(path) < LOG_BYTES
+    if is_full:
+        return StoreDiskFull(path, needed=f"{ROOM_TO_OPEN_BYTES // MEBIBYTE} MiB")
+    problem = error.strerror if isinstance(error, OSError) else error
+    return StoreError(f"{path} cannot be used as a store: {problem}")
+
+
+def _free_bytes(path: str) -> int:
+    return shutil.disk_usage(Path(os.path.realpath(path)).parent).free
 
 
 def _who_has(path: str, holder: str, url: str) -> str:
