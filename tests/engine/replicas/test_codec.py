@@ -329,7 +329,7 @@ LEADER_FRAMES: list[LeaderFrame] = [
     Replied(1, Done(2)),
     Replied(3, Granted([RECORD])),
     Replied(3, Granted([HUGE_RECORD])),
-    Replied(3, granted_rows(Granted([RECORD, RECORD]))),
+    Replied(3, granted_rows([RECORD, RECORD])),
     Committed(
         now_ms=1,
         last_seq=2,

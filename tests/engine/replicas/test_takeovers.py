@@ -5,15 +5,18 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from rota.core.commands import CancelTasks, SubmitTasks, TaskFilter
 from rota.core.events import EVERYTHING
+from rota.core.ids import TaskId
 from rota.core.kv import PutValue
 from rota.core.locks import AcquireLock, LockAnswer, ReleaseLock
 from rota.core.replicas import Role
 from rota.core.replies import Granted
 from rota.core.schedules.commands import PauseSchedule, ResumeSchedule, RunSchedule
 from rota.core.tasks.model import NewTask, TaskRecord, TaskState
+from rota.engine.dispatch import lease_rows
 from rota.engine.dispatch.lease_rows import GrantedRows
 from rota.engine.replicas import held
 from rota.engine.replicas.held import LEADER_LOST, NO_LEADER
@@ -409,6 +412,40 @@ async def test_leases_granted_to_a_streaming_worker_that_just_left_are_returned(
     assert not got
     assert [(task.state, task.attempt) for task in await tasks(a)] == [(TaskState.QUEUED, 0)] * 2
     assert sorted(one.id for one in await b.lease(worker, 2)) == ids
+
+
+async def test_a_streaming_worker_gets_all_work_though_it_is_too_large_for_one_message(
+    engines: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, _ = engines
+    monkeypatch.setattr(lease_rows, "GRANT_BYTES", 1_000)
+    for link in a.network.links:
+        monkeypatch.setattr(link.from_leader._codec, "_most_bytes", 3_000)
+    worker = await b.register(max_concurrent_tasks=20)
+    got: list[tuple[TaskId, int]] = []
+
+    def take(granted: Granted | GrantedRows) -> int:
+        assert isinstance(granted, GrantedRows)
+        got.extend(granted.holdings())
+        return 20 - len(got)
+
+    topic = Leases(
+        worker_id=worker.id,
+        incarnation=worker.incarnation,
+        on_granted=take,
+        on_ended=lambda _: None,
+    )
+    ids = []
+    for _ in range(4):
+        ids += await a.submit(*["x"] * 5, payload=Raw(b'"%s"' % (b"x" * 400)))
+    subscription = b.coordinator.subscribe(topic)
+    subscription.ask(20)
+    for _ in range(20):
+        await settle()
+
+    assert [task_id for task_id, _ in got] == ids
+    assert {task.attempt for task in await tasks(a)} == {1}
+    subscription.withdraw()
 
 
 async def test_a_caller_that_gives_up_takes_no_work_from_the_next(engines: Three) -> None:

@@ -11,11 +11,12 @@ import msgspec
 from msgspec import Raw, Struct
 
 from rota.core.ids import TaskId, to_text
-from rota.core.replies import Granted
 from rota.core.tasks.keys import shown_key
 from rota.core.tasks.model import DEFAULT_OPTIONS, TaskRecord
 
 FRAME_BYTES = 1024 * 1024  # of payloads in one message, unless one alone is larger
+# Of payloads on their way to one worker, unless one alone is larger; the rest is given back.
+GRANT_BYTES = 16 * 1024 * 1024
 
 
 class _Holding(Struct, frozen=True, gc=False, array_like=True):
@@ -51,8 +52,20 @@ class GrantedRows(Struct, frozen=True):
             yield from message.holdings()
 
 
-def granted_rows(granted: Granted) -> GrantedRows:
-    return GrantedRows(in_messages(granted.leases))
+def granted_rows(leases: Sequence[TaskRecord]) -> GrantedRows:
+    return GrantedRows(in_messages(leases))
+
+
+def divided(leases: Sequence[TaskRecord]) -> tuple[Sequence[TaskRecord], Sequence[TaskRecord]]:
+    """Divide leases into those that a worker is sent at once, and the rest."""
+    if sum([len(task.payload) for task in leases]) <= GRANT_BYTES:  # nearly always
+        return leases, ()
+    size = 0
+    for number, task in enumerate(leases):
+        size += len(task.payload)
+        if size > GRANT_BYTES and number:
+            return leases[:number], leases[number:]
+    return leases, ()
 
 
 def in_messages(leases: Sequence[TaskRecord]) -> list[LeaseRows]:

@@ -1,6 +1,7 @@
 """The leader's side of its links: executes the commands of followers, and tells them of commits."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -8,8 +9,8 @@ import structlog
 from msgspec import Raw
 
 from rota.core.replies import Granted
-from rota.engine.commit.request import Delivery, QueuedCommand
-from rota.engine.dispatch.lease_rows import granted_rows
+from rota.engine.commit.request import Delivery, QueuedCommand, returned_by
+from rota.engine.dispatch.lease_rows import GrantedRows, divided, granted_rows
 from rota.engine.replicas.link.frames import (
     NO_IDS,
     Abandon,
@@ -108,8 +109,19 @@ class FollowerSession:
         if self._waiting.pop(number, None) is not None:
             outcome = entry.future.exception() or entry.future.result()
             if as_rows and isinstance(outcome, Granted) and outcome.leases:
-                outcome = granted_rows(outcome)
+                outcome = self._as_rows(entry, outcome)
             self._reply(number, outcome)
+
+    def _as_rows(self, entry: QueuedCommand, granted: Granted) -> GrantedRows:
+        """Encode the leases of a streaming worker; return those that are too much at once.
+
+        So the reply fits into a message, however many slots the worker has.
+        """
+        sent, rest = divided(granted.leases)
+        for command in returned_by(entry, Granted([*rest])):
+            with contextlib.suppress(RotaError):  # then the leases expire by themselves
+                self._enqueue(command, on_reply=lambda _: None)
+        return granted_rows(sent)
 
     def _reply(self, number: int, outcome: Any) -> None:
         if isinstance(outcome, Exception):

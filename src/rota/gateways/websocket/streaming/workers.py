@@ -19,7 +19,13 @@ from rota.core.ids import TaskId
 from rota.core.limits import MAX_LEASES_PER_CALL
 from rota.core.replies import Granted
 from rota.engine.coordinator import Coordinator
-from rota.engine.dispatch.lease_rows import FRAME_BYTES, GrantedRows, LeaseRows, in_messages
+from rota.engine.dispatch.lease_rows import (
+    GRANT_BYTES,
+    GrantedRows,
+    LeaseRows,
+    divided,
+    in_messages,
+)
 from rota.engine.dispatch.subscription import LeaseSubscription
 from rota.engine.topics import Cancellations, Leases
 from rota.errors import RotaError
@@ -29,7 +35,6 @@ from rota.messages import streams
 from rota.messages.sessions import Outgoing
 from rota.messages.streams import StreamCancel, StreamEnded
 
-GRANT_BYTES = 16 * 1024 * 1024  # of payloads on their way to one worker; the rest is given back
 AVERAGE_WEIGHT = 0.5  # how much the newest grant counts in the usual size of a payload
 MAX_WAIT_PART = 1 / 20  # of its interval, that a heartbeat may wait
 MAX_WAIT_S = 0.25
@@ -84,20 +89,20 @@ class WorkerStream:
     def _push(self, granted: Granted | GrantedRows) -> int:
         """Send leases to the worker; return how many more it has slots for."""
         if isinstance(granted, GrantedRows):
-            messages = granted.messages
+            messages = granted.messages  # not too much: the leader has divided them
         elif granted.leases:
-            messages = in_messages(granted.leases)
+            leases, rest = divided(granted.leases)
+            messages = in_messages(leases)
+            if rest:
+                self.return_leases((task.id, task.fence) for task in rest)
         else:
             return self._credit
         size = sum([one.payload_bytes for one in messages])
         count = sum([one.count for one in messages])
         self._average_bytes += (size / count - self._average_bytes) * AVERAGE_WEIGHT
         self._average_bytes = max(1.0, self._average_bytes)
-        for number, leases in enumerate(messages):
-            if number * FRAME_BYTES < GRANT_BYTES:
-                self._send_leases(leases)
-            else:
-                self.return_leases(leases.holdings())
+        for one in messages:
+            self._send_leases(one)
         return self._credit
 
     def _send_leases(self, leases: LeaseRows) -> None:
