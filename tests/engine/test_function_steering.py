@@ -16,6 +16,8 @@ from rota.core.workflow.functions.model import (
     EventRequest,
     Operation,
 )
+from rota.engine.runs.counter_history import TOKENS
+from rota.engine.runs.projections import RunProjection
 from rota.errors import IllegalState, Invalid, NodeNotFound, NothingToApprove
 from tests.engine.functions import (
     Functions,
@@ -216,6 +218,37 @@ async def test_a_retry_forgets_the_failure_at_which_the_function_stopped(
     await functions.stop(worker, again, step("x/c#1"), output=1)
     assert await functions.output(run_id) == 1
     assert await functions.replays(run_id)
+
+
+async def test_the_graph_of_a_retried_function_does_not_count_the_failure_that_is_forgotten(
+    functions: Functions,
+) -> None:
+    worker = await functions.engine.register()
+    run_id = await functions.start_code()
+    task = await functions.resumed(worker)
+    done_before = [failed("caught#1"), step("b#1"), failed("charge#1")]
+    await functions.stop(worker, task, *done_before, error={"type": "E", "message": "c"})
+
+    def counted(trace: RunProjection) -> dict[str, dict[str, int]]:
+        names = ("caught", "b", "charge")
+        return {name: dict(trace.moment().counts(TOKENS, name)) for name in names}
+
+    project = functions.engine.coordinator.queries.runs.project
+    assert await project(run_id, counted) == {
+        "caught": {"failed": 1},
+        "b": {"completed": 1},
+        "charge": {"failed": 1},
+    }
+
+    await functions.steer(run_id, "retry")
+
+    again = await functions.resumed(worker)
+    await functions.stop(worker, again, step("charge#1"), output=1)
+    assert await project(run_id, counted) == {
+        "caught": {"failed": 1},
+        "b": {"completed": 1},
+        "charge": {"completed": 1},
+    }
 
 
 async def test_a_retry_does_again_what_was_undone(functions: Functions) -> None:

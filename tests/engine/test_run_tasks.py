@@ -508,6 +508,96 @@ async def test_a_retry_does_not_count_a_branch_twice(flows: Flows) -> None:
     assert await flows.replays(run_id)
 
 
+FAN = """
+name: fan
+initial_node: begin
+nodes: {begin: {}, work: {task: work, input: {index: branch.index}, retry: {max_attempts: 1}}, end: {}}
+transitions:
+  - {id: fan, from: begin, to: work, spawn_count: 3}
+  - {from: work, to: end, synchronization: {joins_transition: fan}}
+"""
+
+
+async def counts_of(flows: Flows, run_id: int, text: str) -> tuple[dict[str, int], dict[str, int]]:
+    """The tokens at `work` by state, and those that came by the first transition."""
+    definition, _ = read(text)
+    assert definition is not None
+
+    def seen(trace: RunProjection) -> tuple[dict[str, int], dict[str, int]]:
+        first, *_ = transitions(definition, trace.moment())
+        work = tokens_by_node(definition, trace.moment())["work"]
+        assert first.taken == first.tokens.total()
+        return plain(work), plain(first.tokens)
+
+    def plain(counts: dict[str, int]) -> dict[str, int]:
+        return {state: count for state, count in counts.items() if count}
+
+    return await flows.engine.coordinator.queries.runs.project(run_id, seen)
+
+
+@pytest.mark.parametrize("text", [FAN, QUORUM], ids=["cut short", "out of reach"])
+async def test_failed_and_cancelled_tokens_of_earlier_tries_are_not_counted(
+    flows: Flows, text: str
+) -> None:
+    engine = flows.engine
+    worker = await engine.register(max_concurrent_tasks=3)
+    run_id = await flows.start(text)
+    error = TaskError(type="Failure", message="broken")
+    first, *others = await engine.lease(worker)
+    await engine.report(worker, done(first))
+    is_quorum = text == QUORUM
+
+    for _ in range(3):
+        await engine.report(worker, done(others[0], ok=False, error=error))
+        if is_quorum:
+            await engine.report(worker, done(others[1], ok=False, error=error))
+        assert await flows.state(run_id) == "failed"
+        failed, came = await counts_of(flows, run_id, text)
+        assert failed == came
+        assert failed["completed"] == 1
+        assert failed["failed"] + failed.get("cancelled", 0) == 2
+
+        await flows.steer(run_id, "retry")
+
+        others = await engine.lease(worker)
+        again, came = await counts_of(flows, run_id, text)
+        assert again == came == {"waiting_for_siblings": 1, "executing": 2}
+    await engine.report(worker, *(done(one) for one in others))
+
+    assert await flows.state(run_id) == "completed"
+    assert await counts_of(flows, run_id, text) == ({"completed": 3}, {"completed": 3})
+    assert await flows.replays(run_id)
+
+
+TOLERANT = """
+name: tolerant
+initial_node: begin
+nodes: {begin: {}, work: {task: work, input: {index: branch.index}, retry: {max_attempts: 1}}, end: {task: end, retry: {max_attempts: 1}}}
+transitions:
+  - {id: fan, from: begin, to: work, spawn_count: 2}
+  - {from: work, to: end, synchronization: {joins_transition: fan, on_branch_failure: continue}}
+"""
+
+
+async def test_a_failed_branch_that_a_retry_does_not_start_again_stays_counted(
+    flows: Flows,
+) -> None:
+    engine = flows.engine
+    worker = await engine.register(max_concurrent_tasks=2)
+    run_id = await flows.start(TOLERANT)
+    error = TaskError(type="Failure", message="broken")
+    first, second = await engine.lease(worker)
+    await engine.report(worker, done(first), done(second, ok=False, error=error))
+    (last,) = await engine.lease(worker)
+    await engine.report(worker, done(last, ok=False, error=error))
+    assert await flows.state(run_id) == "failed"
+
+    await flows.steer(run_id, "retry")
+
+    counts = {"completed": 1, "failed": 1}
+    assert await counts_of(flows, run_id, TOLERANT) == (counts, counts)
+
+
 @pytest.mark.parametrize(
     ("reported", "kept"),
     [

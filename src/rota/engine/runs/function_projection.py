@@ -22,7 +22,7 @@ from rota.core.workflow.decisions import (
     SetRunState,
     SetTokenState,
 )
-from rota.core.workflow.events import RunStarted, TaskEnded
+from rota.core.workflow.events import RunRetried, RunStarted, TaskEnded
 from rota.core.workflow.functions.model import (
     FUNCTION_TOKEN,
     ApprovalRequest,
@@ -312,14 +312,21 @@ class FunctionProjection(RunProjection):
             case DropOperations():
                 for path in decision.paths:
                     number = self._by_path.pop(path, None)
-                    if number is not None and self.tokens[number].state not in TOKEN_ENDED:
-                        self._to(number, TokenState.CANCELLED, entry.at_ms)
+                    if number is not None:
+                        self._drop(self.tokens[number], entry)
             case SetRunState():
                 self._take(decision, entry)
                 if decision.state in RUN_ENDED:
                     self._end_open(entry.at_ms)
             case _:
                 pass  # the entries of the log say it, or it changes no token
+
+    def _drop(self, token: TokenProjection, entry: JournalEntry) -> None:
+        """End an operation that has left the log; a retry does it again."""
+        if token.state not in TOKEN_ENDED:
+            self._to(token.number, TokenState.CANCELLED, entry.at_ms)
+        if isinstance(entry.event, RunRetried) and token.number in self._unsuccessful:
+            self._replace(token)
 
     def _note_items(self, run: CodeRun, decision: AskTasks, token: TokenProjection) -> None:
         """Note the items of a map, and how many of them have got a task."""

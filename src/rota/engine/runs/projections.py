@@ -52,6 +52,8 @@ from rota.store.workflow.runs import NEWEST, RunStore
 T = TypeVar("T")
 
 MOST_CACHED = 6  # projections, of the runs that were viewed last
+BY_RETRY = "retry"  # what a token came by that a retry of the run has made
+UNSUCCESSFUL = TOKEN_ENDED - {TokenState.COMPLETED}
 
 
 @dataclass
@@ -70,7 +72,9 @@ class TokenProjection:
     error: dict[str, Any] | None = None
     task: int | None = None
     child: int | None = None
+    way: tuple[str, str, str] = ("", "", "")  # the transition or group it came by, from, to
     has_arrived: bool = False  # it has waited at a join
+    is_replaced: bool = False  # a retry of the run has started its node again
     operation: Operation | None = None  # of a function: its first entry
     items: int | None = None  # of a map, as the next
     items_ended: int = 0
@@ -141,6 +145,9 @@ class RunProjection:
         self._done: Counter[tuple[int, str]] = Counter()  # by scope and node
         self._failed: set[Place] = set()  # branches
         self._dispatched: set[int] = set()  # tokens whose tasks the entry that is read has made
+        # The token that failed at each node of a branch, as long as no other has replaced it.
+        self._failed_in: dict[tuple[Place, str], int] = {}
+        self._unsuccessful: dict[int, None] = {}  # tokens that count as such
         self.executing: Collection[int] = ()  # dispatched tokens that have a worker
         for entry in entries:
             self.read(entry)
@@ -172,7 +179,7 @@ class RunProjection:
             if token is not None and token.state is TokenState.DISPATCHED:
                 for by, state in ((-1, TokenState.DISPATCHED), (1, TokenState.EXECUTING)):
                     now.add(by, TOKENS, token.node, state.value)
-                    now.add(by, CAME, *self._way(token), state.value)
+                    now.add(by, CAME, *token.way, state.value)
         return now
 
     def run_state(self, moment: CounterSnapshot) -> RunState:
@@ -225,6 +232,11 @@ class RunProjection:
             compensates=decision.compensates,
             created_at_ms=at_ms,
         )
+        token.way = self._way(token)
+        before = self._retried_by(decision)
+        if before is not None:
+            token.way = before.way
+            self._replace(before)
         self._count(token, 1)
         self.counters.add(1, OPEN, token.node)
         if not self.counters.get(FIRST, token.node):
@@ -235,6 +247,7 @@ class RunProjection:
         self._count(token, -1)
         token.state, token.error = decision.state, decision.error
         self._count(token, 1)
+        self._note_outcome(token)
         if decision.state in TOKEN_ENDED:
             if token.finished_at_ms is None:
                 self.counters.add(-1, OPEN, token.node)
@@ -247,6 +260,37 @@ class RunProjection:
         if decision.state is TokenState.WAITING_FOR_SIBLINGS and not token.has_arrived:
             token.has_arrived = True
             self.counters.add(1, ARRIVED, token.node)
+
+    def _note_outcome(self, token: TokenProjection) -> None:
+        if token.state not in UNSUCCESSFUL:
+            self._unsuccessful.pop(token.number, None)
+            return
+        self._unsuccessful[token.number] = None
+        if token.stack and token.state is not TokenState.CANCELLED:
+            self._failed_in[token.stack[-1], token.node] = token.number
+
+    def _retried_by(self, decision: CreateToken) -> TokenProjection | None:
+        """Return the token of an earlier try whose node a new token starts again, if it does.
+
+        Its parent is the token that the failure cut short, or else it begins a failed branch again.
+        """
+        if decision.via != BY_RETRY or decision.parent is None:
+            return None
+        parent = self.tokens[decision.parent]
+        if (parent.node, parent.stack) == (decision.node, decision.stack):
+            return parent if parent.number in self._unsuccessful else None
+        if not decision.stack:
+            return None
+        found = self._failed_in.get((decision.stack[-1], decision.node))
+        return None if found is None else self.tokens[found]
+
+    def _replace(self, token: TokenProjection) -> None:
+        """Count a token no more: it belongs to an earlier try of the run."""
+        self._count(token, -1)
+        token.is_replaced = True
+        self._unsuccessful.pop(token.number, None)
+        if token.stack and self._failed_in.get((token.stack[-1], token.node)) == token.number:
+            del self._failed_in[token.stack[-1], token.node]
 
     def _open_scope(self, decision: OpenScope, entry: JournalEntry) -> None:
         needed = decision.needed or {}
@@ -267,7 +311,9 @@ class RunProjection:
             self.counters.add(count, NEEDED, decision.key, node)
 
     def _start_over(self, entry: JournalEntry) -> None:
-        """Close the scopes that a run has left behind which starts at its first node again."""
+        """Leave behind what a run has done that starts at its first node again."""
+        for number in [*self._unsuccessful]:
+            self._replace(self.tokens[number])
         for scope in self.scopes.values():
             if scope.closed_at is None:
                 scope.closed_at, scope.closed_at_ms = entry.number, entry.at_ms
@@ -297,8 +343,10 @@ class RunProjection:
             self._failed.remove(place)
 
     def _count(self, token: TokenProjection, by: int) -> None:
+        if token.is_replaced:
+            return
         self.counters.add(by, TOKENS, token.node, token.state.value)
-        self.counters.add(by, CAME, *self._way(token), token.state.value)
+        self.counters.add(by, CAME, *token.way, token.state.value)
 
     def _way(self, token: TokenProjection) -> tuple[str, str, str]:
         """Return the transition or group that the token came by, its source and its target."""
