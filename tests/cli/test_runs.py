@@ -1,4 +1,5 @@
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from rich.console import Console
 from rota.cli.commands.workflow import watch
 from rota.cli.render.output import ExitCode
 from rota.cli.render.run import draw_run
-from rota.cli.render.run_model import describe_counts
-from rota.messages import ResultItem
+from rota.cli.render.run_model import describe_counts, name_of
+from rota.core.workflow.states import TokenState
+from rota.messages import ResultItem, RunTokenView
 from rota.sdk.client import calls, run_calls
 from rota.sdk.client.client import Client
 from tests.cli.conftest import Command, Hand, document
@@ -51,8 +53,31 @@ def test_watching_without_a_terminal_says_each_change(
     assert lines[0].startswith("run ")
     assert "begin: 1 done" in lines
     assert "work: 2 done, 1 failed" in lines
-    assert any(line.startswith("work (branch ") and "broken" in line for line in lines)
+    assert any(re.match(r"work\[\d\]: ", line) and "broken" in line for line in lines)
     assert lines[-1] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("path", "index", "name"),
+    [
+        ("root", None, "work"),
+        ("root.begin.2", 2, "work[2]"),
+        ("root.rows.3.cells.0", 0, "work[3][0]"),
+    ],
+)
+def test_a_token_has_the_name_that_the_journal_gives_it(
+    path: str, index: int | None, name: str
+) -> None:
+    token = RunTokenView(
+        id="r.1",
+        node_id="work",
+        state=TokenState.FAILED,
+        path_id=path,
+        branch_index=index,
+        created_at_ms=1,
+    )
+
+    assert name_of(token) == name
 
 
 def test_a_run_that_fails_ends_with_the_real_error(
@@ -193,7 +218,7 @@ def test_tokens_journal_and_graph_are_shown(rota: Command, client: Client, tmp_p
     document_of_journal = document(rota("runs", "journal", run_id, "--json"))
 
     assert [line.split()[1] for line in tokens] == ["NODE", "begin", "work", "work", "total"]
-    assert "2 of 2" in tokens[3]
+    assert "[1] of 2" in tokens[3]
     events = ["the run started", "work[0] done, 1 of 2", "work[1] done, 2 of 2", "total done"]
     assert [event in line for event, line in zip(events, journal[1:], strict=True)] == [True] * 4
     assert "each fans out into 2 branches" in journal[1]

@@ -229,6 +229,7 @@ async def test_a_node_opens_to_its_tokens_by_mouse_and_by_key(api: Api) -> None:
         await node(page, "reserve").click()
         panel = page.locator(".panel", has_text="Node reserve")
         await expect(panel.locator("tbody tr")).to_have_count(3)
+        await expect(panel).to_contain_text("[2] of 3")
         await expect(page).to_have_url(re.compile("node=reserve"))
         await node(page, "approve").focus()
         await page.keyboard.press("Enter")
@@ -261,7 +262,7 @@ async def test_the_timeline_tells_waiting_from_running(api: Api) -> None:
         page = await visit.open(f"/runs/{run}")
 
         await expect(page.locator(".spans .span.is-waiting").first).to_be_visible()
-        await expect(page.locator(".spans")).to_contain_text("reserve")
+        await expect(page.locator(".spans")).to_contain_text("reserve[0]")
 
 
 async def test_a_form_made_from_the_schema_starts_a_run(api: Api) -> None:

@@ -186,10 +186,15 @@ def has_more(counts: Mapping[str, int]) -> bool:
 
 def describe_failure(token: RunTokenView) -> str:
     error = token.error or {}
-    branch = ""
-    if token.branch_index is not None:
-        branch = f" (branch {token.branch_index + 1} of {token.branch_total})"
-    return f"{token.node_id}{branch}: {error.get('type', token.state)}: {error.get('message', '')}"
+    return f"{name_of(token)}: {error.get('type', token.state)}: {error.get('message', '')}"
+
+
+def name_of(token: RunTokenView) -> str:
+    """The name of a token in the journal: its node, and the index of each branch it is in."""
+    if token.branch_index is None:
+        return token.node_id
+    _, *places = token.path_id.split(".")  # a node and an index for each open scope
+    return token.node_id + "".join(f"[{index}]" for index in places[1::2])
 
 
 def seconds(milliseconds: int) -> str:

@@ -130,7 +130,7 @@ def token_table(page: RunTokenPage) -> Table:
         "branch": lambda token: (
             None
             if token.branch_index is None
-            else f"{token.branch_index + 1} of {token.branch_total}"
+            else f"[{token.branch_index}] of {token.branch_total}"
         ),
         "scope": lambda token: token.scope,
         "task": lambda token: token.task_id,

@@ -50,7 +50,7 @@ const Box = ({ from, to, kind = "", y = 4, height = 12 }) => html`<rect class=${
 
 function One({ token, kind, at, last, isOver }) {
   const ended = token.finished_at_ms ?? last;
-  const label = token.path ? token.path.replace(/#1$/, "") : `${token.node_id}${token.branch_index === null ? "" : ` ${token.branch_index}`}`;
+  const label = token.path ? token.path.replace(/#1$/, "") : nameOf(token);
   const shown = isOver && token.finished_at_ms === null ? "cancelled" : token.state;
   const tries = triesOf(token, ended);
   const failed = tries.filter((one) => one.isFailed).length;
@@ -65,6 +65,9 @@ function One({ token, kind, at, last, isOver }) {
         : html`<g data-tone=${WAITING_KINDS.has(kind) && !isBad(token) ? "teal" : tone(shown)}><${Box} from=${at(token.created_at_ms)} to=${at(ended)} y=${6} height=${8} /></g>`}
     <//></span>`;
 }
+
+/** A token as the journal names it: its node, and the index of each branch that it is in. */
+const nameOf = (token) => token.node_id + (token.branch_index === null ? "" : token.path_id.split(".").filter((_, place) => place && place % 2 === 0).map((index) => `[${index}]`).join(""));
 
 /** Attempts of a token's task, each from when it began to wait: those that came to nothing, then the last. */
 function triesOf(token, ended) {

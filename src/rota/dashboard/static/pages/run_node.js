@@ -55,7 +55,7 @@ function Tokens({ items, SubRun }) {
     ${items.map((one) => html`<tr key=${one.id}>
       <td class="nowrap">${one.task_id && one.kind !== "map" ? html`<a href=${`/tasks/${segment(one.task_id)}`}>task of #${numberOf(one)}</a>` : `#${numberOf(one)}`}
         ${one.child_run_id && html` <button type="button" class="button small" aria-expanded=${open === one.child_run_id} onClick=${() => setOpen(open === one.child_run_id ? "" : one.child_run_id)}>${open === one.child_run_id ? "close" : "open"} child run</button>`}</td>
-      <td class="number">${isFunction ? html`<code>${one.path}</code>` : one.branch_index === null ? "–" : `${one.branch_index} of ${whole(one.branch_total)}`}</td>
+      <td class="number">${isFunction ? html`<code>${one.path}</code>` : one.branch_index === null ? "–" : `[${one.branch_index}] of ${whole(one.branch_total)}`}</td>
       <td><${Badge} state=${one.state} />${one.items && html` <span class="chip">${whole(one.items_ended || 0)} of ${whole(one.items)} items</span>`}${one.compensates_token_id && html` <span class="chip">undoes</span>`}${one.attempts.length > 0 && html` <span class="chip">${plural(one.attempts.length, "failed attempt")}</span>`}${one.error && html`<span class="sub error-text">${one.error.type}: ${one.error.message}</span>`}</td>
       <td class="hide-narrow">${one.worker_id && html`<a href=${`/workers/${segment(one.worker_id)}`}>${one.worker_id}</a>`}</td>
       <td class="right"><${Duration} from=${one.created_at_ms} to=${one.finished_at_ms} /></td></tr>`)}
