@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 
 from rota import Rota, TaskHandle
 from rota.messages.dashboard import TaskTimeline, WhyView
@@ -75,6 +76,18 @@ class ScriptedTransport:
 def handle_on(transport: ScriptedTransport) -> TaskHandle[Any]:
     client = Client(transport)
     return TaskHandle("t1", lambda: client, decoder_of(Any))
+
+
+@pytest.fixture(autouse=True)
+def at_warning() -> Iterator[None]:
+    """Log as a program that has set up nothing; a command that ran here may have set a level."""
+    logger = logging.getLogger(LOGGER)
+    level, configured = logger.level, structlog.get_config()
+    structlog.reset_defaults()
+    logger.setLevel(logging.WARNING)
+    yield
+    logger.setLevel(level)
+    structlog.configure(**configured)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def stale_memory_after_a_failed_commit() -> Iterator[None]:
         yield
 
 
-@mutant(Pace.ANYHOW)
+@mutant(Pace.ANYHOW, seeds=40)
 def follower_repeats_everything() -> Iterator[None]:
     """A follower sends each unanswered command again, also one that must not be repeated."""
     with patch.object(held, "is_repeatable", lambda _: True):
