@@ -31,7 +31,7 @@ class Plan(NamedTuple):
     wide_items: int = 100_000  # of a foreach that is under way at the same time
     beside_s: float = 60.0  # how long heartbeats are sent beside the two, at most
     held_s: float = 60.0  # how long a transaction is held open on PostgreSQL
-    scale_rounds: int = 11  # of each number of coordinators, in turn
+    scale_rounds: int = 21  # of each number of coordinators, in turn
     scale_tasks: int = 60_000  # that several coordinators drain
     scale_drain_limit_s: float = 10.0  # then the rate of what was done counts
     scale_submit_s: float = 1.5  # how long clients submit to several coordinators
