@@ -81,12 +81,12 @@ POSTGRES_RIVALS = (*POSTGRES_PEERS, "celery")
 KEYED_ONLY = ("counting-sql",)  # it has no row but the drain of tasks with keys
 
 
-def over_on_postgres(rival: str) -> Callable[[Results], float | None]:
-    """Rota's drain rate on PostgreSQL as a multiple of a peer's."""
+def over_on_postgres(rival: str, what: str = "drain") -> Callable[[Results], float | None]:
+    """Rota's rate on PostgreSQL as a multiple of a peer's."""
 
     def read(results: Results) -> float | None:
-        ours = _rota("postgres-drain", "per_s")(results)
-        theirs = results["peers"].get(rival, {}).get("drain", {}).get("per_s")
+        ours = _rota(f"postgres-{what}", "per_s")(results)
+        theirs = results["peers"].get(rival, {}).get(what.replace("-", "_"), {}).get("per_s")
         return ours / theirs if ours and theirs else None
 
     return read
@@ -104,6 +104,14 @@ POSTGRES_BARS = (
         )
         for rival in POSTGRES_RIVALS
         if rival not in KEYED_ONLY
+    ),
+    Bar(
+        f"{POSTGRES}submit one by one, over {PEERS['pg-boss'].title}'s",
+        "postgres-submit-one",
+        "≥ 1x",
+        over_on_postgres("pg-boss", "submit-one"),
+        lambda times: times >= 1,
+        TIMES,
     ),
     Bar(
         f"{POSTGRES}drain, two coordinators : one",
